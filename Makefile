@@ -1,0 +1,34 @@
+# Needs Python 3.11 or newer and make; everything else goes into .venv.
+
+PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 python3.11,\
+	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
+BIN = .venv/bin
+
+.PHONY: demo serve test lint types
+.DELETE_ON_ERROR:
+
+demo: .venv/demo.stamp
+	$(BIN)/python manage.py demo
+
+serve: .venv/demo.stamp
+	$(BIN)/python manage.py serve
+
+# ARGS go to pytest: make test ARGS="tests/unit -k fence"
+test: .venv/test.stamp
+	$(BIN)/python -m tests $(ARGS)
+
+lint: .venv/lint.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/types.stamp
+	$(BIN)/mypy
+
+# The extra of the target's name.
+.venv/%.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	touch $@
+
+$(BIN)/python:
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer with ensurepip is needed (on Debian: python3-venv).' >&2; exit 1; }
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,89 @@
+"""The wheel has everything in it, and works where the source tree is not."""
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from demo_project import servers
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "notifications_counter"
+
+SETTINGS = """
+SECRET_KEY = "only for this test"
+INSTALLED_APPS = ["notifications_counter", "django.contrib.auth", "django.contrib.contenttypes"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}}
+CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "REDIS_URL"}}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+"""
+
+SITE = """
+import django
+django.setup()
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+import notifications_counter
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, UserNotificationsCount
+
+assert notifications_counter.__file__.startswith(PREFIX), notifications_counter.__file__
+call_command("migrate", verbosity=0)
+call_command("check", fail_level="WARNING")
+user = get_user_model().objects.create_user("reader")
+notification = Notification.objects.create(user=user, title="first")
+Notification.objects.create(user=user, title="second")
+assert unread.count(user) == 2
+call_command("flush_counters")
+assert UserNotificationsCount.objects.get(user=user).unread_count == 2
+assert notification.mark_as_read()
+assert unread.flush().net == -1
+assert UserNotificationsCount.objects.get(user=user).unread_count == 1 == unread.count(user)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory], cwd=ROOT, check=True)
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def test_wheel_is_the_package_and_nothing_else(wheel: Path) -> None:
+    source = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == source
+    assert "notifications_counter/py.typed" in packed
+    for ending in (".lua", ".sql", ".html", ".po"):
+        assert any(name.endswith(ending) for name in packed), ending
+
+
+def test_translations_are_compiled(wheel: Path) -> None:
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.removesuffix(".po") + ".mo" for name in packed if name.endswith(".po")} <= packed
+
+
+def test_wheel_works_where_the_source_is_not(wheel: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "venv"
+    venv.create(prefix, symlinks=True)
+    python = prefix / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps", wheel]
+    subprocess.run(install, check=True)
+    # The dependencies are those of this environment; .pth files in there, such as the one that leads to the source
+    # tree, are not looked at.
+    (site_packages,) = prefix.glob("lib/python*/site-packages")
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    with servers.redis() as redis:
+        (tmp_path / "settings.py").write_text(SETTINGS.replace("REDIS_URL", redis.url))
+        (tmp_path / "run.py").write_text(SITE.replace("PREFIX", repr(str(prefix))))
+        environment = {"DJANGO_SETTINGS_MODULE": "settings", "PATH": "/usr/bin:/bin"}
+        run = subprocess.run([python, "run.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr

@@ -1,0 +1,109 @@
+"""Settings of the tests. `python -m tests` sets the variables; without them: SQLite and the usual Redis."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
+DATABASE_PORT = os.environ.get("TEST_DATABASE_PORT", "")
+# Processes that a test starts are given the name of the test's own database.
+DATABASE_NAME = os.environ.get("TEST_DATABASE_NAME", "")
+
+DATABASES: dict[str, dict[str, Any]]
+if DATABASE == "postgresql":
+    DATABASES = {
+        "default": {
+            "ENGINE": "django.db.backends.postgresql",
+            "HOST": "127.0.0.1",
+            "PORT": DATABASE_PORT,
+            "USER": "postgres",
+            "NAME": DATABASE_NAME or "postgres",
+            "TEST": {"NAME": "tests"},
+        }
+    }
+elif DATABASE == "mariadb":
+    import pymysql
+
+    pymysql.install_as_MySQLdb()
+    DATABASES = {
+        "default": {
+            "ENGINE": "django.db.backends.mysql",
+            "HOST": "127.0.0.1",
+            "PORT": DATABASE_PORT,
+            "USER": "root",
+            "NAME": DATABASE_NAME or "mysql",
+            "OPTIONS": {"charset": "utf8mb4"},
+            "TEST": {"NAME": "tests"},
+        }
+    }
+else:
+    # A file: threads and processes share it.
+    name = DATABASE_NAME or str(Path(tempfile.gettempdir()) / "notifications-counter-tests.sqlite3")
+    DATABASES = {
+        "default": {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": name,
+            "OPTIONS": {
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,  # seconds
+                "init_command": "PRAGMA synchronous=OFF",
+            },
+            "TEST": {"NAME": name},
+        }
+    }
+
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0"),
+        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 5, "SOCKET_TIMEOUT": 5},  # seconds
+    }
+}
+
+NOTIFICATIONS_COUNTER: dict[str, Any] = {"KEY_PREFIX": os.environ.get("TEST_KEY_PREFIX", "nc-tests")}
+
+AUTH_USER_MODEL = {"int": "accounts.User", "uuid": "accounts.UUIDUser", "string": "accounts.StringUser"}[
+    os.environ.get("TEST_USER_KEY", "int")
+]
+
+INSTALLED_APPS = [
+    "notifications_counter",
+    "tests.accounts",
+    "tests.tasks",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+]
+
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+ROOT_URLCONF = "tests.urls"
+STATIC_URL = "static/"
+SECRET_KEY = "only for tests"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True

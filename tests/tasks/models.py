@@ -1,0 +1,68 @@
+"""What an application of its own may count, and every way in which its models may be related."""
+
+import uuid
+
+from django.db import models
+
+from notifications_counter.models import BaseCount, CountedModel, Notification
+from notifications_counter.querysets import CountedQuerySet
+
+
+class Project(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+
+
+class Campaign(models.Model):
+    """Its deletion takes tasks along that it does not own."""
+
+
+class Task(CountedModel):
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="tasks")
+    campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="tasks", null=True)
+    title = models.CharField(max_length=100)
+    done = models.BooleanField(default=False)
+
+    objects = CountedQuerySet.as_manager()
+
+
+class UrgentTask(Task):
+    class Meta:
+        proxy = True
+
+
+class RecurringTask(Task):
+    interval = models.DurationField(null=True)
+
+
+class ProjectTaskCount(BaseCount):
+    project = models.OneToOneField(
+        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    open_count = models.IntegerField(default=0)
+
+
+class Topic(models.Model):
+    id = models.CharField(primary_key=True, max_length=100)
+
+
+class Post(models.Model):
+    """Without the mixin: nothing but signals tells of its changes."""
+
+    topic = models.ForeignKey(Topic, on_delete=models.CASCADE, related_name="posts")
+    hidden = models.BooleanField(default=False)
+
+
+class TopicPostCount(BaseCount):
+    topic = models.OneToOneField(
+        Topic, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    visible_count = models.IntegerField(default=0)
+
+
+class Alert(Notification):
+    class Meta:
+        proxy = True
+
+
+class Invitation(Notification):
+    event = models.CharField(max_length=100)
