@@ -1,0 +1,39 @@
+import re
+
+from django import forms
+from django.contrib.auth import get_user_model
+from django.utils.translation import gettext_lazy as _
+
+from notifications_counter.models import Notification
+
+
+class SendForm(forms.ModelForm):
+    """One notification for each recipient: `cleaned_data["to"]` is their primary keys."""
+
+    to = forms.CharField(
+        label=_("To"),
+        required=False,
+        help_text=_("User names, separated by commas. Staff may leave it empty: everybody."),
+        widget=forms.TextInput(attrs={"autofocus": True, "autocapitalize": "none"}),
+    )
+
+    class Meta:
+        model = Notification
+        fields = ["to", "title", "body"]
+        widgets = {"body": forms.Textarea(attrs={"rows": 4})}
+
+    def __init__(self, *args, sender, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.sender = sender
+
+    def clean_to(self) -> list:
+        users = get_user_model().objects.filter(is_active=True)
+        names = set(re.split(r"[,\s]+", self.cleaned_data["to"])) - {""}
+        if not names:
+            if not self.sender.is_staff:
+                raise forms.ValidationError(_("Only staff may write to everybody."))
+            return list(users.values_list("pk", flat=True))
+        found = dict(users.filter(username__in=names).values_list("username", "pk"))
+        if unknown := sorted(names - found.keys()):
+            raise forms.ValidationError(_("No such user: %(names)s."), params={"names": ", ".join(unknown)})
+        return list(found.values())

@@ -1,0 +1,78 @@
+import random
+import sys
+import time
+
+from django.core.management.base import BaseCommand, CommandError
+
+from demo_project import report, traffic
+from demo_project.stage import Stage, stage
+
+HTTP_SAMPLE = 20  # users whose badge is also asked for over HTTP
+
+
+class Command(BaseCommand):
+    help = (
+        "Runs a site under traffic, kills its flusher a few times, and checks that every badge is "
+        "right in the end. Takes the Redis of REDIS_URL, or starts one."
+    )
+    requires_system_checks = []  # the Redis that they would ask does not run yet
+
+    def add_arguments(self, parser):
+        parser.add_argument("--seconds", type=float, default=20, help="of traffic (default: 20)")
+        parser.add_argument("--users", type=int, default=300, help="default: 300")
+        parser.add_argument("--clients", type=int, default=12, help="at the same time (default: 12)")
+        parser.add_argument("--kills", type=int, default=5, help="of the flusher (default: 5)")
+
+    def handle(self, *, seconds, users, clients, kills, **options):
+        try:
+            from demo_project.screen import Screen
+        except ImportError as error:
+            raise CommandError(f"{error}. Install notifications-counter[demo].") from None
+        try:
+            screen = Screen(seconds)
+            screen.say("Starting a Redis, two web servers and a flusher.")
+            with stage(users=users) as site:
+                outcome = run(site, screen, seconds=seconds, clients=clients, kills=kills)
+        except KeyboardInterrupt:
+            self.stderr.write("Interrupted: every process that was started has ended.")
+            sys.exit(130)
+        screen.table(outcome)
+        if not outcome.good:
+            sys.exit(1)
+
+
+def run(site: Stage, screen, *, seconds: float, clients: int, kills: int) -> report.Outcome:
+    outcome = report.Outcome()
+    kill_at = [seconds * (n + 1) / (kills + 1) for n in range(kills)]
+    visitors = site.start_visitors(seconds=seconds, clients=clients)
+    start = time.monotonic()
+    with screen.progress():
+        while visitors.running:
+            elapsed = time.monotonic() - start
+            if kill_at and elapsed > kill_at[0]:
+                kill_at.pop(0)
+                outcome.kills += 1
+                outcome.kills_in_batch += kill_flusher(site)
+                site.start_flusher()
+            outcome.latencies.sample(random.choice(site.users))
+            outcome.done = visitors.done
+            screen.show(elapsed, outcome)
+            time.sleep(0.02)
+    outcome.done, outcome.seconds = visitors.done, time.monotonic() - start
+    site.stop_flusher()
+    report.drain()
+    outcome.flushes = report.flushes()
+    outcome.verdicts = report.verdicts(site.users)
+    for user in random.sample(range(len(site.users)), min(HTTP_SAMPLE, len(site.users))):
+        outcome.over_http[outcome.verdicts[user]] = traffic.badge(site.port, user)
+    outcome.trouble = f"{visitors.trouble}\n{site.log_end()}"
+    return outcome
+
+
+def kill_flusher(site: Stage) -> bool:
+    """SIGKILL, in the middle of a batch if one is seen soon. Was it?"""
+    deadline = time.monotonic() + 1.5
+    while not report.batch_under_way() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    site.kill_flusher()
+    return report.batch_under_way()

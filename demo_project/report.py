@@ -1,0 +1,134 @@
+"""What the demo measures and checks."""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from django.core.management import CommandError
+from django.db.models import Count
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, UserNotificationsCount
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The unread notifications of one user, told three ways."""
+
+    user: object
+    badge: int
+    stored: int
+    rows: int
+
+    @property
+    def right(self) -> bool:
+        return self.badge == self.stored == self.rows
+
+
+@dataclass
+class Latencies:
+    """The badge and the query that it replaces, measured in alternation. In seconds."""
+
+    badge: list[float] = field(default_factory=list)
+    rows: list[float] = field(default_factory=list)
+
+    def sample(self, user) -> None:
+        measure = [
+            lambda: self.badge.append(_timed(lambda: unread.count(user))),
+            lambda: self.rows.append(_timed(Notification.objects.filter(user=user, read_at=None).count)),
+        ]
+        # The second finds the processor warmed up: each has its turn.
+        for one in measure if len(self.rows) % 2 else reversed(measure):
+            one()
+
+    @property
+    def ratio(self) -> float:
+        """How many badges one COUNT(*) is worth, at the median."""
+        return statistics.median(self.rows) / statistics.median(self.badge)
+
+
+@dataclass
+class Outcome:
+    done: Counter = field(default_factory=Counter)  # what the visitors did
+    seconds: float = 0
+    kills: int = 0
+    kills_in_batch: int = 0
+    flushes: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
+    verdicts: list[Verdict] = field(default_factory=list)
+    over_http: dict[Verdict, int] = field(default_factory=dict)
+    trouble: str = ""
+
+    @property
+    def wrong(self) -> list[Verdict]:
+        return [
+            verdict
+            for verdict in self.verdicts
+            if not verdict.right or self.over_http.get(verdict, verdict.rows) != verdict.rows
+        ]
+
+    @property
+    def good(self) -> bool:
+        return not self.wrong and not self.done["failed"]
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        requests = self.done["requests"]
+        yield "requests", f"{requests:,} ({requests / self.seconds:,.0f}/s)"
+        yield "requests failed", f"{self.done['failed']:,}"
+        yield "notifications", f"{self.done['notifications']:,}"
+        yield "flushes", f"{self.flushes:,}"
+        yield "flusher killed", f"{self.kills} ({self.kills_in_batch} in the middle of a batch)"
+        yield "users checked", f"{len(self.verdicts):,} ({len(self.over_http)} also over HTTP)"
+        yield "users wrong", f"{len(self.wrong):,}"
+        yield "badge", _describe(self.latencies.badge)
+        yield "COUNT(*)", _describe(self.latencies.rows)
+        yield "badge against COUNT(*)", f"{self.latencies.ratio:.1f} times as fast"
+
+    def complaints(self) -> Iterator[str]:
+        for verdict in self.wrong[:20]:
+            over_http = self.over_http.get(verdict, "not asked")
+            yield (
+                f"{verdict.user}: COUNT(*) {verdict.rows}, badge {verdict.badge}, "
+                f"stored {verdict.stored}, over HTTP {over_http}"
+            )
+        if self.done["failed"]:
+            yield self.trouble
+
+
+def drain(seconds: float = 20) -> None:
+    """Flush until nothing waits in Redis."""
+    deadline = time.monotonic() + seconds
+    while any(s.pending or s.flushing or s.open or s.dirty for s in unread.status()):
+        if time.monotonic() > deadline:
+            raise CommandError(f"Not drained after {seconds:.0f} seconds: {unread.status()}")
+        unread.heal()
+        unread.flush()
+
+
+def flushes() -> int:
+    """Batches cut since the last recovery."""
+    return sum(s.batch % 10**9 for s in unread.status())
+
+
+def batch_under_way() -> bool:
+    return any(s.flushing for s in unread.status())
+
+
+def verdicts(users) -> list[Verdict]:
+    """One for each user; all are right when nothing is in flight and everything is flushed."""
+    stored = dict(UserNotificationsCount.objects.values_list("user_id", "unread_count"))
+    rows = dict(Notification.objects.filter(read_at=None).order_by().values_list("user_id").annotate(Count("pk")))
+    return [Verdict(user, unread.count(user), stored.get(user.pk, 0), rows.get(user.pk, 0)) for user in users]
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _describe(seconds: list[float]) -> str:
+    p99 = statistics.quantiles(seconds, n=100)[98]
+    return f"median {statistics.median(seconds) * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms"

@@ -1,0 +1,216 @@
+"""Everything that a running demo site needs: Redis, a fresh SQLite database, users, web servers and a flusher.
+
+Nothing of it is left afterwards, however this process ends.
+"""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import IO
+
+import redis
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import make_password
+from django.core.management import CommandError, call_command
+from django.db import connections
+
+from notifications_counter.counters import unread
+
+from . import servers, traffic
+
+START_SECONDS = 60
+WEB_SERVERS = 2  # processes, on one socket
+
+
+@dataclass
+class Stage:
+    """A site that is up. Its processes die with the thread that calls its methods."""
+
+    port: int
+    users: list
+    log: Path | None  # None: the processes write to the terminal
+    processes: dict[str, subprocess.Popen] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def run(self, name: str, *arguments: str, **options) -> subprocess.Popen:
+        """Start Python with these arguments."""
+        with open(self.log or os.devnull, "a") as log:
+            output = log if self.log else None
+            options = {"stdout": output, "stderr": output} | options
+            process = self.processes[name] = subprocess.Popen(
+                servers.dies_with_parent([sys.executable, *arguments]),
+                cwd=settings.BASE_DIR,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for this process, which then ends the others
+                **options,
+            )
+        return process
+
+    def start_flusher(self) -> None:
+        self.run("flusher", "-m", "django", "flush_counters", "--loop", "--interval", "1")
+
+    def kill_flusher(self) -> None:
+        self.processes["flusher"].kill()
+        self.processes["flusher"].wait()
+
+    def stop_flusher(self) -> None:
+        _end(self.processes["flusher"])
+
+    def start_visitors(self, *, seconds: float, clients: int) -> "Visitors":
+        numbers = {"seconds": seconds, "clients": clients, "users": len(self.users)}
+        options = [f"--{name}={number}" for name, number in numbers.items()]
+        arguments = ["-m", "demo_project.traffic", str(self.port), *options]
+        return Visitors(self.run("visitors", *arguments, stdout=subprocess.PIPE))
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Raise CommandError when a process ends meanwhile, or when it takes longer."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if ended := [name for name, process in self.processes.items() if process.poll() is not None]:
+                raise CommandError(f"Ended by itself: {', '.join(ended)}.\n{self.log_end()}")
+            if time.monotonic() > deadline:
+                raise CommandError(f"The site is not ready after {seconds:.0f} seconds.\n{self.log_end()}")
+            time.sleep(0.05)
+
+    def log_end(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:] if self.log else ""
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            _end(process)
+
+
+class Visitors:
+    """The process that makes traffic, and the last that it said of what it `done`."""
+
+    def __init__(self, process: subprocess.Popen):
+        self.process = process
+        self.done: Counter[str] = Counter()
+        self.trouble = ""
+        self.listener = threading.Thread(target=self._listen, args=[process.stdout], daemon=True)
+        self.listener.start()
+
+    def _listen(self, lines: IO[bytes]) -> None:
+        for line in lines:
+            said = json.loads(line)
+            self.trouble = said.pop("trouble")
+            self.done = Counter(said)
+
+    @property
+    def running(self) -> bool:
+        return self.listener.is_alive()
+
+
+@contextmanager
+def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
+    """A site that answers, with a flusher beside it. Port 0: any that is free."""
+    # A script that starts us in the background had Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _terminate)
+    with ExitStack() as stack:
+        home = stack.enter_context(servers.temporary_directory())
+        prefix = f"nc-demo-{secrets.token_hex(4)}"
+        url = stack.enter_context(_redis(prefix))
+        _move_to(home / "site.sqlite3", url, prefix)
+        stack.callback(connections.close_all)
+        call_command("migrate", verbosity=0)
+        with _listen(port) as listener:
+            site = Stage(listener.getsockname()[1], _create_users(users), home / "log" if quiet else None)
+            stack.callback(site.end)
+            fd = listener.fileno()
+            for number in range(WEB_SERVERS):
+                site.run(f"web server {number}", "-m", "demo_project.wsgi", str(fd), pass_fds=[fd])
+        site.start_flusher()
+        site.wait_until(lambda: _answers(site.port), START_SECONDS)
+        site.wait_until(lambda: all(shard.ready for shard in unread.status()), START_SECONDS)
+        yield site
+
+
+def _terminate(*_) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows is the cleaning up
+    sys.exit(128 + signal.SIGTERM)
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _redis(prefix: str) -> Iterator[str]:
+    """The URL of the Redis in `REDIS_URL`, where only our own keys are removed, or of one started here."""
+    if url := os.environ.get("REDIS_URL"):
+        try:
+            yield url
+        finally:
+            with closing(redis.Redis.from_url(url)) as client:
+                for key in client.scan_iter(match=f"*{prefix}*", count=1000):
+                    client.unlink(key)
+    else:
+        try:
+            with servers.redis() as server:
+                yield server.url
+        except servers.Missing as error:
+            raise CommandError(f"{error}. Start one and set REDIS_URL.") from None
+
+
+def _move_to(database: Path, redis_url: str, prefix: str) -> None:
+    """Point this process, as Django's own test runner would, and those that it starts to a place of their own."""
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="demo_project.settings",
+        DEMO_DATABASE=str(database),
+        DEMO_KEY_PREFIX=prefix,
+        DEMO_SECRET_KEY=secrets.token_hex(),
+        REDIS_URL=redis_url,
+    )
+    connections["default"].close()
+    settings.DATABASES["default"]["NAME"] = connections["default"].settings_dict["NAME"] = str(database)
+    settings.CACHES["default"]["LOCATION"] = redis_url
+    settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"] = prefix
+
+
+def _create_users(count: int) -> list:
+    model = get_user_model()
+    password = make_password(traffic.PASSWORD)
+    return model.objects.bulk_create(
+        model(username=traffic.username(n), password=password, is_staff=traffic.is_staff(n)) for n in range(count)
+    )
+
+
+def _listen(port: int) -> socket.socket:
+    """A socket on this port, or the next one that is free."""
+    for candidate in range(port, port + 100):
+        try:
+            return socket.create_server((servers.HOST, candidate), backlog=128)
+        except OSError:
+            pass
+    raise CommandError(f"No port is free from {port} to {port + 99}. Choose another one with --port.")
+
+
+def _answers(port: int) -> bool:
+    with closing(HTTPConnection(servers.HOST, port, timeout=20)) as connection:
+        try:
+            connection.request("GET", "/login/")
+            return connection.getresponse().status == 200
+        except (OSError, HTTPException):
+            return False

@@ -1,0 +1,163 @@
+"""Visitors of the demo site: threads that log in and use it over HTTP, as browsers would.
+
+`python -m demo_project.traffic` runs in a process of its own, without Django, and prints a line
+of JSON every half second: what was done so far.
+"""
+
+import argparse
+import json
+import random
+import re
+import threading
+import time
+from collections import Counter
+from http.client import HTTPConnection, HTTPException
+from http.cookies import SimpleCookie
+from urllib.parse import urlencode
+
+PASSWORD = "demo"
+ROW = re.compile(r'<li class="(read|unread)" data-pk="(\d+)">')
+
+
+def username(n: int) -> str:
+    return f"user{n:04}"
+
+
+def is_staff(n: int) -> bool:
+    return n % 10 == 0
+
+
+class Refused(Exception):
+    """The site answered something else than what a visitor expects."""
+
+
+class Visitor(threading.Thread):
+    def __init__(self, port: int, users: int, deadline: float):
+        super().__init__(daemon=True)
+        self.users = users
+        self.deadline = deadline
+        self.connection = HTTPConnection("127.0.0.1", port, timeout=30)
+        self.cookies: dict[str, str] = {}
+        self.inbox: list[tuple[str, str]] = []
+        self.done = Counter(requests=0, notifications=0, failed=0)
+        self.trouble = ""
+
+    def run(self) -> None:
+        while time.monotonic() < self.deadline:
+            try:
+                self.visit()
+            except (Refused, OSError, HTTPException) as error:
+                self.done["failed"] += 1
+                self.trouble = f"{type(error).__name__}: {error}"
+                self.connection.close()
+                time.sleep(0.1)
+
+    def someone(self) -> int:
+        """Half of everything happens to a few busy users, so that requests race for one counter."""
+        return random.randrange(max(1, self.users // random.choice([1, 40])))
+
+    def visit(self) -> None:
+        user = self.someone()
+        self.cookies.clear()
+        self.request("GET", "/login/")
+        self.post("/login/", username=username(user), password=PASSWORD)
+        self.look()
+        actions = [self.look, self.send, self.send_to_many, self.read, self.unread]
+        actions += [self.delete, self.read_all, self.delete_read, self.send_to_all]
+        weights = [30, 30, 6, 15, 5, 12, 3, 2, 0.3 if is_staff(user) else 0]
+        for action in random.choices(actions, weights, k=random.randint(10, 30)):
+            if time.monotonic() > self.deadline:
+                return
+            action()
+        self.post("/logout/")
+
+    def look(self) -> None:
+        self.inbox = ROW.findall(self.request("GET", "/"))
+
+    def send(self) -> None:
+        self._send([self.someone()])
+
+    def send_to_many(self) -> None:
+        self._send(random.sample(range(self.users), min(self.users, random.randint(20, 80))))
+
+    def send_to_all(self) -> None:
+        self._send([])
+
+    def _send(self, to: list[int]) -> None:
+        names = ", ".join(map(username, to))
+        self.post("/send/", to=names, title="Hello", body="A word from the demo.")
+        self.done["notifications"] += len(to) or self.users
+
+    def read(self) -> None:
+        self._change("unread", "read")
+
+    def unread(self) -> None:
+        self._change("read", "unread")
+
+    def delete(self) -> None:
+        self._change(random.choice(["read", "unread"]), "delete")
+
+    def _change(self, state: str, action: str) -> None:
+        # The row may have changed since the inbox was fetched: that race is wanted.
+        if rows := [pk for row_state, pk in self.inbox if row_state == state]:
+            self.post(f"/{random.choice(rows)}/{action}/")
+
+    def read_all(self) -> None:
+        self.post("/read-all/")
+
+    def delete_read(self) -> None:
+        self.post("/delete-read/")
+
+    def post(self, path: str, **fields: str) -> None:
+        self.request("POST", path, fields | {"csrfmiddlewaretoken": self.cookies["csrftoken"]})
+
+    def request(self, method: str, path: str, fields: dict[str, str] | None = None) -> str:
+        headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+        if fields is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        self.connection.request(method, path, urlencode(fields or {}), headers)
+        reply = self.connection.getresponse()
+        body = reply.read().decode()
+        self.done["requests"] += 1
+        if reply.status != (200 if method == "GET" else 302):
+            raise Refused(f"{method} {path}: {reply.status}")
+        for header in reply.headers.get_all("Set-Cookie", []):
+            for name, morsel in SimpleCookie(header).items():
+                self.cookies[name] = morsel.value
+        return body
+
+
+def badge(port: int, user: int) -> int:
+    """The badge that the site shows this user."""
+    visitor = Visitor(port, users=1, deadline=0)
+    visitor.request("GET", "/login/")
+    visitor.post("/login/", username=username(user), password=PASSWORD)
+    return json.loads(visitor.request("GET", "/badge/"))["unread"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("port", type=int)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--users", type=int, required=True)
+    parser.add_argument("--clients", type=int, required=True)
+    options = parser.parse_args()
+
+    deadline = time.monotonic() + options.seconds
+    visitors = [Visitor(options.port, options.users, deadline) for _ in range(options.clients)]
+    for visitor in visitors:
+        visitor.start()
+    running = True
+    while running:
+        time.sleep(0.5)
+        # Asked before the sum, so that the last line holds everything.
+        running = any(visitor.is_alive() for visitor in visitors)
+        done: Counter[str] = Counter()
+        for visitor in visitors:
+            done.update(visitor.done)
+        trouble = next((visitor.trouble for visitor in visitors if visitor.trouble), "")
+        print(json.dumps({**done, "trouble": trouble}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+from django.conf import settings
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Demo:
+    process: subprocess.Popen[str]
+    home: Path  # where it has all its files
+
+    def processes(self) -> dict[int, str]:
+        """The command lines of all that it has started, itself included."""
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                # Redis writes its title over its environment, but works in its directory.
+                ours = str(self.home).encode() in (entry / "environ").read_bytes() + os.readlink(entry / "cwd").encode()
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if ours and command:  # a zombie has none
+                found[int(entry.name)] = command
+        return found
+
+    def is_busy(self) -> bool:
+        commands = " ".join(self.processes().values())
+        wanted = ("demo_project.traffic", "demo_project.wsgi", "flush_counters --loop", "-server ")
+        return all(each in commands for each in wanted)
+
+    def has_left_nothing(self) -> bool:
+        return not self.processes() and not list(self.home.iterdir())
+
+
+@pytest.fixture
+def start(tmp_path) -> Iterator[Callable[..., Demo]]:
+    """A function that starts a command of the demo; what is left of it in the end is killed."""
+    started = []
+
+    def start(*command: str, **environment: str) -> Demo:
+        home = tmp_path / str(len(started))
+        home.mkdir()
+        inherited = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
+        inherited |= {"DJANGO_SETTINGS_MODULE": "demo_project.settings", "TMPDIR": str(home)}
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", *command],
+            cwd=ROOT,
+            env=inherited | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(Demo(process, home))
+        return started[-1]
+
+    yield start
+    for demo in started:
+        for pid in demo.processes():
+            os.kill(pid, signal.SIGKILL)
+        demo.process.communicate()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_every_badge_is_right_in_the_end(start):
+    demo = start("demo", "--seconds=4", "--users=40", "--clients=4", "--kills=2")
+    output, _ = demo.process.communicate(timeout=100)
+    assert demo.process.returncode == 0, output
+    assert demo.has_left_nothing()
+    table = dict(re.findall(r"│ (\S.*?) +│ +(\S.*?) │", output))
+    assert int(table["requests"].split()[0].replace(",", "")) > 0
+    assert int(table["notifications"].replace(",", "")) > 0
+    assert int(table["flushes"]) > 0
+    assert table["flusher killed"].startswith("2 ")
+    assert table["requests failed"] == "0"
+    assert table["users checked"] == "40 (20 also over HTTP)"
+    assert table["users wrong"] == "0"
+
+
+def test_leaves_nothing_in_a_redis_that_it_was_given(start):
+    url = settings.CACHES["default"]["LOCATION"]
+    demo = start("demo", "--seconds=1", "--users=10", "--clients=2", "--kills=0", REDIS_URL=url)
+    output, _ = demo.process.communicate(timeout=100)
+    assert demo.process.returncode == 0, output
+    with redis.Redis.from_url(url) as client:
+        assert list(client.scan_iter(match="*nc-demo-*", count=1000)) == []
+
+
+def test_ctrl_c_ends_everything(start):
+    demo = start("demo", "--seconds=60")
+    wait_for(demo.is_busy)
+    demo.process.send_signal(signal.SIGINT)
+    output, _ = demo.process.communicate(timeout=30)
+    assert demo.process.returncode == 130
+    assert output.splitlines()[-1] == "Interrupted: every process that was started has ended."
+    assert "Traceback" not in output
+    assert demo.has_left_nothing()
+
+
+@pytest.mark.parametrize(("signal_", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_no_process_outlives_it(start, signal_, code):
+    demo = start("demo", "--seconds=60")
+    wait_for(demo.is_busy)
+    demo.process.send_signal(signal_)
+    demo.process.communicate(timeout=30)
+    assert demo.process.returncode == code
+    wait_for(demo.has_left_nothing)
+
+
+def test_serve_says_where_until_it_is_stopped(start):
+    demo = start("serve", "--port=18000")
+    address = demo.process.stdout.readline()
+    assert re.fullmatch(r"http://127\.0\.0\.1:18\d\d\d/\n", address)
+    assert "admin / admin" in demo.process.stdout.readline()
+    demo.process.send_signal(signal.SIGINT)
+    output, _ = demo.process.communicate(timeout=30)
+    assert demo.process.returncode == 0
+    assert output.splitlines()[-1] == "Stopped."
+    assert demo.has_left_nothing()
