@@ -1,0 +1,15 @@
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class NotificationsCounterConfig(AppConfig):
+    name = "notifications_counter"
+    verbose_name = _("Notification counters")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from . import checks, receivers  # noqa: F401
+
+        autodiscover_modules("counters")
+        receivers.connect_all()

@@ -1,0 +1,273 @@
+"""One shard of one counter in Redis: a typed method for each script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..conf import options
+from .client import Argument, Client, Reply
+from .keys import Keys
+from .scripts import script
+
+BATCHES = 10**9
+"""Batches are numbered epoch × BATCHES + cuts in the epoch."""
+
+LEASE = 60_000
+"""Milliseconds a lease lasts. A correction that takes longer is tried again; safety does not rest on it."""
+
+PART = 1000
+"""Users in one script call at the most, so that no script holds Redis for more than a few milliseconds."""
+
+Delta = int | None
+"""None: unknown, the user goes to a recount."""
+
+
+class Waiting(NamedTuple):
+    """What waits for one user. ``pending`` and ``flushing`` are None where the score is no whole number."""
+
+    pending: int | None
+    flushing: int | None
+    dirty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What waits for some users at one moment."""
+
+    ready: str
+    epoch: int
+    batch: int
+    cut: bool
+    users: dict[str, Waiting]
+
+    def value(self, member: str, count: int, flushed_batch: int) -> int | None:
+        """The counter of a user, given its row, read after the snapshot. None: it cannot be told."""
+        if flushed_batch > self.batch:  # a later cut carried the snapshot's pending along
+            return count
+        pending, flushing, _ = self.users[member]
+        if pending is None or flushing is None:
+            return None
+        return count + pending + (flushing if self.cut and flushed_batch < self.batch else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The state of a shard. Times are seconds of the Redis clock; None: nothing waits."""
+
+    epoch: int
+    server: str
+    run_id: str
+    ready: str
+    batch: int
+    waiting_since: int | None
+    flushing_since: int | None
+    now: int
+    pending: int
+    flushing: int
+    open: int
+    dirty: int
+    rejected: int
+
+    @property
+    def backlog_age(self) -> int:
+        """Seconds that the oldest unflushed change has waited."""
+        since = [s for s in (self.waiting_since, self.flushing_since) if s is not None]
+        return max(0, self.now - min(since)) if since else 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """A part of a transaction that has begun and not committed to Redis. Times are seconds of the Redis clock."""
+
+    id: str
+    seq: int
+    began: int
+    checked: int
+    users: list[str]
+
+
+def text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def whole(score: Any) -> int | None:
+    """A score as an int, None if it is not one."""
+    try:
+        return int(score)
+    except ValueError:
+        number = float(score)
+        return int(number) if number.is_integer() else None
+
+
+def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+class Buffer:
+    """One shard of one counter in Redis. Every method raises BufferUnavailable when Redis is out of reach."""
+
+    def __init__(self, client: Client, keys: Keys):
+        self.client = client
+        self.keys = keys
+        self._ready = "0"
+
+    # ------------------------------------------------------------------ reads
+    def totals(self, members: Sequence[str]) -> list[int | None] | None:
+        """The cached totals, None for each that is not cached; None for all if no recovery is complete."""
+        while True:
+            seen = self._ready
+            ready, *totals = self.client.call(
+                self.keys.ready, "MGET", self.keys.ready, *[self.keys.total(seen, m) for m in members]
+            )
+            if ready is None:
+                return None
+            if (ready := text(ready)) == seen:
+                return [None if t is None else int(t) for t in totals]
+            self._ready = ready
+
+    def snapshot(self, members: Sequence[str], lease: str = "") -> Snapshot:
+        """What waits for these users; with a token, take leases for their correction."""
+        k = self.keys
+        ready, epoch, batch, cut, *flat = self.client.run(
+            script("snapshot"), (k.pending, k.flushing, k.state, k.ready, k.dirty), (k.base, lease, LEASE, *members)
+        )
+        waiting = (
+            Waiting(whole(flat[i]), whole(flat[i + 1]), bool(flat[i + 2])) for i in range(0, len(flat), 3)
+        )
+        return Snapshot(text(ready), int(epoch or 0), int(batch or 0), bool(cut), dict(zip(members, waiting, strict=True)))
+
+    def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
+        """Cache totals that were made from the snapshot, where nothing has moved since."""
+        k = self.keys
+        args: list[Argument] = [k.base, snapshot.ready, snapshot.batch, options.TOTAL_TTL]
+        for member, total in totals.items():
+            args += (member, snapshot.users[member].pending or 0, total)
+        return self.client.run(script("keep"), (k.state, k.ready, k.pending, k.dirty), args)
+
+    # ----------------------------------------------------------------- writes
+    def begin(self, part: str, members: Sequence[str]) -> Reply:
+        """Register a part of a transaction; its reply must be read before the database commits."""
+        k = self.keys
+        return self.client.start(script("begin"), (k.state, k.ready, k.open), (part, *members))
+
+    def commit(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> int:
+        """Take parts out of ``open`` and add their deltas. Returns how many users must be recounted instead."""
+        k = self.keys
+        args: list[Argument] = [k.base]
+        for part, deltas in parts:
+            args += (part, len(deltas))
+            for member, delta in deltas.items():
+                args += (member, "?" if delta is None else delta)
+        return self.client.run(
+            script("commit"), (k.open, k.ready, k.state, k.pending, k.fences, k.dirty), args, urgent=True
+        )
+
+    def mark_dirty(self, members: Sequence[str]) -> None:
+        """Send users to a recount; until then readers count their rows."""
+        k = self.keys
+        for i in range(0, len(members), PART):
+            self.client.run(script("mark_dirty"), (k.ready, k.dirty), (k.base, *members[i : i + PART]))
+
+    def fix(self, epoch: int, lease: str, corrections: dict[str, int]) -> dict[str, bool]:
+        """Add corrections where the lease is still ours. False for a user that was active meanwhile."""
+        k = self.keys
+        args: list[Argument] = [k.base, epoch, lease]
+        for member, correction in corrections.items():
+            args += (member, correction)
+        done = self.client.run(script("fix"), (k.state, k.ready, k.pending, k.open, k.fences, k.dirty), args)
+        return {member: bool(ok) for member, ok in zip(corrections, done, strict=True)}
+
+    # ------------------------------------------------------------------ flush
+    def cut(self, epoch: int) -> tuple[int, int] | None:
+        """The batch to flush and its number of users; None if nothing waits, or Redis is in another epoch."""
+        k = self.keys
+        batch, size = self.client.run(script("cut"), (k.state, k.pending, k.flushing), (epoch,))
+        return (int(batch), size) if batch else None
+
+    def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
+        """A slice of the batch by rank: (member, score). Empty if the batch is no longer this one."""
+        k = self.keys
+        flat = self.client.run(script("fetch"), (k.state, k.flushing), (batch, first, last, "list"))
+        return [(text(member), text(score)) for member, score in pairs(flat)]
+
+    def fetch_joined(self, batch: int, first: int, last: int) -> tuple[str, str] | None:
+        """The same as two texts of comma-joined values. None if the batch is no longer this one."""
+        k = self.keys
+        reply = self.client.run(script("fetch"), (k.state, k.flushing), (batch, first, last, "joined"))
+        return (text(reply[0]), text(reply[1])) if reply else None
+
+    def finish(self, batch: int, refused: Sequence[str] = ()) -> bool:
+        """Drop the batch, which the database has; users whose delta it refused go to a recount."""
+        k = self.keys
+        return bool(self.client.run(script("finish"), (k.flushing, k.state, k.ready, k.dirty), (k.base, batch, *refused)))
+
+    def reject(self, members: dict[str, str]) -> None:
+        """Keep members that no user can be made of, with what was to be done, for inspection."""
+        flat = [value for pair in members.items() for value in pair]
+        for i in range(0, len(flat), 2 * PART):
+            self.client.run(script("reject"), (self.keys.dirty, self.keys.rejected), flat[i : i + 2 * PART])
+
+    def waiting(self) -> Iterator[list[str]]:
+        """Members with something to flush, a page at a time; some may come twice."""
+        for key in (self.keys.pending, self.keys.flushing):
+            cursor = "0"
+            while True:
+                reply = self.client.call(key, "ZSCAN", key, cursor, "COUNT", PART)
+                yield [text(member) for member, _ in pairs(reply[1])]
+                if (cursor := text(reply[0])) == "0":
+                    break
+
+    # --------------------------------------------------------------- recovery
+    def status(self) -> Status:
+        """The state of the shard at one moment."""
+        k = self.keys
+        reply = self.client.run(
+            script("status"), (k.state, k.ready, k.pending, k.flushing, k.open, k.dirty, k.rejected), ()
+        )
+        epoch, server, run_id, ready, batch, waiting, flushing, now, *sizes = reply
+        return Status(
+            int(epoch or 0), text(server), text(run_id), text(ready), int(batch or 0),
+            int(waiting) if waiting else None, int(flushing) if flushing else None, int(now), *sizes,
+        )  # fmt: skip
+
+    def recover(self, epoch: int) -> bool:
+        """Start an epoch: void what is unflushed. False if Redis is in this epoch, or a later one."""
+        k = self.keys
+        return bool(
+            self.client.run(script("recover"), (k.ready, k.pending, k.flushing, k.state), (epoch, epoch * BATCHES))
+        )
+
+    def complete(self, epoch: int) -> bool:
+        """End the recovery of this epoch. False if Redis is not the one that was recovered."""
+        return bool(self.client.run(script("complete"), (self.keys.ready, self.keys.state), (epoch,)))
+
+    # ---------------------------------------------------------------- healing
+    def dirty(self, limit: int) -> list[str]:
+        """Users to recount, longest waiting first."""
+        return [text(m) for m in self.client.call(self.keys.dirty, "ZRANGE", self.keys.dirty, 0, limit - 1)]
+
+    def open_parts(self) -> Iterator[OpenPart]:
+        """Every part that has begun and not committed, a page at a time."""
+        cursor = "0"
+        while True:
+            reply = self.client.call(self.keys.open, "HSCAN", self.keys.open, cursor, "COUNT", 100)
+            for part, entry in pairs(reply[1]):
+                about = json.loads(entry)
+                yield OpenPart(text(part), about["seq"], about["began"], about["checked"], about["users"])
+            if (cursor := text(reply[0])) == "0":
+                return
+
+    def recheck(self, part: str, checked: int | None) -> None:
+        """Note when the users of an open part were recounted; None: drop the part, its transaction must be dead."""
+        self.client.run(script("recheck"), (self.keys.open,), (part, "" if checked is None else checked))
+
+    def seq(self) -> int:
+        """The newest begin or correction."""
+        return int(self.client.call(self.keys.state, "HGET", self.keys.state, "seq") or 0)
+
+    def drop_fences(self, before: int) -> None:
+        """Drop the fences that are older than every open part."""
+        self.client.call(self.keys.fences, "ZREMRANGEBYSCORE", self.keys.fences, "-inf", f"({before}")

@@ -1,0 +1,35 @@
+"""The one place that builds Redis keys."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one shard of one counter.
+
+    All share the hash tag in ``base``, so a shard lives on one node of a cluster. With more than one shard the tag
+    also says how many there are: after a change of SHARDS nothing is read under a key of the old partition.
+    """
+
+    base: str
+    pending: str = field(init=False)
+    flushing: str = field(init=False)
+    state: str = field(init=False)
+    ready: str = field(init=False)
+    open: str = field(init=False)
+    fences: str = field(init=False)
+    dirty: str = field(init=False)
+    rejected: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("pending", "flushing", "state", "ready", "open", "fences", "dirty", "rejected"):
+            object.__setattr__(self, name, f"{self.base}:{name}")
+
+    @classmethod
+    def of(cls, prefix: str, counter: str, shard: int, shards: int) -> "Keys":
+        of_many = f"of{shards}" if shards > 1 else ""
+        return cls(f"{{{prefix}:{counter}:{shard}{of_many}}}")
+
+    def total(self, ready: str, member: str) -> str:
+        """Cached total of a user. The Lua scripts build the same from the base."""
+        return f"{self.base}:total:{ready}:{member}"

@@ -1,0 +1,49 @@
+"""The notifications of one user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .counters import unread
+from .ledger import Ledger
+from .models import Notification
+from .querysets import NotificationQuerySet
+
+
+class NotificationController:
+    """Counts and marks the notifications of one user, and never those of another."""
+
+    def __init__(self, user_id: Any):
+        """``user_id``: a user or its primary key."""
+        self.user_id = unread.key(user_id)
+
+    @property
+    def notifications(self) -> NotificationQuerySet:
+        """This user's notifications."""
+        return Notification.objects.for_user(self.user_id)
+
+    @property
+    def unread_count(self) -> int:
+        """How many are unread."""
+        return unread.count(self.user_id)
+
+    def mark_as_read(self, notification_id: Any) -> bool:
+        """Mark one as read. Did this call change it? False also if it is another user's, or is not there."""
+        return self.mark_all_as_read([notification_id]) == 1
+
+    def mark_all_as_read(self, notification_ids: Iterable[Any] | None = None) -> int:
+        """Mark all as read, or those of these ids: none for an empty list. Returns how many changed."""
+        mine = self.notifications
+        if notification_ids is not None:
+            mine = mine.filter(pk__in=list(notification_ids))
+        return mine.mark_as_read()
+
+    def update_unread_count(self, delta: int) -> None:
+        """Add to the count, for rows that were changed behind the app's back, in the same transaction if there is one."""
+        if not isinstance(delta, int) or isinstance(delta, bool):
+            raise ValueError(f"delta must be a whole number, not {delta!r}.")
+        ledger = Ledger.of(unread.db)
+        member = str(self.user_id)
+        with ledger.writing({unread: [member]}):
+            ledger.record(unread, {member: delta})

@@ -1,0 +1,229 @@
+"""Counters: start reading here.
+
+A counter tells, for each owner, how many rows of a source model satisfy a condition. It is always right: what the
+database holds is kept in a row for each owner, what is not flushed yet waits in Redis, and a read adds the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+from zlib import crc32
+
+from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.core.exceptions import ValidationError
+from django.db import router
+from django.db.models import Field, Model, Q
+
+from .buffer import Buffer
+from .buffer.client import client_of
+from .buffer.keys import Keys
+from .condition import Condition
+from .conf import options
+from .flush import Flusher, FlushResult
+from .healing import Healer, ShardStatus
+from .reader import Reader
+from .recount import Correction, Recounter, RecountResult
+from .registry import register
+
+
+class Counter:
+    """An exact number of rows for each owner.
+
+    ``source``     the counted model, as ``"app.Model"``
+    ``owner``      its foreign key to the owner
+    ``condition``  a Q over the row's own columns: which rows count
+    ``totals``     the model, on BaseCount, whose one-to-one primary key is the owner
+    ``field``      its integer field that holds the count
+    """
+
+    def __init__(self, name: str, *, source: str, owner: str, condition: Q, totals: str, field: str):
+        self.name = name
+        self.source_label = source
+        self.owner = owner
+        self.q = condition
+        self.totals_label = totals
+        self.field = field
+        self._buffers: tuple[Any, list[Buffer]] = (None, [])
+        register(self)
+
+    def __repr__(self) -> str:
+        return f"<Counter {self.name}>"
+
+    # ------------------------------------------------------------------ reads
+    def count(self, user: Any) -> int:
+        """How many rows count for this owner, given as an instance or a primary key."""
+        return Reader(self).count(self.key(user))
+
+    def counts(self, users: Iterable[Any]) -> dict[Any, int]:
+        """The same for many: ``{primary key: count}``, in two round trips at most when warm."""
+        return Reader(self).counts([self.key(user) for user in users])
+
+    async def acount(self, user: Any) -> int:
+        """``count`` for async code."""
+        return await sync_to_async(self.count)(user)
+
+    async def acounts(self, users: Iterable[Any]) -> dict[Any, int]:
+        """``counts`` for async code."""
+        return await sync_to_async(self.counts)(users)
+
+    # ------------------------------------------------------------ maintenance
+    def flush(
+        self,
+        progress: Callable[[int, int], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> FlushResult:
+        """Write what waits in Redis to the database.
+
+        ``progress`` is called with the users done and all users of the batch, ``stopped`` is asked after each chunk.
+        """
+        return Flusher(self).flush(progress, stopped)
+
+    def heal(
+        self,
+        seconds: float = 5.0,
+        progress: Callable[[int], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> RecountResult:
+        """What a run of the flusher does before it flushes: recover a Redis that is not the one we left, then
+        recount, for at most ``seconds``, the users of whom there is doubt."""
+        return Healer(self).heal(seconds, progress, stopped)
+
+    def recount(
+        self,
+        users: Iterable[Any] | None = None,
+        dry_run: bool = False,
+        report: Callable[[Correction], None] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> RecountResult:
+        """Compare counters with the rows and correct them; None: of everyone.
+
+        ``report`` is called with each wrong count, ``progress`` with the number of users checked so far.
+        NotInTransaction if called inside a transaction.
+        """
+        recounter = Recounter(self, report)
+        if users is not None:
+            return recounter.recount([self.encode(self.key(user)) for user in users], dry_run)
+        return recounter.recount_all(dry_run, progress)
+
+    def status(self) -> list[ShardStatus]:
+        """The state of each shard."""
+        return Healer(self).status()
+
+    # ------------------------------------------------------------------ parts
+    @cached_property
+    def source(self) -> type[Model]:
+        return apps.get_model(self.source_label)
+
+    @cached_property
+    def totals(self) -> type[Model]:
+        return apps.get_model(self.totals_label)
+
+    @cached_property
+    def owner_attname(self) -> str:
+        return self.source._meta.get_field(self.owner).attname  # type: ignore[union-attr]
+
+    @cached_property
+    def condition(self) -> Condition:
+        return Condition(self.source, self.q)
+
+    @cached_property
+    def key_field(self) -> Field:
+        """The owner's primary key."""
+        field: Any = self.totals._meta.pk
+        while field.remote_field:
+            field = field.target_field
+        return field
+
+    @cached_property
+    def _columns(self) -> frozenset[str]:
+        fields = self.condition.fields | {self.source._meta.get_field(self.owner)}
+        return frozenset(name for f in fields for name in (f.name, f.attname))
+
+    @cached_property
+    def _generated(self) -> bool:
+        return any(f.generated for f in self.condition.fields)
+
+    def reads(self, names: Iterable[str]) -> bool:
+        """May a change of these fields change a count?"""
+        return self._generated or not self._columns.isdisjoint(names)
+
+    @property
+    def db(self) -> str:
+        """The one database of this counter."""
+        return router.db_for_write(self.source)
+
+    # ------------------------------------------------------------------- keys
+    def key(self, user: Any) -> Any:
+        """The primary key of an owner, given as an instance or as such a key. ValueError if it is neither."""
+        if isinstance(user, int) and type(user) is int:
+            return user
+        if hasattr(user, "pk"):
+            user = user.pk
+        try:
+            key = self.key_field.to_python(user)
+        except ValidationError as error:
+            raise ValueError(f"{user!r} is no primary key of an owner: {' '.join(error.messages)}") from None
+        if key is None:
+            raise ValueError(f"Counter {self.name!r} was asked for an owner without a primary key; save it first.")
+        return key
+
+    def encode(self, key: Any) -> str | None:
+        """The member of Redis that stands for an owner; None for no owner."""
+        if key is None or type(key) is int:
+            return None if key is None else str(key)
+        try:
+            return str(self.key_field.to_python(key))
+        except ValidationError:
+            return None
+
+    def decode(self, member: str) -> Any:
+        """The primary key that a member stands for. ValidationError if there can be none."""
+        field = self.key_field
+        key = field.to_python(member)
+        if str(key) != member or "\0" in member:
+            raise ValidationError(f"{member!r} is not how a primary key is written.")
+        field.run_validators(key)
+        if field.max_length is not None and len(member) > field.max_length and isinstance(key, str):
+            raise ValidationError(f"{member!r} is too long for a primary key.")
+        return key
+
+    # ---------------------------------------------------------------- buffers
+    @property
+    def buffers(self) -> list[Buffer]:
+        """One for each shard."""
+        client = client_of(options.CACHE_ALIAS)
+        where = (client, options.KEY_PREFIX, options.SHARDS)
+        if self._buffers[0] != where:
+            _, prefix, shards = where
+            buffers = [Buffer(client, Keys.of(prefix, self.name, shard, shards)) for shard in range(shards)]
+            self._buffers = (where, buffers)
+        return self._buffers[1]
+
+    def buffer_of(self, member: str) -> Buffer:
+        """The shard of an owner."""
+        buffers = self.buffers
+        return buffers[0] if len(buffers) == 1 else buffers[crc32(member.encode()) % len(buffers)]
+
+    def by_shard(self, members: Sequence[str]) -> Iterator[tuple[Buffer, list[str]]]:
+        """Members, grouped by shard."""
+        if len(self.buffers) == 1:
+            if members:
+                yield self.buffers[0], list(members)
+            return
+        grouped: dict[Buffer, list[str]] = {}
+        for member in members:
+            grouped.setdefault(self.buffer_of(member), []).append(member)
+        yield from grouped.items()
+
+
+unread = Counter(
+    "unread",
+    source="notifications_counter.Notification",
+    owner="user",
+    condition=Q(read_at__isnull=True),
+    totals="notifications_counter.UserNotificationsCount",
+    field="unread_count",
+)

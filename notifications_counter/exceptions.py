@@ -1,0 +1,21 @@
+"""What can go wrong, each with a text that says what to do."""
+
+
+class CounterError(Exception):
+    """Base of every error this app raises."""
+
+
+class BufferUnavailable(CounterError):
+    """Redis did not answer, or refused. Counts are still right: readers count rows."""
+
+
+class ConfigurationError(CounterError):
+    """A setting or a counter is declared in a way that cannot work."""
+
+
+class ShardsChanged(CounterError):
+    """SHARDS was changed while deltas wait in Redis under the old number."""
+
+
+class NotInTransaction(CounterError):
+    """A recount was called inside a transaction, where it would not see what others commit."""

@@ -1,0 +1,190 @@
+"""Moves what waits in Redis into the database: cut, fetch, apply, finish.
+
+A batch is applied to a row only once, because the row remembers its number, and only in the epoch of its shard. So it
+does not matter which flusher dies where, how many there are, or how late a stalled one wakes up.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ValidationError
+from django.db import DataError, connections, transaction
+from django.db.models import IntegerField
+
+from .buffer import Buffer
+from .buffer.buffer import BATCHES, whole
+from .conf import options
+from .shards import epoch_of, is_left, refuse_changed_shards
+from .sql import dialect
+from .sql.target import Chunk, Target
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+logger = logging.getLogger("notifications_counter")
+
+INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
+
+
+@dataclass
+class FlushResult:
+    """What a flush wrote: ``users``, the ``net`` of their deltas, in how many ``batches``; members that were
+    ``rejected``, because no user can be made of them or the delta does not fit its column; ``seconds`` it took."""
+
+    users: int = 0
+    net: int = 0
+    batches: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class _Slice:
+    """A slice of a batch: what can be applied, what cannot, and users among the latter to recount."""
+
+    chunk: Chunk
+    rejected: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+
+class Flusher:
+    """Flushes one counter."""
+
+    def __init__(self, counter: Counter):
+        self.counter = counter
+        self.using = counter.db
+        self.target = Target(counter, connections[self.using])
+        self.apply = dialect(connections[self.using].vendor).apply
+        self.joined = isinstance(counter.key_field, IntegerField)
+        internal = counter.totals._meta.get_field(counter.field).get_internal_type()  # type: ignore[union-attr]
+        self.limit = 2 ** {"SmallIntegerField": 15, "IntegerField": 31}.get(internal, 63)
+
+    def flush(self, progress: Callable[[int, int], None] | None, stopped: Callable[[], bool]) -> FlushResult:
+        """Flush every shard. BufferUnavailable if Redis is out of reach; what was written stays written."""
+        started = time.monotonic()
+        result = FlushResult()
+        refuse_changed_shards(self.counter)
+        for shard, buffer in enumerate(self.counter.buffers):
+            status = buffer.status()
+            if not is_left(status, epoch_of(self.counter, shard)):
+                continue  # healing recovers it first
+            for _ in range(2 if status.flushing else 1):  # what another left unfinished, then what is pending
+                cut = None if stopped() else buffer.cut(status.epoch)
+                if cut is None or not self._flush_batch(shard, buffer, *cut, result, progress, stopped):
+                    break
+        result.seconds = time.monotonic() - started
+        return result
+
+    def _flush_batch(
+        self,
+        shard: int,
+        buffer: Buffer,
+        batch: int,
+        size: int,
+        result: FlushResult,
+        progress: Callable[[int, int], None] | None,
+        stopped: Callable[[], bool],
+    ) -> bool:
+        """Write one batch. False if it was not finished: stopped, or it is of another epoch by now."""
+        refused: list[str] = []
+        rejected = done = 0
+        with closing(self._slices(buffer, batch, size)) as slices:
+            for slice_ in slices:
+                if not self._apply(shard, batch, slice_):
+                    return False
+                if slice_.rejected:
+                    buffer.reject(slice_.rejected)
+                    for member, delta in slice_.rejected.items():
+                        logger.error(
+                            "%s: %r with delta %s cannot be stored and was put into `rejected`.", self.counter.name, member, delta
+                        )
+                refused += slice_.refused
+                rejected += len(slice_.rejected)
+                done += len(slice_.chunk.keys) + len(slice_.rejected)
+                result.users += len(slice_.chunk.keys)
+                result.net += sum(slice_.chunk.deltas)
+                if progress:
+                    progress(done, size)
+                if stopped():
+                    return False
+        if not buffer.finish(batch, refused):
+            return False
+        result.batches += 1
+        result.rejected += rejected
+        return True
+
+    def _slices(self, buffer: Buffer, batch: int, size: int) -> Iterator[_Slice]:
+        """The batch in chunks; the next one is fetched while the database works on the current one."""
+        step = options.FLUSH_CHUNK
+        with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
+            coming = thread.submit(self._fetch, buffer, batch, 0, step - 1)
+            for first in range(step, size + step, step):
+                slice_ = coming.result()
+                if first < size:
+                    coming = thread.submit(self._fetch, buffer, batch, first, first + step - 1)
+                if slice_ is None:
+                    return
+                yield slice_
+
+    def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _Slice | None:
+        if self.joined:
+            texts = buffer.fetch_joined(batch, first, last)
+            if texts is None:
+                return None
+            if all(INTEGERS.fullmatch(text) for text in texts):
+                keys, deltas = ([int(n) for n in text.split(",")] for text in texts)
+                if max(map(abs, deltas)) < self.limit:
+                    return _Slice(Chunk(keys, deltas, texts))
+        return self._parse(buffer.fetch(batch, first, last))
+
+    def _parse(self, pairs: list[tuple[str, str]]) -> _Slice | None:
+        """Sort out what cannot be applied."""
+        if not pairs:
+            return None
+        slice_ = _Slice(Chunk([], []))
+        for member, score in pairs:
+            try:
+                key = self.counter.decode(member)
+            except ValidationError:
+                slice_.rejected[member] = score
+                continue
+            delta = whole(score)
+            if delta is None or abs(delta) >= self.limit:
+                slice_.rejected[member] = score
+                slice_.refused.append(member)
+            else:
+                slice_.chunk.keys.append(key)
+                slice_.chunk.deltas.append(delta)
+        return slice_
+
+    def _apply(self, shard: int, batch: int, slice_: _Slice) -> bool:
+        """Write a slice. False if the shard is in another epoch. A count that leaves its column's range is sorted out."""
+        todo, slice_.chunk = [slice_.chunk], Chunk([], [])
+        while todo:
+            chunk = todo.pop()
+            if not chunk.keys:
+                continue
+            try:
+                with transaction.atomic(using=self.using):
+                    if epoch_of(self.counter, shard, lock=True) != batch // BATCHES:
+                        return False
+                    self.apply(self.target, batch, chunk)
+            except DataError:
+                if len(chunk.keys) == 1:
+                    member = str(chunk.keys[0])
+                    slice_.rejected[member] = str(chunk.deltas[0])
+                    slice_.refused.append(member)
+                else:
+                    half = len(chunk.keys) // 2
+                    todo += (Chunk(chunk.keys[i], chunk.deltas[i]) for i in (slice(half), slice(half, None)))
+            else:
+                slice_.chunk = Chunk(slice_.chunk.keys + chunk.keys, slice_.chunk.deltas + chunk.deltas)
+        return True

@@ -1,0 +1,154 @@
+"""Any doubt means recount: users marked dirty, users of transactions that never came back, a Redis that is not the
+one we left."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.apps import apps
+from django.db.models import QuerySet
+
+from .buffer import Buffer, Status
+from .conf import options
+from .recount import PAGE, Recounter, RecountResult
+from .shards import epoch_of, is_left, raise_epoch, refuse_changed_shards, row
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+logger = logging.getLogger("notifications_counter")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """The state of one shard: ``status`` of its Redis, and the ``epoch`` and audit in the database."""
+
+    shard: int
+    status: Status
+    epoch: int
+    audited: str
+
+    @property
+    def recovering(self) -> bool:
+        """Do readers count rows, because Redis is new, or its recovery under way?"""
+        return not is_left(self.status, self.epoch) or not self.status.ready
+
+
+class Healer:
+    """Heals one counter."""
+
+    def __init__(self, counter: Counter):
+        self.counter = counter
+        self.recounter = Recounter(counter)
+
+    def status(self) -> list[ShardStatus]:
+        """The state of each shard."""
+        found = []
+        for shard, buffer in enumerate(self.counter.buffers):
+            stored = row(self.counter, shard).first()
+            found.append(
+                ShardStatus(shard, buffer.status(), stored.epoch if stored else 0, stored.audited if stored else "")
+            )
+        return found
+
+    def heal(
+        self, seconds: float, progress: Callable[[int], None] | None, stopped: Callable[[], bool]
+    ) -> RecountResult:
+        """Recover what was lost, then recount those in doubt for at most ``seconds``."""
+        refuse_changed_shards(self.counter)
+        result = RecountResult()
+        for shard, buffer in enumerate(self.counter.buffers):
+            status = self._recover(shard, buffer)
+            if not status.ready and not stopped():
+                self._audit(shard, buffer, status.epoch, result, progress, stopped)
+        until = time.monotonic() + seconds
+
+        def enough() -> bool:
+            return stopped() or time.monotonic() > until
+
+        for buffer in self.counter.buffers:
+            self._recount_dirty(buffer, result, enough)
+            self._recheck_open(buffer, result, enough)
+        self._answer_requests(result, enough)
+        return result
+
+    # --------------------------------------------------------------- recovery
+    def _recover(self, shard: int, buffer: Buffer) -> Status:
+        """Start an epoch if Redis is not the one we left."""
+        while True:
+            status = buffer.status()
+            epoch = epoch_of(self.counter, shard)
+            if is_left(status, epoch):
+                return status
+            started = raise_epoch(self.counter, shard, epoch, status.epoch)
+            if started is not None:
+                logger.warning(
+                    "%s, shard %d: this Redis is not the one we left; epoch %d starts, rows are counted until its audit is complete.",
+                    self.counter.name,
+                    shard,
+                    started,
+                )
+            epoch = epoch_of(self.counter, shard)
+            buffer.recover(epoch)
+
+    def _audit(
+        self,
+        shard: int,
+        buffer: Buffer,
+        epoch: int,
+        result: RecountResult,
+        progress: Callable[[int], None] | None,
+        stopped: Callable[[], bool],
+    ) -> None:
+        """Recount everyone in a shard, from where the last audit of the epoch ended, and complete the recovery."""
+        stored = row(self.counter, shard)
+        after = stored.values_list("audited", flat=True).first() or ""
+        for page, end in self.recounter.pages(after):
+            mine = [m for m in page if self.counter.buffer_of(m) is buffer]
+            result.add(self.recounter.recount(mine))
+            if not stored.filter(epoch=epoch).update(audited=end):
+                return  # another epoch has begun
+            if progress:
+                progress(result.checked)
+            if stopped():
+                return
+        if buffer.complete(epoch):
+            stored.filter(epoch=epoch).update(audited="")
+
+    # ---------------------------------------------------------------- healing
+    def _recount_dirty(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
+        seen: set[str] = set()
+        while not enough():
+            members = [m for m in buffer.dirty(len(seen) + PAGE) if m not in seen]
+            if not members:
+                return
+            seen.update(members)
+            result.add(self.recounter.recount(members))
+
+    def _recheck_open(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
+        """Recount users of parts that are open for too long, and again whenever their age has doubled."""
+        now = buffer.status().now
+        oldest = buffer.seq() + 1
+        for part in buffer.open_parts():
+            oldest = min(oldest, part.seq)
+            age, age_then = now - part.began, part.checked - part.began
+            if age < max(options.HEAL_AFTER, 2 * age_then) or enough():
+                continue
+            result.add(self.recounter.recount(part.users))
+            buffer.recheck(part.id, None if age >= options.MAX_TRANSACTION_AGE else now)
+        buffer.drop_fences(oldest)
+
+    def _answer_requests(self, result: RecountResult, enough: Callable[[], bool]) -> None:
+        """Recount the users of RecountRequests, and delete exactly those that were read before."""
+        model = apps.get_model("notifications_counter", "RecountRequest")
+        requests = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
+        while not enough():
+            found = dict(requests.order_by("pk").values_list("pk", "owner")[:PAGE])
+            if not found:
+                return
+            result.add(self.recounter.recount(found.values()))
+            requests.filter(pk__in=list(found)).delete()

@@ -1,0 +1,164 @@
+"""Notifications, their stored totals, and what the counters themselves remember."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import models, router
+from django.utils.translation import gettext_lazy as _
+
+from .querysets import CountedQuerySet, NotificationQuerySet
+from .receivers import saving
+
+
+class CountedModel(models.Model):
+    """A model whose rows a Counter counts. Its managers must come from CountedQuerySet."""
+
+    objects = CountedQuerySet.as_manager()
+
+    class Meta:
+        abstract = True
+        base_manager_name = "objects"
+
+    def save_base(
+        self,
+        raw: bool = False,
+        force_insert: Any = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Any = None,
+    ) -> None:
+        using = using or router.db_for_write(self.__class__, instance=self)
+        with saving(self, using, force_insert, update_fields):
+            super().save_base(
+                raw=raw,
+                force_insert=force_insert,
+                force_update=force_update,
+                using=using,
+                update_fields=update_fields,
+            )
+
+    save_base.alters_data = True  # type: ignore[attr-defined]
+
+
+class BaseCount(models.Model):
+    """Stored totals of a counter. A child adds the owner, as a one-to-one primary key without a database constraint
+    and without a cascade, and a signed integer for the count."""
+
+    flushed_batch = models.BigIntegerField(_("flushed batch"), default=0, editable=False)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
+
+    class Meta:
+        abstract = True
+
+
+class Notification(CountedModel):
+    """Something a user should know. Unread as long as ``read_at`` is empty."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="notifications",
+        verbose_name=_("user"),
+        db_index=False,
+    )
+    kind = models.CharField(_("kind"), max_length=64, blank=True)
+    title = models.CharField(_("title"), max_length=255)
+    body = models.TextField(_("body"), blank=True)
+    url = models.CharField(_("URL"), max_length=2000, blank=True)
+    data = models.JSONField(_("data"), default=dict, blank=True)
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    read_at = models.DateTimeField(_("read at"), null=True, blank=True)
+
+    objects = NotificationQuerySet.as_manager()
+
+    class Meta(CountedModel.Meta):
+        abstract = False
+        verbose_name = _("notification")
+        verbose_name_plural = _("notifications")
+        ordering = ["-created_at", "-pk"]
+        indexes = [
+            models.Index(fields=["user", "read_at"], name="nc_user_read"),
+            models.Index(fields=["user", "-created_at"], name="nc_user_created"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def is_read(self) -> bool:
+        """Has it been read, as far as this instance knows?"""
+        return self.read_at is not None
+
+    def mark_as_read(self) -> bool:
+        """Mark it as read. Did this call change it?"""
+        return self._mark("mark_as_read")
+
+    def mark_as_unread(self) -> bool:
+        """Mark it as unread. Did this call change it?"""
+        return self._mark("mark_as_unread")
+
+    mark_as_read.alters_data = mark_as_unread.alters_data = True  # type: ignore[attr-defined]
+
+    def _mark(self, how: str) -> bool:
+        using = router.db_for_write(type(self), instance=self)
+        mine = Notification.objects.using(using).filter(pk=self.pk)
+        # Naming the owner makes it one statement; should the row have another owner by now, it is asked for.
+        changed = bool(getattr(mine.filter(user=self.user_id), how)() or getattr(mine, how)())
+        self.read_at = mine.values_list("read_at", flat=True).first()
+        return changed
+
+
+class UserNotificationsCount(BaseCount):
+    """The stored number of unread notifications of a user; what waits in Redis comes on top."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL,
+        primary_key=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="notifications_count",
+        verbose_name=_("user"),
+    )
+    unread_count = models.IntegerField(_("unread count"), default=0)
+
+    class Meta:
+        verbose_name = _("unread count")
+        verbose_name_plural = _("unread counts")
+
+    def __str__(self) -> str:
+        return f"{self.pk}: {self.unread_count}"
+
+
+class CounterShard(models.Model):
+    """The epoch of one shard of a counter, and how far the audit of that epoch has come."""
+
+    counter = models.CharField(_("counter"), max_length=100)
+    shard = models.PositiveIntegerField(_("shard"))
+    shards = models.PositiveIntegerField(_("number of shards"))
+    epoch = models.BigIntegerField(_("epoch"), default=0)
+    audited = models.TextField(_("audited up to"), blank=True)
+
+    class Meta:
+        verbose_name = _("shard")
+        verbose_name_plural = _("shards")
+        constraints = [models.UniqueConstraint(fields=["counter", "shard", "shards"], name="nc_one_row_a_shard")]
+
+    def __str__(self) -> str:
+        return f"{self.counter} {self.shard}/{self.shards}"
+
+
+class RecountRequest(models.Model):
+    """Asks for a recount of a user while Redis was out of reach. Written and deleted, never changed."""
+
+    counter = models.CharField(_("counter"), max_length=100)
+    owner = models.TextField(_("owner"))
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("recount request")
+        verbose_name_plural = _("recount requests")
+
+    def __str__(self) -> str:
+        return f"{self.counter} {self.owner}"

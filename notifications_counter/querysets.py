@@ -1,0 +1,189 @@
+"""Bulk operations of counted models, brought to the ledger."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.db.models.deletion import Collector
+from django.db.models.lookups import Exact
+from django.db.models.sql.where import AND
+from django.utils import timezone
+
+from .ledger import Ledger
+from .receivers import others_listen, owner_of, sources_of
+from .registry import counters_of
+from .rows import RowStates, chunks, difference, is_plain, locked, locked_by
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+
+class _QuietCollector(Collector):
+    """A collector that does not see our own receivers: may rows be deleted in one statement but for them?"""
+
+    def _has_signal_listeners(self, model: type[Model]) -> bool:
+        return others_listen(model)
+
+
+class CountedQuerySet(QuerySet):
+    """A QuerySet whose bulk operations keep the counters of its model right."""
+
+    def bulk_create(
+        self,
+        objs: Iterable[Any],
+        batch_size: int | None = None,
+        ignore_conflicts: bool = False,
+        update_conflicts: bool = False,
+        update_fields: Sequence[str] | None = None,
+        unique_fields: Sequence[str] | None = None,
+    ) -> list[Any]:
+        """As Django's. With conflicts ignored or updated, the owners are recounted; an update of the owner is refused,
+        because nobody could tell who owned the row before."""
+        counters = counters_of(self.model)
+        objs = list(objs)
+        for counter in counters:
+            if update_conflicts and {counter.owner, counter.owner_attname} & set(update_fields or ()):
+                raise ValueError(
+                    f"bulk_create(update_conflicts=True) cannot update {counter.owner!r}: the owners before it would "
+                    "be unknown. Create the new rows and give the others to their new owner by update()."
+                )
+        doubt = ignore_conflicts or update_conflicts
+        self._for_write = True
+        owners = {c: list(dict.fromkeys(m for o in objs if (m := owner_of(c, o)) is not None)) for c in counters}
+        ledger = Ledger.of(self.db)
+        with ledger.writing(owners):
+            created = super().bulk_create(
+                objs, batch_size, ignore_conflicts, update_conflicts, update_fields, unique_fields
+            )
+            for counter in counters:
+                deltas: dict[str, int | None] = Tally()
+                for obj in objs:
+                    member = owner_of(counter, obj)
+                    if member is not None:
+                        holds = counter.condition.holds(obj, self.db)
+                        known = deltas[member]
+                        deltas[member] = None if doubt or holds is None or known is None else known + holds
+                ledger.record(counter, deltas)
+        return created
+
+    bulk_create.alters_data = True  # type: ignore[attr-defined]
+
+    def update(self, **kwargs: Any) -> int:
+        """As Django's. A change of counted columns locks its rows first, and counts the difference."""
+        counters = [c for c in counters_of(self.model) if c.reads(kwargs)]
+        query = self.query
+        if not counters or query.is_sliced or query.combinator or query.distinct_fields:
+            return super().update(**kwargs)
+        self._for_write = True
+        using = self.db
+        ledger = Ledger.of(using)
+        with transaction.atomic(using=using, savepoint=False):
+            pks, before = self._lock(counters, using)
+            changed = 0
+            for chunk in chunks(pks, using):
+                changed += super(CountedQuerySet, self.order_by().filter(pk__in=chunk)).update(**kwargs)
+            for source, rows in before.items():
+                after = locked(source, using, list(rows))
+                for counter, deltas in difference(rows.values(), after.values()).items():
+                    ledger.record(counter, {m: d for m, d in deltas.items() if d})
+        self._result_cache = None
+        return changed
+
+    update.alters_data = True  # type: ignore[attr-defined]
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """As Django's. Where nothing but the counters listens and nothing cascades, in a few statements."""
+        counters = counters_of(self.model)
+        query = self.query
+        blocked = query.is_sliced or query.combinator or query.distinct_fields or self._fields is not None
+        if not counters or blocked or not _QuietCollector(using=self.db, origin=self).can_fast_delete(self):
+            return super().delete()
+        self._for_write = True
+        using = self.db
+        ledger = Ledger.of(using)
+        deleted = 0
+        with transaction.atomic(using=using, savepoint=False):
+            pks, before = self._lock(counters, using)
+            for chunk in chunks(pks, using):
+                deleted += QuerySet(self.model, using=using).filter(pk__in=chunk)._raw_delete(using)
+            for rows in before.values():
+                for counter, deltas in difference(rows.values()).items():
+                    ledger.record(counter, deltas)
+        self._result_cache = None
+        return deleted, {self.model._meta.label: deleted} if deleted else {}
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def _lock(
+        self, counters: Iterable[Counter], using: str
+    ) -> tuple[list[Any], dict[type[Model], dict[Any, RowStates]]]:
+        """Lock what this queryset selects: primary keys, and what their rows count for, by source."""
+        first, *others = sources_of(list(counters))
+        found = {first: locked_by(self, first, using)}
+        pks = list(found[first])
+        found.update((source, locked(source, using, pks)) for source in others)
+        return pks, found
+
+    def _shift(self, counter: Counter, delta: int, **values: Any) -> int:
+        """Update rows that all change the count by the same delta, as the condition of this very queryset, checked by
+        the UPDATE itself, says. Returns the number of rows."""
+        owner = self._only_owner(counter) if list(counters_of(self.model)) == [counter] else None
+        if owner is None or not is_plain(self, counter.source):
+            return CountedQuerySet.update(self, **values)
+        self._for_write = True
+        ledger = Ledger.of(self.db)
+        with ledger.writing({counter: [owner]}):
+            changed = super().update(**values)
+            if changed:
+                ledger.record(counter, {owner: delta * changed})
+        return changed
+
+    def _only_owner(self, counter: Counter) -> str | None:
+        """The one owner whose rows this queryset can select, if its conditions name one."""
+        where = self.query.where
+        if where.connector != AND or where.negated:
+            return None
+        for child in where.children:
+            lhs = getattr(child, "lhs", None)
+            target = getattr(lhs, "target", None)
+            if isinstance(child, Exact) and target is not None and target.attname == counter.owner_attname:
+                if target.model._meta.concrete_model is counter.source and not hasattr(child.rhs, "resolve_expression"):
+                    return counter.encode(child.rhs)
+        return None
+
+
+class NotificationQuerySet(CountedQuerySet):
+    """Notifications."""
+
+    def unread(self) -> NotificationQuerySet:
+        """Those that are not read."""
+        return self.filter(read_at__isnull=True)
+
+    def read(self) -> NotificationQuerySet:
+        """Those that are read."""
+        return self.filter(read_at__isnull=False)
+
+    def for_user(self, user: Any) -> NotificationQuerySet:
+        """Those of one user, given as an instance or a primary key."""
+        return self.filter(user=user)
+
+    def mark_as_read(self) -> int:
+        """Mark the unread ones as read. Returns how many really changed."""
+        from .counters import unread
+
+        return self.unread()._shift(unread, -1, read_at=timezone.now())
+
+    mark_as_read.alters_data = True  # type: ignore[attr-defined]
+
+    def mark_as_unread(self) -> int:
+        """Mark the read ones as unread. Returns how many really changed."""
+        from .counters import unread
+
+        return self.read()._shift(unread, 1, read_at=None)
+
+    mark_as_unread.alters_data = True  # type: ignore[attr-defined]

@@ -1,0 +1,160 @@
+"""Reading a counter: the cached total, else the row plus what waits, else the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.db.models import Count, QuerySet
+
+from .buffer import Buffer, Snapshot
+from .buffer.buffer import PART
+from .exceptions import BufferUnavailable
+from .ledger import Ledger, mark_dirty
+from .rows import chunks
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+READ_COMMITTED = {"read committed", "read uncommitted"}
+
+
+class Reader:
+    """Reads one counter."""
+
+    __slots__ = ("counter", "using")
+
+    def __init__(self, counter: Counter):
+        self.counter = counter
+        self.using = counter.db
+
+    def count(self, key: Any) -> int:
+        """The count of one owner."""
+        counter = self.counter
+        member = str(key)
+        ledger = Ledger.of(self.using)
+        if ledger.touched(counter, member) or self._sees_old_data(ledger):
+            return self.rows([key]).get(key, 0)
+        buffer = counter.buffer_of(member)
+        try:
+            totals = buffer.totals((member,))
+            if totals is not None:
+                total = totals[0]
+                if total is None:
+                    return self._miss(ledger, buffer, {member: key})[key]
+                if total >= 0:
+                    return total
+                return self._negative({member: key})[key]
+        except BufferUnavailable:
+            return self.rows([key]).get(key, 0)
+        return self.rows([key]).get(key, 0)
+
+    def counts(self, keys: Sequence[Any]) -> dict[Any, int]:
+        """The counts of many owners."""
+        counter = self.counter
+        result = dict.fromkeys(keys, 0)
+        keys_of = {str(key): key for key in result}
+        ledger = Ledger.of(self.using)
+        by_rows = [m for m in keys_of if ledger.touched(counter, m)]
+        if self._sees_old_data(ledger):
+            by_rows = list(keys_of)
+        apart = set(by_rows)
+        for buffer, members in counter.by_shard([m for m in keys_of if m not in apart]):
+            try:
+                totals = buffer.totals(members)
+                if totals is None:
+                    by_rows += members
+                    continue
+                known = dict(zip(members, totals, strict=True))
+                result.update((keys_of[m], t) for m, t in known.items() if t is not None and t >= 0)
+                negative = {m: keys_of[m] for m, t in known.items() if t is not None and t < 0}
+                if negative:
+                    result |= self._negative(negative)
+                missed = [m for m, t in known.items() if t is None]
+                for i in range(0, len(missed), PART):
+                    result |= self._miss(ledger, buffer, {m: keys_of[m] for m in missed[i : i + PART]})
+            except BufferUnavailable:
+                by_rows += members
+        result |= self.rows([keys_of[m] for m in by_rows])
+        return result
+
+    def _miss(self, ledger: Ledger, buffer: Buffer, keys: dict[str, Any]) -> dict[Any, int]:
+        """No cached total: the row plus what waits, kept if nothing moves meanwhile."""
+        snapshot = buffer.snapshot(list(keys))
+        clean = {m: key for m, key in keys.items() if not snapshot.users[m].dirty}
+        if not snapshot.ready or self._is_repeatable_read(ledger):
+            clean = {}
+        stored = self.stored(list(clean.values()))
+        totals: dict[str, int] = {}
+        for member, key in clean.items():
+            total = snapshot.value(member, *stored.get(key, (0, 0)))
+            if total is not None:
+                totals[member] = total
+        result = {key: 0 for m, key in keys.items() if m not in totals}
+        if result:
+            result |= self.rows(list(result))
+        if negative := {m: keys[m] for m, total in totals.items() if total < 0}:
+            result |= self._negative(negative)
+        kept = {m: total for m, total in totals.items() if total >= 0}
+        result |= {keys[m]: total for m, total in kept.items()}
+        if kept:
+            self._keep(buffer, snapshot, kept)
+        return result
+
+    def _keep(self, buffer: Buffer, snapshot: Snapshot, totals: dict[str, int]) -> None:
+        try:
+            buffer.keep(snapshot, totals)
+        except BufferUnavailable:
+            return  # the totals are right all the same
+
+    def _negative(self, keys: dict[str, Any]) -> dict[Any, int]:
+        """A count below zero is shown as zero, and recounted."""
+        mark_dirty((self.counter, member) for member in keys)
+        return dict.fromkeys(keys.values(), 0)
+
+    def rows(self, keys: Sequence[Any]) -> dict[Any, int]:
+        """COUNT(*) of the rows that count, for owners that have any."""
+        counter = self.counter
+        found: dict[Any, int] = {}
+        for chunk in chunks(keys, self.using):
+            rows = QuerySet(counter.source, using=self.using).filter(counter.q, **{f"{counter.owner_attname}__in": chunk})
+            found.update(rows.order_by().values_list(counter.owner_attname).annotate(Count("pk")))
+        return found
+
+    def stored(self, keys: Sequence[Any]) -> dict[Any, tuple[int, int]]:
+        """``(count, flushed_batch)`` of the stored totals that exist. A plain cursor: the ORM costs several times more."""
+        counter, connection = self.counter, connections[self.using]
+        pk, quote = counter.totals._meta.pk, connection.ops.quote_name
+        columns = [quote(f.column) for f in (pk, *(counter.totals._meta.get_field(n) for n in (counter.field, "flushed_batch")))]
+        select = f"SELECT {', '.join(columns)} FROM {quote(counter.totals._meta.db_table)} WHERE {columns[0]}"
+        field = counter.key_field
+        found: dict[Any, tuple[int, int]] = {}
+        for chunk in chunks(keys, self.using):
+            values = [field.get_db_prep_value(key, connection) for key in chunk]
+            with connection.cursor() as cursor:
+                cursor.execute(f"{select} IN ({', '.join(['%s'] * len(values))})", values)
+                for key, count, batch in cursor.fetchall():
+                    found[field.to_python(key)] = (count, batch)
+        return found
+
+    def _sees_old_data(self, ledger: Ledger) -> bool:
+        """Does this connection read something else than the newest committed rows?"""
+        connection = ledger.connection
+        if not connection.in_atomic_block:
+            return connection.connection is not None and not connection.get_autocommit()
+        vendor = connection.vendor
+        return (
+            ledger.isolation_was_set
+            or vendor == "sqlite"
+            or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
+        )
+
+    def _is_repeatable_read(self, ledger: Ledger) -> bool:
+        """On PostgreSQL the level of a transaction can come from the server's settings, so the server is asked."""
+        connection = ledger.connection
+        if not connection.in_atomic_block or connection.vendor != "postgresql":
+            return False
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            return cursor.fetchone()[0] not in READ_COMMITTED

@@ -1,0 +1,195 @@
+"""Compares counters with the rows and corrects them through the buffer: look, count, fix.
+
+Healing, audits, first install and recovery are all this one mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from django.core.exceptions import ValidationError
+from django.db import connections
+from django.db.models import Exists, OuterRef, QuerySet
+
+from .buffer import Buffer
+from .exceptions import NotInTransaction
+from .reader import Reader
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+PAGE = 1000
+"""Users in one look."""
+
+TRIES = 4
+"""Looks at a user who is active all the time, in smaller and smaller groups, before it is left to the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A count that was wrong: of ``user`` (primary key), which ``was`` the counter, and is now the ``rows``."""
+
+    user: Any
+    was: int | None
+    rows: int
+
+
+@dataclass
+class RecountResult:
+    """Users ``checked``, those found ``wrong``, those ``corrected``, and looks ``retried`` because users were active."""
+
+    checked: int = 0
+    wrong: int = 0
+    corrected: int = 0
+    retried: int = 0
+
+    def add(self, other: RecountResult) -> None:
+        """Take another result in."""
+        self.checked += other.checked
+        self.wrong += other.wrong
+        self.corrected += other.corrected
+        self.retried += other.retried
+
+
+class Recounter:
+    """Recounts users of one counter."""
+
+    def __init__(self, counter: Counter, report: Callable[[Correction], None] | None = None):
+        self.counter = counter
+        self.report = report or (lambda correction: None)
+        self.reader = Reader(counter)
+
+    def recount(self, members: Iterable[str], dry_run: bool = False) -> RecountResult:
+        """Recount users, given as members. A member no user can be made of goes to ``rejected``."""
+        self._refuse_in_transaction()
+        result = RecountResult()
+        for buffer, mine in self.counter.by_shard(list(dict.fromkeys(members))):
+            keys, rejected = self._decode(mine)
+            if rejected and not dry_run:
+                buffer.reject(rejected)
+            members_left = list(keys)
+            for i in range(0, len(members_left), PAGE):
+                page = {m: keys[m] for m in members_left[i : i + PAGE]}
+                result.add(self._compare(buffer, page) if dry_run else self._correct(buffer, page))
+        return result
+
+    def recount_all(self, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> RecountResult:
+        """Recount everyone with rows that count, a stored count, or something waiting in Redis."""
+        result = RecountResult()
+        for members in self.everyone():
+            result.add(self.recount(members, dry_run))
+            if progress:
+                progress(result.checked)
+        return result
+
+    def everyone(self) -> Iterator[list[str]]:
+        """Pages of all users who can have a count."""
+        for page, _ in self.pages(""):
+            yield page
+        for buffer in self.counter.buffers:
+            for page in buffer.waiting():
+                keys, _ = self._decode(page)
+                has_rows = self.reader.rows(list(keys.values()))
+                has_count = self.reader.stored(list(keys.values()))
+                yield [m for m, key in keys.items() if key not in has_rows and not has_count.get(key, (0,))[0]]
+
+    def pages(self, after: str) -> Iterator[tuple[list[str], str]]:
+        """Users with rows that count, then others whose stored count is not zero, in pages by keyset. With each page
+        comes where it ends: ``after`` goes on from there."""
+        counter, using = self.counter, self.reader.using
+        owner = counter.owner_attname
+        rows = QuerySet(counter.source, using=using).filter(counter.q, **{f"{owner}__isnull": False})
+        theirs = QuerySet(counter.source, using=using).filter(counter.q, **{owner: OuterRef("pk")})
+        stored = QuerySet(counter.totals, using=using).exclude(**{counter.field: 0}).exclude(Exists(theirs))
+        phase, _, last = after.partition(":")
+        walks = (("rows", rows.order_by(owner).distinct(), owner), ("stored", stored.order_by("pk"), "pk"))
+        for name, walk, column in walks:
+            if phase == "stored" and name == "rows":
+                continue
+            last = last if phase == name else ""
+            while True:
+                here = walk.filter(**{f"{column}__gt": counter.decode(last)}) if last else walk
+                keys = list(here.values_list(column, flat=True)[:PAGE])
+                if not keys:
+                    break
+                last = str(keys[-1])
+                yield [str(key) for key in keys], f"{name}:{last}"
+
+    def _refuse_in_transaction(self) -> None:
+        connection = connections[self.reader.using]
+        if connection.in_atomic_block or not connection.get_autocommit():
+            raise NotInTransaction(
+                "A recount inside a transaction would miss what others commit meanwhile; call it outside of atomic()."
+            )
+
+    def _decode(self, members: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        keys, rejected = {}, {}
+        for member in members:
+            try:
+                keys[member] = self.counter.decode(member)
+            except ValidationError:
+                rejected[member] = "recount"
+        return keys, rejected
+
+    def _correct(self, buffer: Buffer, keys: dict[str, Any]) -> RecountResult:
+        """Correct users of one shard; those active all the time are marked dirty."""
+        result = RecountResult(checked=len(keys))
+        groups = [(keys, TRIES)]
+        left: list[str] = []
+        while groups:
+            group, tries = groups.pop()
+            active = self._look_and_fix(buffer, group, result)
+            if active and tries > 1:
+                result.retried += len(active)
+                size = max(1, len(active) // 4)
+                members = list(active)
+                groups += [
+                    ({m: active[m] for m in members[i : i + size]}, tries - 1) for i in range(0, len(members), size)
+                ]
+            else:
+                left += active
+        if left:
+            buffer.mark_dirty(left)
+        return result
+
+    def _look_and_fix(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> dict[str, Any]:
+        """Look, count, fix. Returns the users who were active meanwhile."""
+        lease = uuid4().hex
+        snapshot = buffer.snapshot(list(keys), lease)
+        rows = self.reader.rows(list(keys.values()))
+        stored = self.reader.stored(list(keys.values()))
+        counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
+        tellable = {m: count for m, count in counts.items() if count is not None}
+        corrections = {m: rows.get(keys[m], 0) - count for m, count in tellable.items()}
+        fixed = buffer.fix(snapshot.epoch, lease, corrections)
+        for member, done in fixed.items():
+            if done and corrections[member]:
+                result.wrong += 1
+                result.corrected += 1
+                self.report(Correction(keys[member], counts[member], rows.get(keys[member], 0)))
+        return {m: key for m, key in keys.items() if not fixed.get(m)}
+
+    def _compare(self, buffer: Buffer, keys: dict[str, Any]) -> RecountResult:
+        """Compare without changing anything. A difference counts if it is the same in every look, because a
+        transaction between its two commits shows one that goes away."""
+        result = RecountResult(checked=len(keys))
+        suspects: dict[str, tuple[int | None, int]] = {}
+        left = keys
+        for look in range(TRIES):
+            snapshot = buffer.snapshot(list(left))
+            rows = self.reader.rows(list(left.values()))
+            stored = self.reader.stored(list(left.values()))
+            found = {m: (snapshot.value(m, *stored.get(key, (0, 0))), rows.get(key, 0)) for m, key in left.items()}
+            suspects = {
+                m: seen for m, seen in found.items() if seen[0] != seen[1] and (look == 0 or suspects.get(m) == seen)
+            }
+            left = {m: keys[m] for m in suspects}
+            if not left:
+                break
+        for member, (was, right) in suspects.items():
+            result.wrong += 1
+            self.report(Correction(keys[member], was, right))
+        return result

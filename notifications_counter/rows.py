@@ -1,0 +1,76 @@
+"""What the database says of rows of a source model, locked so that it stays true until the transaction ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.db.models import Model, QuerySet
+
+from .registry import counters_of
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+RowStates = list[tuple["Counter", str | None, bool]]
+"""For each counter of a row: whose it is, and whether it counts."""
+
+
+def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
+    """Parts small enough to be parameters of one statement."""
+    size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
+    for i in range(0, len(items), size):
+        yield items[i : i + size]
+
+
+def locked(source: type[Model], using: str, pks: Sequence[Any]) -> dict[Any, RowStates]:
+    """Lock rows by primary key, in its order, and say what they count for. Missing rows are not there."""
+    found: dict[Any, RowStates] = {}
+    for chunk in chunks(pks, using):
+        found |= states(QuerySet(source, using=using).filter(pk__in=chunk), lock=True)
+    return found
+
+
+def locked_by(queryset: QuerySet, source: type[Model], using: str) -> dict[Any, RowStates]:
+    """Lock the rows that a queryset selects, and say what they count for."""
+    if not is_plain(queryset, source):
+        queryset = QuerySet(source, using=using).filter(pk__in=queryset.order_by().values("pk"))
+    return states(queryset.using(using), lock=True)
+
+
+def is_plain(queryset: QuerySet, source: type[Model]) -> bool:
+    """Does the queryset look at nothing but the columns of the source table?"""
+    query = queryset.query
+    return (
+        queryset.model._meta.concrete_model is source
+        and sum(1 for alias, uses in query.alias_refcount.items() if uses) <= 1
+        and not (query.distinct or query.combinator or query.group_by or query.annotations or query.extra)
+    )
+
+
+def states(queryset: QuerySet, lock: bool = False) -> dict[Any, RowStates]:
+    """What the selected rows of a source model count for."""
+    counters = counters_of(queryset.model)
+    columns = [column for c in counters for column in (c.owner_attname, c.condition.flag)]
+    rows = queryset.select_related(None).order_by("pk")
+    if lock:
+        rows = rows.select_for_update()
+    return {
+        pk: [(c, c.encode(rest[2 * i]), bool(rest[2 * i + 1])) for i, c in enumerate(counters)]
+        for pk, *rest in rows.values_list("pk", *columns)
+    }
+
+
+def difference(
+    before: Iterable[RowStates], after: Iterable[RowStates] = ()
+) -> dict[Counter, dict[str, int]]:
+    """What a statement changed, given all its rows before and after."""
+    deltas: dict[Counter, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for sign, rows in ((-1, before), (1, after)):
+        for row in rows:
+            for counter, member, counts in row:
+                if counts and member is not None:
+                    deltas[counter][member] += sign
+    return deltas

@@ -1,0 +1,69 @@
+"""What the database knows of the shards of a counter: their epochs, and how far an audit has come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.db import transaction
+from django.db.models import Max, QuerySet
+
+from .buffer import Buffer, Status
+from .buffer.keys import Keys
+from .conf import options
+from .exceptions import ShardsChanged
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+
+def rows(counter: Counter) -> QuerySet[Any]:
+    """The rows of all shards of a counter, also of an earlier number of shards."""
+    model = apps.get_model("notifications_counter", "CounterShard")
+    return QuerySet(model, using=counter.db).filter(counter=counter.name)
+
+
+def row(counter: Counter, shard: int) -> QuerySet[Any]:
+    """The row of one shard, as a queryset."""
+    return rows(counter).filter(shard=shard, shards=options.SHARDS)
+
+
+def epoch_of(counter: Counter, shard: int, lock: bool = False) -> int:
+    """The epoch of a shard, 0 before its first. Locked, it stays so until the transaction ends."""
+    epochs = row(counter, shard).values_list("epoch", flat=True)
+    return (epochs.select_for_update() if lock else epochs).first() or 0
+
+
+def is_left(status: Status, epoch: int) -> bool:
+    """Is this Redis the one we left? Not if it is in another epoch, or has been started since."""
+    return bool(status.epoch == epoch and epoch and status.server == status.run_id)
+
+
+def raise_epoch(counter: Counter, shard: int, seen: int, of_redis: int) -> int | None:
+    """Start an epoch above all that were, unless another process has done so since ``seen``. None in that case."""
+    rows(counter).model._default_manager.using(counter.db).get_or_create(
+        counter=counter.name, shard=shard, shards=options.SHARDS
+    )
+    with transaction.atomic(using=counter.db):
+        if epoch_of(counter, shard, lock=True) != seen:
+            return None
+        highest = rows(counter).aggregate(Max("epoch"))["epoch__max"]
+        epoch = max(highest, of_redis) + 1
+        row(counter, shard).update(epoch=epoch, audited="")
+    return epoch
+
+
+def refuse_changed_shards(counter: Counter) -> None:
+    """ShardsChanged while anything waits under another number of shards; else that number is forgotten."""
+    for old in rows(counter).exclude(shards=options.SHARDS):
+        keys = Keys.of(options.KEY_PREFIX, counter.name, old.shard, old.shards)
+        client = counter.buffers[0].client
+        status = Buffer(client, keys).status()
+        if status.pending or status.flushing or status.open or status.dirty:
+            raise ShardsChanged(
+                f"SHARDS was changed from {old.shards} to {options.SHARDS} while changes of counter {counter.name!r} "
+                f"wait in Redis. Set it back to {old.shards}, run `manage.py flush_counters` until it says that there "
+                "is nothing to flush, then change it with no other process running."
+            )
+        client.call(keys.ready, "DEL", keys.ready)
+        old.delete()
