@@ -93,12 +93,9 @@ def _compile_node(node: WhereNode) -> Predicate:
 
     def evaluate(row: Model, using: str) -> bool | None:
         values = [child(row, using) for child in children]
-        result: bool | None
-        if decisive in values:
-            result = decisive
-        else:
-            result = None if None in values else not decisive
-        return result if result is None or not node.negated else not result
+        if decisive not in values and None in values:
+            return None
+        return (decisive in values) == (decisive != node.negated)
 
     return evaluate
 

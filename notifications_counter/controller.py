@@ -40,7 +40,7 @@ class NotificationController:
         return mine.mark_as_read()
 
     def update_unread_count(self, delta: int) -> None:
-        """Add to the count, for rows that were changed behind the app's back, in the same transaction if there is one."""
+        """Add to the count, for rows that were changed behind the app's back; part of the transaction, if any."""
         if not isinstance(delta, int) or isinstance(delta, bool):
             raise ValueError(f"delta must be a whole number, not {delta!r}.")
         ledger = Ledger.of(unread.db)

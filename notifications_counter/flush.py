@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.core.exceptions import ValidationError
 from django.db import DataError, connections, transaction
@@ -104,7 +104,10 @@ class Flusher:
                     buffer.reject(slice_.rejected)
                     for member, delta in slice_.rejected.items():
                         logger.error(
-                            "%s: %r with delta %s cannot be stored and was put into `rejected`.", self.counter.name, member, delta
+                            "%s: %r with delta %s cannot be stored and was put into `rejected`.",
+                            self.counter.name,
+                            member,
+                            delta,
                         )
                 refused += slice_.refused
                 rejected += len(slice_.rejected)
@@ -166,7 +169,7 @@ class Flusher:
         return slice_
 
     def _apply(self, shard: int, batch: int, slice_: _Slice) -> bool:
-        """Write a slice. False if the shard is in another epoch. A count that leaves its column's range is sorted out."""
+        """Write a slice; counts that leave their column's range are sorted out. False if the epoch is another."""
         todo, slice_.chunk = [slice_.chunk], Chunk([], [])
         while todo:
             chunk = todo.pop()

@@ -87,7 +87,8 @@ class Healer:
             started = raise_epoch(self.counter, shard, epoch, status.epoch)
             if started is not None:
                 logger.warning(
-                    "%s, shard %d: this Redis is not the one we left; epoch %d starts, rows are counted until its audit is complete.",
+                    "%s, shard %d: this Redis is not the one we left. Epoch %d starts; readers count rows until its "
+                    "audit is complete.",
                     self.counter.name,
                     shard,
                     started,

@@ -195,7 +195,9 @@ class Log:
         request_recounts(self.using, [user for user in failed if user not in asked])
 
 
-def _slices(parts: list[tuple[Counter, str, dict[str, Delta]]]) -> Iterator[list[tuple[Counter, str, dict[str, Delta]]]]:
+def _slices(
+    parts: list[tuple[Counter, str, dict[str, Delta]]],
+) -> Iterator[list[tuple[Counter, str, dict[str, Delta]]]]:
     """Parts in groups of at most PART users, a part without deltas counting as one."""
     slice_: list[tuple[Counter, str, dict[str, Delta]]] = []
     size = 0

@@ -149,11 +149,9 @@ class CountedQuerySet(QuerySet):
         if where.connector != AND or where.negated:
             return None
         for child in where.children:
-            lhs = getattr(child, "lhs", None)
-            target = getattr(lhs, "target", None)
-            if isinstance(child, Exact) and target is not None and target.attname == counter.owner_attname:
-                if target.model._meta.concrete_model is counter.source and not hasattr(child.rhs, "resolve_expression"):
-                    return counter.encode(child.rhs)
+            target = getattr(getattr(child, "lhs", None), "target", None)
+            if isinstance(child, Exact) and target == counter.source._meta.get_field(counter.owner):
+                return None if hasattr(child.rhs, "resolve_expression") else counter.encode(child.rhs)
         return None
 
 

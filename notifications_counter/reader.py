@@ -13,6 +13,7 @@ from .buffer.buffer import PART
 from .exceptions import BufferUnavailable
 from .ledger import Ledger, mark_dirty
 from .rows import chunks
+from .sql.target import Target
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -118,16 +119,16 @@ class Reader:
         counter = self.counter
         found: dict[Any, int] = {}
         for chunk in chunks(keys, self.using):
-            rows = QuerySet(counter.source, using=self.using).filter(counter.q, **{f"{counter.owner_attname}__in": chunk})
-            found.update(rows.order_by().values_list(counter.owner_attname).annotate(Count("pk")))
+            theirs = {f"{counter.owner_attname}__in": chunk}
+            rows = QuerySet(counter.source, using=self.using).filter(counter.q, **theirs).order_by()
+            found.update(rows.values_list(counter.owner_attname).annotate(Count("pk")))
         return found
 
     def stored(self, keys: Sequence[Any]) -> dict[Any, tuple[int, int]]:
-        """``(count, flushed_batch)`` of the stored totals that exist. A plain cursor: the ORM costs several times more."""
+        """``(count, flushed_batch)`` of the stored totals that exist. By a cursor: the ORM costs several times more."""
         counter, connection = self.counter, connections[self.using]
-        pk, quote = counter.totals._meta.pk, connection.ops.quote_name
-        columns = [quote(f.column) for f in (pk, *(counter.totals._meta.get_field(n) for n in (counter.field, "flushed_batch")))]
-        select = f"SELECT {', '.join(columns)} FROM {quote(counter.totals._meta.db_table)} WHERE {columns[0]}"
+        target = Target(counter, connection)
+        select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE {target.owner}"
         field = counter.key_field
         found: dict[Any, tuple[int, int]] = {}
         for chunk in chunks(keys, self.using):

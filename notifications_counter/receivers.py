@@ -19,7 +19,7 @@ from django.dispatch import receiver
 
 from .counters import Counter
 from .ledger import Ledger, Log
-from .registry import all_counters, counters_of
+from .registry import counters_of
 from .rows import RowStates, difference, locked, states
 
 State = dict[type[Model], list[RowStates]]

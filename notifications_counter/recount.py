@@ -39,7 +39,7 @@ class Correction:
 
 @dataclass
 class RecountResult:
-    """Users ``checked``, those found ``wrong``, those ``corrected``, and looks ``retried`` because users were active."""
+    """Users ``checked``, found ``wrong``, ``corrected``, and looks ``retried`` because users were active."""
 
     checked: int = 0
     wrong: int = 0

@@ -63,9 +63,7 @@ def states(queryset: QuerySet, lock: bool = False) -> dict[Any, RowStates]:
     }
 
 
-def difference(
-    before: Iterable[RowStates], after: Iterable[RowStates] = ()
-) -> dict[Counter, dict[str, int]]:
+def difference(before: Iterable[RowStates], after: Iterable[RowStates] = ()) -> dict[Counter, dict[str, int]]:
     """What a statement changed, given all its rows before and after."""
     deltas: dict[Counter, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for sign, rows in ((-1, before), (1, after)):

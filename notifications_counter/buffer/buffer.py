@@ -134,10 +134,10 @@ class Buffer:
         ready, epoch, batch, cut, *flat = self.client.run(
             script("snapshot"), (k.pending, k.flushing, k.state, k.ready, k.dirty), (k.base, lease, LEASE, *members)
         )
-        waiting = (
-            Waiting(whole(flat[i]), whole(flat[i + 1]), bool(flat[i + 2])) for i in range(0, len(flat), 3)
+        waiting = (Waiting(whole(flat[i]), whole(flat[i + 1]), bool(flat[i + 2])) for i in range(0, len(flat), 3))
+        return Snapshot(
+            text(ready), int(epoch or 0), int(batch or 0), bool(cut), dict(zip(members, waiting, strict=True))
         )
-        return Snapshot(text(ready), int(epoch or 0), int(batch or 0), bool(cut), dict(zip(members, waiting, strict=True)))
 
     def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
         """Cache totals that were made from the snapshot, where nothing has moved since."""
@@ -202,7 +202,9 @@ class Buffer:
     def finish(self, batch: int, refused: Sequence[str] = ()) -> bool:
         """Drop the batch, which the database has; users whose delta it refused go to a recount."""
         k = self.keys
-        return bool(self.client.run(script("finish"), (k.flushing, k.state, k.ready, k.dirty), (k.base, batch, *refused)))
+        return bool(
+            self.client.run(script("finish"), (k.flushing, k.state, k.ready, k.dirty), (k.base, batch, *refused))
+        )
 
     def reject(self, members: dict[str, str]) -> None:
         """Keep members that no user can be made of, with what was to be done, for inspection."""

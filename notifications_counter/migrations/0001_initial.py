@@ -6,7 +6,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -15,67 +14,92 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='RecountRequest',
+            name="RecountRequest",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('counter', models.CharField(max_length=100, verbose_name='counter')),
-                ('owner', models.TextField(verbose_name='owner')),
-                ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created at')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("counter", models.CharField(max_length=100, verbose_name="counter")),
+                ("owner", models.TextField(verbose_name="owner")),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
-                'verbose_name': 'recount request',
-                'verbose_name_plural': 'recount requests',
+                "verbose_name": "recount request",
+                "verbose_name_plural": "recount requests",
             },
         ),
         migrations.CreateModel(
-            name='UserNotificationsCount',
+            name="UserNotificationsCount",
             fields=[
-                ('flushed_batch', models.BigIntegerField(default=0, editable=False, verbose_name='flushed batch')),
-                ('updated_at', models.DateTimeField(auto_now=True, verbose_name='updated at')),
-                ('user', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, primary_key=True, related_name='notifications_count', serialize=False, to=settings.AUTH_USER_MODEL, verbose_name='user')),
-                ('unread_count', models.IntegerField(default=0, verbose_name='unread count')),
+                ("flushed_batch", models.BigIntegerField(default=0, editable=False, verbose_name="flushed batch")),
+                ("updated_at", models.DateTimeField(auto_now=True, verbose_name="updated at")),
+                (
+                    "user",
+                    models.OneToOneField(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        primary_key=True,
+                        related_name="notifications_count",
+                        serialize=False,
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
+                ("unread_count", models.IntegerField(default=0, verbose_name="unread count")),
             ],
             options={
-                'verbose_name': 'unread count',
-                'verbose_name_plural': 'unread counts',
+                "verbose_name": "unread count",
+                "verbose_name_plural": "unread counts",
             },
         ),
         migrations.CreateModel(
-            name='CounterShard',
+            name="CounterShard",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('counter', models.CharField(max_length=100, verbose_name='counter')),
-                ('shard', models.PositiveIntegerField(verbose_name='shard')),
-                ('shards', models.PositiveIntegerField(verbose_name='number of shards')),
-                ('epoch', models.BigIntegerField(default=0, verbose_name='epoch')),
-                ('audited', models.TextField(blank=True, verbose_name='audited up to')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("counter", models.CharField(max_length=100, verbose_name="counter")),
+                ("shard", models.PositiveIntegerField(verbose_name="shard")),
+                ("shards", models.PositiveIntegerField(verbose_name="number of shards")),
+                ("epoch", models.BigIntegerField(default=0, verbose_name="epoch")),
+                ("audited", models.TextField(blank=True, verbose_name="audited up to")),
             ],
             options={
-                'verbose_name': 'shard',
-                'verbose_name_plural': 'shards',
-                'constraints': [models.UniqueConstraint(fields=('counter', 'shard', 'shards'), name='nc_one_row_a_shard')],
+                "verbose_name": "shard",
+                "verbose_name_plural": "shards",
+                "constraints": [
+                    models.UniqueConstraint(fields=("counter", "shard", "shards"), name="nc_one_row_a_shard")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Notification',
+            name="Notification",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(blank=True, max_length=64, verbose_name='kind')),
-                ('title', models.CharField(max_length=255, verbose_name='title')),
-                ('body', models.TextField(blank=True, verbose_name='body')),
-                ('url', models.CharField(blank=True, max_length=2000, verbose_name='URL')),
-                ('data', models.JSONField(blank=True, default=dict, verbose_name='data')),
-                ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created at')),
-                ('read_at', models.DateTimeField(blank=True, null=True, verbose_name='read at')),
-                ('user', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='notifications', to=settings.AUTH_USER_MODEL, verbose_name='user')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(blank=True, max_length=64, verbose_name="kind")),
+                ("title", models.CharField(max_length=255, verbose_name="title")),
+                ("body", models.TextField(blank=True, verbose_name="body")),
+                ("url", models.CharField(blank=True, max_length=2000, verbose_name="URL")),
+                ("data", models.JSONField(blank=True, default=dict, verbose_name="data")),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
+                ("read_at", models.DateTimeField(blank=True, null=True, verbose_name="read at")),
+                (
+                    "user",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="notifications",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'notification',
-                'verbose_name_plural': 'notifications',
-                'ordering': ['-created_at', '-pk'],
-                'abstract': False,
-                'base_manager_name': 'objects',
-                'indexes': [models.Index(fields=['user', 'read_at'], name='nc_user_read'), models.Index(fields=['user', '-created_at'], name='nc_user_created')],
+                "verbose_name": "notification",
+                "verbose_name_plural": "notifications",
+                "ordering": ["-created_at", "-pk"],
+                "abstract": False,
+                "base_manager_name": "objects",
+                "indexes": [
+                    models.Index(fields=["user", "read_at"], name="nc_user_read"),
+                    models.Index(fields=["user", "-created_at"], name="nc_user_created"),
+                ],
             },
         ),
     ]

@@ -12,7 +12,7 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     users: Any
     deltas: Any
     if chunk.joined:
-        users, deltas = ("{%s}" % text for text in chunk.joined)
+        users, deltas = (f"{{{text}}}" for text in chunk.joined)
     else:
         users, deltas = t.db_keys(chunk), chunk.deltas
     with t.connection.cursor() as cursor:
