@@ -61,7 +61,8 @@ def main(arguments: list[str]) -> int:
                 continue
             pytest = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", run.marker, *arguments]
             results.append(subprocess.run(pytest, cwd=ROOT, env={**os.environ, **environment}).returncode)
-            summary.append(f"{'passed' if results[-1] == 0 else f'exit code {results[-1]}'}: {run}")
+            outcome = {0: "passed", NO_TESTS: "nothing to run"}.get(results[-1], "FAILED")
+            summary.append(f"{outcome}: {run}")
     print("", *summary, sep="\n", flush=True)
     # Arguments may well choose tests that not every run has.
     allowed = {0, NO_TESTS} if arguments else {0}

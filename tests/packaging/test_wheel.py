@@ -62,7 +62,7 @@ def test_wheel_is_the_package_and_nothing_else(wheel: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert packed == source
     assert "notifications_counter/py.typed" in packed
-    for ending in (".lua", ".sql", ".html", ".po"):
+    for ending in (".lua", ".html", ".po"):
         assert any(name.endswith(ending) for name in packed), ending
 
 
