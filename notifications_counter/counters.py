@@ -105,7 +105,7 @@ class Counter:
         """
         recounter = Recounter(self, report)
         if users is not None:
-            return recounter.recount([self.encode(self.key(user)) for user in users], dry_run)
+            return recounter.recount([str(self.key(user)) for user in users], dry_run)
         return recounter.recount_all(dry_run, progress)
 
     def status(self) -> list[ShardStatus]:
@@ -123,7 +123,8 @@ class Counter:
 
     @cached_property
     def owner_attname(self) -> str:
-        return self.source._meta.get_field(self.owner).attname  # type: ignore[union-attr]
+        field: Any = self.source._meta.get_field(self.owner)
+        return field.attname
 
     @cached_property
     def condition(self) -> Condition:
@@ -139,7 +140,8 @@ class Counter:
 
     @cached_property
     def _columns(self) -> frozenset[str]:
-        fields = self.condition.fields | {self.source._meta.get_field(self.owner)}
+        owner: Any = self.source._meta.get_field(self.owner)
+        fields = self.condition.fields | {owner}
         return frozenset(name for f in fields for name in (f.name, f.attname))
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class Flusher:
         self.target = Target(counter, connections[self.using])
         self.apply = dialect(connections[self.using].vendor).apply
         self.joined = isinstance(counter.key_field, IntegerField)
-        internal = counter.totals._meta.get_field(counter.field).get_internal_type()  # type: ignore[union-attr]
+        internal = counter.totals._meta.get_field(counter.field).get_internal_type()
         self.limit = 2 ** {"SmallIntegerField": 15, "IntegerField": 31}.get(internal, 63)
 
     def flush(self, progress: Callable[[int, int], None] | None, stopped: Callable[[], bool]) -> FlushResult:
@@ -124,7 +124,7 @@ class Flusher:
         result.rejected += rejected
         return True
 
-    def _slices(self, buffer: Buffer, batch: int, size: int) -> Iterator[_Slice]:
+    def _slices(self, buffer: Buffer, batch: int, size: int) -> Generator[_Slice]:
         """The batch in chunks; the next one is fetched while the database works on the current one."""
         step = options.FLUSH_CHUNK
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:

@@ -146,7 +146,7 @@ class Healer:
     def _answer_requests(self, result: RecountResult, enough: Callable[[], bool]) -> None:
         """Recount the users of RecountRequests, and delete exactly those that were read before."""
         model = apps.get_model("notifications_counter", "RecountRequest")
-        requests = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
+        requests: QuerySet = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
         while not enough():
             found = dict(requests.order_by("pk").values_list("pk", "owner")[:PAGE])
             if not found:

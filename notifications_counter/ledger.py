@@ -40,6 +40,10 @@ SAVEPOINT = re.compile(
 ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
 
 
+PartDeltas = tuple["Counter", str, dict[str, Delta]]
+"""What a commit sends of a part: its counter, its id, and its deltas."""
+
+
 @dataclass(slots=True, eq=False)
 class Part:
     """What one begin registered: users of one shard. ``reply`` is there until it is read."""
@@ -180,7 +184,7 @@ class Log:
         for _, counter, member in self.requested:
             net[counter, member] = None
         failed: list[tuple[Counter, str]] = []
-        grouped: dict[Buffer, list[tuple[Counter, str, dict[str, Delta]]]] = defaultdict(list)
+        grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
         for part in self.parts:
             deltas = {m: net.pop((part.counter, m), 0) for m in part.members}
             grouped[part.buffer].append((part.counter, part.id, {m: d for m, d in deltas.items() if d != 0}))

@@ -71,7 +71,7 @@ class Notification(CountedModel):
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
     read_at = models.DateTimeField(_("read at"), null=True, blank=True)
 
-    objects = NotificationQuerySet.as_manager()
+    objects = NotificationQuerySet.as_manager()  # type: ignore[misc]
 
     class Meta(CountedModel.Meta):
         abstract = False

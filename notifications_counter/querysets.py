@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 from django.db import transaction
 from django.db.models import Model, QuerySet
@@ -38,8 +38,8 @@ class CountedQuerySet(QuerySet):
         batch_size: int | None = None,
         ignore_conflicts: bool = False,
         update_conflicts: bool = False,
-        update_fields: Sequence[str] | None = None,
-        unique_fields: Sequence[str] | None = None,
+        update_fields: Collection[str] | None = None,
+        unique_fields: Collection[str] | None = None,
     ) -> list[Any]:
         """As Django's. With conflicts ignored or updated, the owners are recounted; an update of the owner is refused,
         because nobody could tell who owned the row before."""
@@ -60,7 +60,7 @@ class CountedQuerySet(QuerySet):
                 objs, batch_size, ignore_conflicts, update_conflicts, update_fields, unique_fields
             )
             for counter in counters:
-                deltas: dict[str, int | None] = Tally()
+                deltas: dict[str, int | None] = defaultdict(int)
                 for obj in objs:
                     member = owner_of(counter, obj)
                     if member is not None:
@@ -98,9 +98,9 @@ class CountedQuerySet(QuerySet):
     def delete(self) -> tuple[int, dict[str, int]]:
         """As Django's. Where nothing but the counters listens and nothing cascades, in a few statements."""
         counters = counters_of(self.model)
-        query = self.query
-        blocked = query.is_sliced or query.combinator or query.distinct_fields or self._fields is not None
-        if not counters or blocked or not _QuietCollector(using=self.db, origin=self).can_fast_delete(self):
+        query, whole = self.query, cast(Any, self)
+        blocked = query.is_sliced or query.combinator or query.distinct_fields or whole._fields is not None
+        if not counters or blocked or not _QuietCollector(using=self.db, origin=whole).can_fast_delete(whole):
             return super().delete()
         self._for_write = True
         using = self.db

@@ -120,7 +120,7 @@ class Reader:
         found: dict[Any, int] = {}
         for chunk in chunks(keys, self.using):
             theirs = {f"{counter.owner_attname}__in": chunk}
-            rows = QuerySet(counter.source, using=self.using).filter(counter.q, **theirs).order_by()
+            rows: QuerySet = QuerySet(counter.source, using=self.using).filter(counter.q, **theirs).order_by()
             found.update(rows.values_list(counter.owner_attname).annotate(Count("pk")))
         return found
 

@@ -89,7 +89,8 @@ def saving(instance: Model, using: str, force_insert: Any, update_fields: Collec
 def _is_insert(instance: Model, force_insert: Any) -> bool:
     """Can this save only insert, and only into the source's own table?"""
     pk = instance._meta.pk
-    if instance._meta.concrete_model._meta.parents:
+    concrete: Any = instance._meta.concrete_model
+    if concrete._meta.parents:
         return False
     has_default = pk.default is not NOT_PROVIDED or pk.db_default is not NOT_PROVIDED
     return bool(force_insert or (instance._state.adding and (instance.pk is None or has_default)))

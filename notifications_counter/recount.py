@@ -101,9 +101,9 @@ class Recounter:
         comes where it ends: ``after`` goes on from there."""
         counter, using = self.counter, self.reader.using
         owner = counter.owner_attname
-        rows = QuerySet(counter.source, using=using).filter(counter.q, **{f"{owner}__isnull": False})
-        theirs = QuerySet(counter.source, using=using).filter(counter.q, **{owner: OuterRef("pk")})
-        stored = QuerySet(counter.totals, using=using).exclude(**{counter.field: 0}).exclude(Exists(theirs))
+        rows: QuerySet = QuerySet(counter.source, using=using).filter(counter.q, **{f"{owner}__isnull": False})
+        theirs: QuerySet = QuerySet(counter.source, using=using).filter(counter.q, **{owner: OuterRef("pk")})
+        stored: QuerySet = QuerySet(counter.totals, using=using).exclude(**{counter.field: 0}).exclude(Exists(theirs))
         phase, _, last = after.partition(":")
         walks = (("rows", rows.order_by(owner).distinct(), owner), ("stored", stored.order_by("pk"), "pk"))
         for name, walk, column in walks:

@@ -9,7 +9,7 @@ from .target import Chunk, Target
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet."""
     field = target.counter.field
-    rows = QuerySet(target.model, using=target.connection.alias)
+    rows: QuerySet = QuerySet(target.model, using=target.connection.alias)
     have = set(rows.filter(pk__in=chunk.keys).values_list("pk", flat=True))
     missing = []
     for key, delta in zip(chunk.keys, chunk.deltas, strict=True):

@@ -31,7 +31,8 @@ class Target:
         self.table = connection.ops.quote_name(self.model._meta.db_table)
 
     def _column(self, name: str) -> str:
-        return self.connection.ops.quote_name(self.model._meta.get_field(name).column)
+        field: Any = self.model._meta.get_field(name)
+        return self.connection.ops.quote_name(field.column)
 
     @cached_property
     def owner(self) -> str:
