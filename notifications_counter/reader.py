@@ -11,7 +11,8 @@ from django.db.models import Count, QuerySet
 from .buffer import Buffer, Snapshot
 from .buffer.buffer import PART
 from .exceptions import BufferUnavailable
-from .ledger import Ledger, mark_dirty
+from .ledger import Ledger
+from .log import mark_dirty
 from .rows import chunks
 from .sql.target import Target
 

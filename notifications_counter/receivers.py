@@ -18,7 +18,8 @@ from django.db.models.signals import class_prepared, post_delete, post_save, pre
 from django.dispatch import receiver
 
 from .counters import Counter
-from .ledger import Ledger, Log
+from .ledger import Ledger
+from .log import Log
 from .registry import counters_of
 from .rows import RowStates, difference, locked, states
 

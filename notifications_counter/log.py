@@ -1,0 +1,231 @@
+"""The deltas of one database transaction, and what has begun in Redis for them.
+
+A log follows the transaction's savepoints, so that what is rolled back takes its deltas along. Every user it touches
+has begun in Redis before the database can commit; one that could not has a RecountRequest in the same transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from django.apps import apps
+from django.db import DatabaseError, transaction
+from django.db.models import Model
+
+from .buffer import Buffer
+from .buffer.buffer import PART, Delta
+from .buffer.client import Reply
+from .exceptions import BufferUnavailable
+from .rows import RowStates, locked
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+logger = logging.getLogger("notifications_counter")
+
+PartDeltas = tuple["Counter", str, dict[str, Delta]]
+"""What a commit sends of a part: its counter, its id, and its deltas."""
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What one begin registered: users of one shard. ``reply`` is there until it is read."""
+
+    id: str
+    counter: Counter
+    buffer: Buffer
+    members: tuple[str, ...]
+    reply: Reply | None
+
+
+class Log:
+    """Deltas in the order of their statements, and what has begun for them."""
+
+    def __init__(self, using: str):
+        self.using = using
+        self.entries: list[tuple[Counter, str, Delta]] = []
+        self.begun: set[tuple[Counter, str]] = set()
+        self.parts: list[Part] = []
+        self.requested: list[tuple[int, Counter, str]] = []  # users with a RecountRequest, and from which entry on
+        self.savepoints: list[tuple[str, int]] = []
+        self.unread: list[Part] = []
+        self.doomed: dict[type[Model], list[Any]] = defaultdict(list)  # rows about to be deleted
+        self.deleted: dict[tuple[type[Model], Any], RowStates] = {}  # what the database said of them
+
+    # ------------------------------------------------------------------ begin
+    def begin(self, owners: Mapping[Counter, Iterable[str]]) -> list[tuple[Counter, str]]:
+        """Register users that have not begun here. The last reply stays unread until ``settle``.
+
+        Returns those that Redis did not take so far; ``settle`` returns the rest.
+        """
+        failed: list[tuple[Counter, str]] = []
+        for counter, members in owners.items():
+            new = [m for m in dict.fromkeys(members) if (counter, m) not in self.begun]
+            for buffer, mine in counter.by_shard(new):
+                for i in range(0, len(mine), PART):
+                    failed += self.settle()
+                    failed += self._begin(counter, buffer, tuple(mine[i : i + PART]))
+        return failed
+
+    def _begin(self, counter: Counter, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Counter, str]]:
+        part = Part(uuid4().hex, counter, buffer, members, None)
+        try:
+            part.reply = buffer.begin(part.id, members)
+        except BufferUnavailable:
+            return [(counter, m) for m in members]
+        self.begun.update((counter, m) for m in members)
+        self.parts.append(part)
+        self.unread.append(part)
+        return []
+
+    def settle(self) -> list[tuple[Counter, str]]:
+        """Read the replies of what has begun. Returns the users that Redis did not take."""
+        failed: list[tuple[Counter, str]] = []
+        while self.unread:
+            part = self.unread.pop()
+            reply, part.reply = part.reply, None
+            try:
+                assert reply is not None
+                reply.read()
+            except BufferUnavailable:
+                self.parts.remove(part)
+                failed += [(part.counter, m) for m in part.members]
+        self.begun.difference_update(failed)
+        return failed
+
+    def request(self, users: list[tuple[Counter, str]]) -> None:
+        """Leave a RecountRequest in the transaction for users that could not begin."""
+        if not users:
+            return
+        try:
+            request_recounts(self.using, users)
+        except DatabaseError:  # they begin anew at their next change
+            logger.exception("RecountRequests could not be written.")
+            return
+        position = len(self.entries)
+        self.requested += [(position, counter, member) for counter, member in users]
+        self.begun.update(users)
+
+    # ----------------------------------------------------------------- record
+    def record(self, counter: Counter, deltas: Mapping[str, Delta]) -> None:
+        """Note what a statement changed. None: unknown, the user goes to a recount."""
+        self.entries += [(counter, member, delta) for member, delta in deltas.items()]
+
+    def cut_back(self, position: int) -> None:
+        """Forget what came after a savepoint that was rolled back."""
+        del self.entries[position:]
+        for at, counter, member in [r for r in self.requested if r[0] >= position]:
+            self.requested.remove((at, counter, member))
+            self.begun.discard((counter, member))  # its RecountRequest is gone, so it begins anew
+        self.doomed.clear()
+        self.deleted.clear()
+
+    def follow(self, statement: re.Match[str]) -> None:
+        """A savepoint was set, released or rolled back to."""
+        made, released, name = statement.groups()
+        name = name.rstrip(";").strip('"`').lower()
+        if made:
+            self.savepoints.append((name, len(self.entries)))
+            return
+        at = next((i for i in reversed(range(len(self.savepoints))) if self.savepoints[i][0] == name), None)
+        if released:
+            if at is not None:
+                del self.savepoints[at:]
+        else:  # an unknown savepoint is older than the log
+            self.cut_back(self.savepoints[at][1] if at is not None else 0)
+            del self.savepoints[at + 1 if at is not None else 0 :]
+
+    def lock_doomed(self) -> None:
+        """Lock the rows about to be deleted and ask the database what they count for."""
+        doomed, self.doomed = self.doomed, defaultdict(list)
+        for source, pks in doomed.items():
+            for pk, states in locked(source, self.using, pks).items():
+                self.deleted[source, pk] = states
+
+    def doubt_the_rest(self) -> None:
+        """Send users that have begun, and of whom nothing is known, to a recount."""
+        known = {(counter, member) for counter, member, _ in self.entries}
+        for counter, member in self.begun - known:
+            self.record(counter, {member: None})
+
+    # ------------------------------------------------------------------- send
+    def send(self) -> None:
+        """Bring the deltas to Redis, after the database commit. Never raises."""
+        try:
+            self.settle()
+            self._send()
+        except Exception:
+            logger.exception("Deltas could not be sent; their users are recounted once they are overdue.")
+        finally:
+            self.begun.clear()
+
+    def _send(self) -> None:
+        net: dict[tuple[Counter, str], Delta] = {}
+        for counter, member, delta in self.entries:
+            before = net.get((counter, member), 0)
+            net[counter, member] = None if delta is None or before is None else before + delta
+        for _, counter, member in self.requested:
+            net[counter, member] = None
+        failed: list[tuple[Counter, str]] = []
+        grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
+        for part in self.parts:
+            deltas = {m: net.pop((part.counter, m), 0) for m in part.members}
+            grouped[part.buffer].append((part.counter, part.id, {m: d for m, d in deltas.items() if d != 0}))
+        for buffer, parts in grouped.items():
+            for slice_ in _slices(parts):
+                try:
+                    buffer.commit([(id_, deltas) for _, id_, deltas in slice_])
+                except BufferUnavailable:
+                    failed += [(counter, m) for counter, _, deltas in slice_ for m in deltas]
+        failed += mark_dirty(user for user, delta in net.items() if delta != 0)
+        asked = {(counter, member) for _, counter, member in self.requested}
+        request_recounts(self.using, [user for user in failed if user not in asked])
+
+
+def _slices(
+    parts: list[tuple[Counter, str, dict[str, Delta]]],
+) -> Iterator[list[tuple[Counter, str, dict[str, Delta]]]]:
+    """Parts in groups of at most PART users, a part without deltas counting as one."""
+    slice_: list[tuple[Counter, str, dict[str, Delta]]] = []
+    size = 0
+    for part in parts:
+        weight = max(1, len(part[2]))
+        if slice_ and size + weight > PART:
+            yield slice_
+            slice_, size = [], 0
+        slice_.append(part)
+        size += weight
+    if slice_:
+        yield slice_
+
+
+def mark_dirty(users: Iterable[tuple[Counter, str]]) -> list[tuple[Counter, str]]:
+    """Send users to a recount. Returns those for whom Redis was out of reach."""
+    failed: list[tuple[Counter, str]] = []
+    grouped: dict[Counter, list[str]] = defaultdict(list)
+    for counter, member in users:
+        grouped[counter].append(member)
+    for counter, members in grouped.items():
+        for buffer, mine in counter.by_shard(members):
+            try:
+                buffer.mark_dirty(mine)
+            except BufferUnavailable:
+                failed += [(counter, m) for m in mine]
+    return failed
+
+
+def request_recounts(using: str, users: list[tuple[Counter, str]]) -> None:
+    """Ask for recounts through the database, in the transaction under way if there is one."""
+    if not users:
+        return
+    model = apps.get_model("notifications_counter", "RecountRequest")
+    with transaction.atomic(using=using):
+        model._default_manager.using(using).bulk_create(
+            [model(counter=counter.name, owner=member) for counter, member in users], batch_size=PART
+        )
