@@ -151,7 +151,7 @@ def _bare_client():
 def _keys() -> list[str]:
     """Cached totals under keys as long as ours."""
     keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(1, USERS + 1)]
-    _bare_client().mset({key: 50 for key in keys})
+    _bare_client().mset(dict.fromkeys(keys, 50))
     return keys
 
 
