@@ -1,0 +1,24 @@
+-- A page of events in the order of timestamp and id, beside a position.
+-- KEYS  1 events, of all types or of one (zset: id → timestamp)
+-- ARGV  1 base of the log's keys  2 'before' (newest first) or 'after' (oldest first)  3 number of events
+--       4 timestamp ('' for the end of the log)  5 id padded as in the set, or '' for any of that timestamp
+-- Reply for each event its id, and its fields and values as a flat list. 'before' a timestamp are the events with a
+-- smaller one, 'after' it all others.
+local events, before, limit, score, member = KEYS[1], ARGV[2] == 'before', tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local first = 0
+if score ~= '' then
+  if member == '' then
+    first = before and redis.call('ZCOUNT', events, score, '+inf') or redis.call('ZCOUNT', events, '-inf', '(' .. score)
+  elseif redis.call('ZADD', events, 'NX', score, member) == 1 then -- a trimmed event still has its place
+    first = redis.call(before and 'ZREVRANK' or 'ZRANK', events, member)
+    redis.call('ZREM', events, member)
+  else
+    first = redis.call(before and 'ZREVRANK' or 'ZRANK', events, member) + 1
+  end
+end
+local page = redis.call(before and 'ZREVRANGE' or 'ZRANGE', events, first, first + limit - 1)
+local reply = {}
+for i, id in ipairs(page) do
+  reply[i] = {id, redis.call('HGETALL', ARGV[1] .. ':event:' .. string.format('%.0f', tonumber(id)))}
+end
+return reply

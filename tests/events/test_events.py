@@ -1,0 +1,174 @@
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from notifications_counter import events
+from notifications_counter.events import EventLog
+from notifications_counter.testing import isolated_counters
+
+pytestmark = pytest.mark.once
+
+
+def numbers(page: list[dict[str, Any]]) -> list[int]:
+    return [event["n"] for event in page]
+
+
+@pytest.fixture
+def log() -> EventLog:
+    """2,500 events of three types, seven a second."""
+    log = EventLog()
+    log.record_events({"type": "abc"[n % 3], "timestamp": n // 7, "n": n} for n in range(2500))
+    return log
+
+
+def test_an_event_comes_back_as_the_same_dict_with_its_id() -> None:
+    event = {
+        "type": "登录 login:1",
+        "timestamp": 1700000000.25,
+        "whole": 7,
+        "float": 1.5,
+        "true": True,
+        "none": None,
+        "text": "ü\n'\"",
+        "nested": {"a": [1, None, {"b": "c"}]},
+    }
+    event_id = events.record_event(event)
+    assert events.get_event(event_id) == event | {"id": event_id}
+    assert events.latest() == events.oldest() == [event | {"id": event_id}]
+    assert events.count_type("登录 login:1") == 1
+
+
+def test_an_event_without_a_timestamp_happens_now() -> None:
+    before = datetime.now(UTC)
+    events.record_event({"type": "a"})
+    assert events.count(before - timedelta(seconds=5), before + timedelta(minutes=1)) == 1
+
+
+def test_an_aware_datetime_is_a_timestamp() -> None:
+    noon = datetime(2026, 3, 29, 12, tzinfo=timezone(timedelta(hours=2)))
+    events.record_event({"type": "a", "timestamp": noon})
+    assert events.latest()[0]["timestamp"] == noon.timestamp()
+    assert events.count(noon, noon + timedelta(seconds=1)) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        [],
+        {"type": ""},
+        {"type": 7},
+        {"type": "a", "id": 1},
+        {"type": "a", "timestamp": "yesterday"},
+        {"type": "a", "timestamp": float("nan")},
+        {"type": "a", "timestamp": datetime(2026, 1, 1)},
+        {"type": "a", "object": object()},
+        {"type": "a", "infinite": float("inf")},
+        {"type": "a", 7: "seven"},
+    ],
+)
+def test_a_bad_event_is_refused_and_none_of_its_batch_is_stored(bad: Any) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        events.record_events([{"type": "good"}, bad])
+    assert events.count() == 0
+
+
+def test_newest_and_oldest(log: EventLog) -> None:
+    assert numbers(log.latest(3)) == [2499, 2498, 2497]
+    assert numbers(log.oldest(3)) == [0, 1, 2]
+    assert numbers(log.oldest(3, type="b")) == [1, 4, 7]
+    assert numbers(log.latest(2200)) == list(range(2499, 299, -1))
+
+
+def test_before_and_after_a_time(log: EventLog) -> None:
+    assert numbers(log.before(10, 3)) == [69, 68, 67]
+    assert numbers(log.after(10, 3)) == [70, 71, 72]
+    assert numbers(log.after(10, 2, type="c")) == [71, 74]
+
+
+@pytest.mark.parametrize("size", [1000, 130, 7])
+def test_pages_neither_skip_nor_repeat(log: EventLog, size: int) -> None:
+    log.trim(max_length=600)
+    for first, following, order in ((log.oldest, log.after, 1), (log.latest, log.before, -1)):
+        seen: list[int] = []
+        page = first(size)
+        while page:
+            seen += numbers(page)
+            page = following(page[-1], size)
+        assert seen == list(range(1900, 2500))[::order]
+
+
+def test_a_page_goes_on_after_its_last_event_was_trimmed(log: EventLog) -> None:
+    page = log.oldest(10)
+    log.trim(max_length=2400)
+    assert numbers(log.after(page[-1], 3)) == [100, 101, 102]
+    assert log.before(page[-1]) == []
+    assert log.count() == 2400
+
+
+def test_counts_of_a_range_are_the_same_both_ways(log: EventLog) -> None:
+    assert log.count() == 2500
+    assert log.count(10, 20) == 70
+    assert log.count_type("a", 0, 3) == 7
+    for start, end in ((None, None), (10, 300), (None, 5), (5, None), (400, 500)):
+        assert log.count_types(start, end) == log.count_types(start, end, scan=True)
+    assert sum(log.count_types().values()) == 2500
+
+
+def test_trim(log: EventLog, redis_client: Any) -> None:
+    last = log.latest(1)[0]
+    assert log.trim(max_length=1200) == 1300
+    assert log.trim(max_length=1200) == 0
+    assert log.get_event(1) is None
+    assert log.count_types() == log.count_types(scan=True)
+    assert log.trim(max_age=10, now=357) == 1200 - 71
+    assert log.trim(max_length=0) == 71
+    assert log.count() == 0
+    assert log.types() == []
+    assert redis_client.keys(f"{log.base}:event*".replace("{", "[{]")) == []
+    assert log.record_event({"type": "d"}) == last["id"] + 1  # an id is never used twice
+
+
+def test_bad_arguments(log: EventLog) -> None:
+    for call in (
+        lambda: log.latest(0),
+        lambda: log.latest(True),
+        lambda: log.before("noon"),  # type: ignore[arg-type]
+        lambda: log.after({"type": "a"}),
+        lambda: log.count(datetime(2026, 1, 1)),
+        lambda: log.count_type(""),
+        lambda: log.trim(max_age=-1),
+        lambda: log.trim(max_length=-1),
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011
+            call()
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-3, 3) | st.sampled_from([0.5, 1.5])), max_size=30)
+BOUND = st.none() | st.integers(-4, 4)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(EVENTS, BOUND, BOUND, st.integers(1, 7), st.integers(0, 30))
+def test_as_a_list(happened: list[tuple[str, float]], start: Any, end: Any, size: int, keep: int) -> None:
+    with isolated_counters():
+        ids = events.record_events({"type": kind, "timestamp": at} for kind, at in happened)
+        model = sorted((at, id_, kind) for id_, (kind, at) in zip(ids, happened, strict=True))
+        events.trim(max_length=keep)
+        model = model[max(0, len(model) - keep) :]
+        inside = [kind for at, _, kind in model if (start is None or at >= start) and (end is None or at < end)]
+        assert events.count(start, end) == len(inside)
+        expected = {kind: inside.count(kind) for kind in set(inside)}
+        assert events.count_types(start, end) == events.count_types(start, end, scan=True) == expected
+        for bound in (-1, 0, 1.5):
+            got = [event["id"] for event in events.before(bound, size)]
+            assert got == [id_ for at, id_, _ in model[::-1] if at < bound][:size]
+            got = [event["id"] for event in events.after(bound, size)]
+            assert got == [id_ for at, id_, _ in model if at >= bound][:size]
+        for event in events.latest(size):
+            place = [id_ for _, id_, _ in model].index(event["id"])
+            assert [e["id"] for e in events.after(event)] == [id_ for _, id_, _ in model[place + 1 :]]
+            assert [e["id"] for e in events.before(event)] == [id_ for _, id_, _ in model[:place][::-1]]
