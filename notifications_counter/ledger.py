@@ -190,4 +190,5 @@ class Ledger:
 
 @receiver(connection_created)
 def _watch(connection: Any, **_: Any) -> None:
-    Ledger.of(connection.alias)
+    if connection.alias in connections:  # not the nameless one that creates databases
+        Ledger.of(connection.alias)
