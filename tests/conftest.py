@@ -10,6 +10,7 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django_redis import get_redis_connection
 
+from notifications_counter.registry import all_counters
 from notifications_counter.testing import isolated_counters
 
 
@@ -17,6 +18,13 @@ from notifications_counter.testing import isolated_counters
 def _own_keys() -> Iterator[None]:
     with isolated_counters():
         yield
+
+
+@pytest.fixture
+def healed() -> None:
+    """Counters after their recovery: from here on reads trust Redis."""
+    for counter in all_counters():
+        counter.heal()
 
 
 @pytest.fixture

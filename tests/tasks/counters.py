@@ -11,6 +11,24 @@ open_tasks = Counter(
     field="open_count",
 )
 
+sent_transfers = Counter(
+    "sent_transfers",
+    source="tasks.Transfer",
+    owner="sender",
+    condition=Q(),
+    totals="tasks.SenderCount",
+    field="sent_count",
+)
+
+open_transfers = Counter(
+    "open_transfers",
+    source="tasks.Transfer",
+    owner="receiver",
+    condition=Q(state="open"),  # a text: only the database can say
+    totals="tasks.ReceiverCount",
+    field="received_count",
+)
+
 visible_posts = Counter(
     "visible_posts",
     source="tasks.Post",

@@ -41,6 +41,29 @@ class ProjectTaskCount(BaseCount):
     open_count = models.IntegerField(default=0)
 
 
+class Transfer(CountedModel):
+    """Counted for either end by a counter of its own. No cascade hangs on it, so that one statement can delete many."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    sender = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="sent")
+    receiver = models.ForeignKey(Project, on_delete=models.SET_NULL, related_name="received", null=True)
+    state = models.CharField(max_length=10, default="open")
+
+
+class SenderCount(BaseCount):
+    sender = models.OneToOneField(
+        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    sent_count = models.IntegerField(default=0)
+
+
+class ReceiverCount(BaseCount):
+    receiver = models.OneToOneField(
+        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    received_count = models.IntegerField(default=0)
+
+
 class Topic(models.Model):
     id = models.CharField(primary_key=True, max_length=100)
 

@@ -112,6 +112,50 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="ReceiverCount",
+            fields=[
+                ("flushed_batch", models.BigIntegerField(default=0, editable=False, verbose_name="flushed batch")),
+                ("updated_at", models.DateTimeField(auto_now=True, verbose_name="updated at")),
+                (
+                    "receiver",
+                    models.OneToOneField(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        primary_key=True,
+                        related_name="+",
+                        serialize=False,
+                        to="tasks.project",
+                    ),
+                ),
+                ("received_count", models.IntegerField(default=0)),
+            ],
+            options={
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="SenderCount",
+            fields=[
+                ("flushed_batch", models.BigIntegerField(default=0, editable=False, verbose_name="flushed batch")),
+                ("updated_at", models.DateTimeField(auto_now=True, verbose_name="updated at")),
+                (
+                    "sender",
+                    models.OneToOneField(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        primary_key=True,
+                        related_name="+",
+                        serialize=False,
+                        to="tasks.project",
+                    ),
+                ),
+                ("sent_count", models.IntegerField(default=0)),
+            ],
+            options={
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
             name="RecurringTask",
             fields=[
                 (
@@ -177,5 +221,31 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+        ),
+        migrations.CreateModel(
+            name="Transfer",
+            fields=[
+                ("id", models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ("state", models.CharField(default="open", max_length=10)),
+                (
+                    "receiver",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="received",
+                        to="tasks.project",
+                    ),
+                ),
+                (
+                    "sender",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="sent", to="tasks.project"
+                    ),
+                ),
+            ],
+            options={
+                "abstract": False,
+                "base_manager_name": "objects",
+            },
         ),
     ]

@@ -1,0 +1,87 @@
+"""What tests of exactness share."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connections
+from django.test import override_settings
+
+from notifications_counter.conf import options
+from notifications_counter.counters import Counter, unread
+
+
+def rows(user: Any, counter: Counter = unread) -> int:
+    """COUNT(*), asked for without anything of the app but the condition."""
+    return counter.source._base_manager.filter(counter.q, **{counter.owner: counter.key(user)}).count()
+
+
+def stored(user: Any, counter: Counter = unread) -> int:
+    """What the database has for a user, 0 if nothing."""
+    totals = counter.totals._base_manager.filter(pk=counter.key(user))
+    return totals.values_list(counter.field, flat=True).first() or 0
+
+
+def dirty(counter: Counter = unread) -> int:
+    """Users who wait for a recount."""
+    return sum(shard.status.dirty for shard in counter.status())
+
+
+def opened(counter: Counter = unread) -> int:
+    """Parts of transactions that have begun in Redis and not come back."""
+    return sum(shard.status.open for shard in counter.status())
+
+
+def assert_reads(*users: Any, counter: Counter = unread) -> None:
+    """Every way of reading gives COUNT(*)."""
+    right = {counter.key(user): rows(user, counter) for user in users}
+    for _ in range(2):  # the first keeps what the second reads
+        assert {key: counter.count(key) for key in right} == right
+        assert counter.counts(right) == right
+
+
+def assert_exact(*users: Any, counter: Counter = unread, dirty: int = 0) -> None:
+    """Reads give COUNT(*), so do the stored totals once healed and flushed; this many users needed a recount."""
+    status = [shard.status for shard in counter.status()]
+    assert (sum(s.dirty for s in status), sum(s.open for s in status)) == (dirty, 0)
+    assert_reads(*users, counter=counter)
+    if not dirty:
+        assert counter.recount(users, dry_run=True).wrong == 0
+    assert_heals(*users, counter=counter)
+
+
+def assert_heals(*users: Any, counter: Counter = unread) -> None:
+    """A run of the flusher makes everything exact."""
+    counter.heal()
+    counter.flush()
+    right = {counter.key(user): rows(user, counter) for user in users}
+    assert {key: stored(key, counter) for key in right} == right
+    assert_reads(*users, counter=counter)
+    for shard in counter.status():
+        status = shard.status
+        assert (status.pending, status.flushing, status.dirty, status.rejected) == (0, 0, 0, 0)
+
+
+@contextmanager
+def entries(**changed: Any):
+    """Entries of NOTIFICATIONS_COUNTER changed for a while, the keys still those of the test."""
+    with override_settings(NOTIFICATIONS_COUNTER={"KEY_PREFIX": options.KEY_PREFIX, **changed}):
+        yield
+
+
+class OtherConnection:
+    """Runs functions in a thread, and so on a connection, of its own."""
+
+    def __enter__(self) -> "OtherConnection":
+        self._thread = ThreadPoolExecutor(1)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._thread.submit(connections.close_all).result()
+        self._thread.shutdown()
+
+    def start(self, function: Any, *args: Any, **kwargs: Any) -> Future:
+        return self._thread.submit(function, *args, **kwargs)
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.start(function, *args, **kwargs).result(30)
