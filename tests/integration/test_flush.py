@@ -1,0 +1,398 @@
+"""The flusher on real servers: what reaches the database, in which order, and what is kept away from it."""
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import DataError, connection, transaction
+from django.test import override_settings
+
+from notifications_counter import flush
+from notifications_counter.buffer.buffer import BATCHES, Buffer
+from notifications_counter.conf import options
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
+from notifications_counter.sql import dialect, generic
+from notifications_counter.sql.target import Chunk, Target
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
+
+NOBODY = {
+    "User": ["zwölf", "1.5", "01", "9" * 19, "9" * 30],
+    "UUIDUser": ["zwölf", "12", "0123456789ABCDEF0123456789ABCDEF"],
+    "StringUser": ["x" * 101, "a\0b"],
+}
+LARGEST = 2**31 - 1  # that unread_count can hold, where the database cares
+
+
+@pytest.fixture
+def healed() -> None:
+    unread.heal()
+
+
+@pytest.fixture
+def buffer(healed: None) -> Buffer:
+    return unread.buffers[0]
+
+
+@pytest.fixture(params=["dialect", "generic"])
+def statements(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``apply`` of this database, and the one for any other; flushes use it, too."""
+    if request.param == "generic":
+        monkeypatch.setattr(flush, "dialect", lambda vendor: generic)
+        return generic.apply
+    return dialect(connection.vendor).apply
+
+
+@contextmanager
+def entries(**changed: Any) -> Iterator[None]:
+    with override_settings(NOTIFICATIONS_COUNTER={"KEY_PREFIX": options.KEY_PREFIX, **changed}):
+        yield
+
+
+def make_keys(number: int) -> list[Any]:
+    model = get_user_model()
+    return [u.pk for u in model.objects.bulk_create(model(username=f"{uuid.uuid4()}") for _ in range(number))]
+
+
+def notify(tallies: dict[Any, int]) -> None:
+    Notification.objects.bulk_create(Notification(user_id=key, title="x") for key, n in tallies.items() for _ in range(n))
+
+
+def stored() -> dict[Any, int]:
+    return dict(UserNotificationsCount.objects.values_list("pk", "unread_count"))
+
+
+def wait_in_redis(buffer: Buffer, deltas: dict[str, Any]) -> None:
+    """Put members and deltas among those to flush, whatever they are."""
+    for member, delta in deltas.items():
+        buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, delta, member)
+
+
+def rejected(buffer: Buffer) -> dict[str, str]:
+    found = buffer.client.redis.hgetall(buffer.keys.rejected)
+    return {member.decode(): delta.decode() for member, delta in found.items()}
+
+
+def assert_exact(keys: list[Any]) -> None:
+    rows = {key: Notification.objects.unread().for_user(key).count() for key in keys}
+    assert unread.counts(keys) == rows
+    assert {key: stored().get(key, 0) for key in keys} == rows
+    assert unread.recount(dry_run=True).wrong == 0
+
+
+# ----------------------------------------------------------------- cut, fetch, apply, finish
+def test_new_users_get_a_row_and_known_ones_are_added_to(buffer, statements):
+    a, b, c = keys = make_keys(3)
+    notify({a: 1, b: 2})
+    first = unread.flush()
+    assert (first.users, first.net, first.batches, first.rejected) == (2, 3, 1, 0)
+    assert stored() == {a: 1, b: 2}
+
+    notify({b: 1, c: 5})
+    assert Notification.objects.for_user(a).mark_as_read() == 1
+    second = unread.flush()
+    assert (second.users, second.net, second.batches, second.rejected) == (3, 5, 1, 0)
+    assert second.seconds > 0
+    assert stored() == {a: 0, b: 3, c: 5}
+    assert_exact(keys)
+
+
+def test_batches_are_numbered_within_their_epoch(buffer):
+    (key,) = make_keys(1)
+    epoch = buffer.status().epoch
+    for cut in (1, 2):
+        notify({key: 1})
+        unread.flush()
+        row = UserNotificationsCount.objects.get()
+        assert row.flushed_batch == epoch * BATCHES + cut
+        assert row.unread_count == cut
+
+
+def test_nothing_to_flush(buffer):
+    result = unread.flush()
+    assert (result.users, result.net, result.batches, result.rejected) == (0, 0, 0, 0)
+    assert not UserNotificationsCount.objects.exists()
+
+
+def test_many_chunks(healed, statements):
+    keys = make_keys(23)
+    notify({key: 1 + i % 3 for i, key in enumerate(keys)})
+    progress = []
+    with entries(FLUSH_CHUNK=5):
+        result = unread.flush(progress=lambda done, of: progress.append((done, of)))
+    assert progress == [(5, 23), (10, 23), (15, 23), (20, 23), (23, 23)]
+    assert (result.users, result.net, result.batches) == (23, sum(1 + i % 3 for i in range(23)), 1)
+    assert_exact(keys)
+
+
+def test_chunks_that_divide_the_batch_exactly(healed):
+    keys = make_keys(10)
+    notify(dict.fromkeys(keys, 1))
+    with entries(FLUSH_CHUNK=5):
+        assert unread.flush().users == 10
+    assert_exact(keys)
+
+
+def test_a_batch_is_applied_to_a_row_only_once(buffer, statements):
+    a, b = make_keys(2)
+    target = Target(unread, connection)
+    batch = BATCHES + 1
+    statements(target, batch, Chunk([a], [3]))
+    statements(target, batch, Chunk([a, b], [3, 4]))  # a stalled flusher brings it again, with more
+    assert stored() == {a: 3, b: 4}
+    statements(target, batch - 1, Chunk([a, b], [100, 100]))
+    assert stored() == {a: 3, b: 4}
+    before = UserNotificationsCount.objects.get(pk=a).updated_at
+    statements(target, batch + 1, Chunk([a, b], [-1, 0]))
+    assert stored() == {a: 2, b: 4}
+    assert set(UserNotificationsCount.objects.values_list("flushed_batch", flat=True)) == {batch + 1}
+    assert UserNotificationsCount.objects.get(pk=a).updated_at > before
+
+
+def test_the_statement_of_a_database_does_what_the_orm_does(buffer):
+    keys = make_keys(40)
+    chunks = [
+        (BATCHES + 1, keys[:20], range(20)),
+        (BATCHES + 2, keys[10:30], range(-10, 10)),
+        (BATCHES + 2, keys[20:40], range(100, 120)),
+        (BATCHES + 1, keys, range(40)),
+    ]
+    outcomes = []
+    for apply in (dialect(connection.vendor).apply, generic.apply):
+        UserNotificationsCount.objects.all().delete()
+        for batch, users, deltas in chunks:
+            apply(Target(unread, connection), batch, Chunk(list(users), list(deltas)))
+        outcomes.append(sorted(UserNotificationsCount.objects.values_list("pk", "unread_count", "flushed_batch")))
+    assert outcomes[0] == outcomes[1]
+    assert len(outcomes[0]) == 40
+
+
+# --------------------------------------------------------------------- unfinished batches
+def test_an_unfinished_batch_comes_first(buffer):
+    a, b = keys = make_keys(2)
+    notify({a: 1})
+    batch, size = buffer.cut(buffer.status().epoch)  # by a flusher that died at once
+    assert size == 1
+    notify({a: 1, b: 1})
+    assert unread.counts(keys) == {a: 2, b: 1}
+    result = unread.flush()
+    assert (result.users, result.net, result.batches) == (3, 3, 2)
+    assert UserNotificationsCount.objects.get(pk=a).flushed_batch == batch + 1
+    assert_exact(keys)
+
+
+def test_stopped_between_chunks_and_resumed(healed):
+    keys = make_keys(9)
+    notify(dict.fromkeys(keys, 2))
+    done: list[int] = []
+    with entries(FLUSH_CHUNK=2):
+        result = unread.flush(progress=lambda n, of: done.append(n), stopped=lambda: len(done) == 2)
+        assert done == [2, 4]
+        assert (result.users, result.batches) == (4, 0)
+        assert len(stored()) == 4
+        notify(dict.fromkeys(keys, 1))
+        assert unread.counts(keys) == dict.fromkeys(keys, 3)
+        assert unread.flush().batches == 2
+    assert_exact(keys)
+
+
+def test_stopped_before_anything(buffer):
+    notify(dict.fromkeys(make_keys(2), 1))
+    assert unread.flush(stopped=lambda: True).batches == 0
+    assert buffer.status().flushing == 0
+    assert buffer.status().pending == 2
+
+
+def test_a_batch_of_another_epoch_is_refused_and_stays_in_redis(buffer, monkeypatch):
+    """Between cut and apply another process notices that this Redis is not the one we left."""
+    (key,) = make_keys(1)
+    notify({key: 2})
+    cut = Buffer.cut
+
+    def cut_and_raise(self: Buffer, epoch: int) -> Any:
+        CounterShard.objects.filter(counter="unread").update(epoch=epoch + 1)
+        return cut(self, epoch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Buffer, "cut", cut_and_raise)
+        result = unread.flush()
+    assert (result.users, result.batches) == (0, 0)
+    assert stored() == {}
+    assert buffer.status().flushing == 1
+    unread.heal()
+    unread.flush()
+    assert_exact([key])
+
+
+def test_a_batch_that_another_flusher_finishes_meanwhile(buffer, monkeypatch):
+    keys = make_keys(6)
+    notify(dict.fromkeys(keys, 1))
+    others: list[threading.Thread] = []
+
+    def slow(name: str) -> Callable[..., Any]:
+        method = getattr(Buffer, name)
+
+        def fetch_late(self: Buffer, *args: Any) -> Any:
+            if not others and args[1] > 0:  # the second chunk
+                others.append(threading.Thread(target=finish_it))
+                others[0].start()
+                others[0].join()
+            return method(self, *args)
+
+        return fetch_late
+
+    def finish_it() -> None:
+        try:
+            unread.flush()
+            notify({keys[0]: 1})
+        finally:
+            connection.close()
+
+    with entries(FLUSH_CHUNK=2), monkeypatch.context() as patch:
+        patch.setattr(Buffer, "fetch", slow("fetch"))
+        patch.setattr(Buffer, "fetch_joined", slow("fetch_joined"))
+        unread.flush()
+    assert len(others) == 1
+    unread.flush()
+    assert_exact(keys)
+
+
+def test_a_new_redis_is_left_to_healing():
+    (key,) = make_keys(1)
+    notify({key: 3})
+    assert unread.flush().batches == 0
+    assert stored() == {}
+    assert unread.count(key) == 3
+    unread.heal()
+    assert unread.flush().net == 3
+    assert_exact([key])
+
+
+# ---------------------------------------------------------------------- what cannot be stored
+def test_members_that_no_user_can_be_made_of(buffer, caplog, statements):
+    (key,) = make_keys(1)
+    notify({key: 1})
+    members = NOBODY[get_user_model().__name__]
+    wait_in_redis(buffer, dict.fromkeys(members, 2))
+    with caplog.at_level(logging.ERROR, "notifications_counter"):
+        result = unread.flush()
+    assert (result.users, result.net, result.batches, result.rejected) == (1, 1, 1, len(members))
+    assert len(caplog.records) == len(members)
+    assert rejected(buffer) == dict.fromkeys(members, "2")
+    assert stored() == {key: 1}
+    unread.heal()
+    unread.flush()
+    assert buffer.status().dirty == 0
+    assert_exact([key])
+
+
+def test_integers_too_large_for_any_key(buffer, statements):
+    """They look like the keys of the fast path."""
+    if get_user_model().__name__ != "User":
+        pytest.skip("keys are no integers")
+    keys = make_keys(2)
+    notify(dict.fromkeys(keys, 1))
+    wait_in_redis(buffer, {str(2**63): 1, str(-(2**63) - 1): 1})
+    assert unread.flush().rejected == 2
+    assert stored() == dict.fromkeys(keys, 1)
+    unread.heal()
+    assert buffer.status().dirty == 0
+
+
+@pytest.mark.parametrize("delta", [10**12, -(10**12), 1.5, 2.0**70, "inf"])
+def test_deltas_that_no_column_holds(buffer, delta, statements):
+    sound, poisoned = keys = make_keys(2)
+    notify({sound: 1, poisoned: 4})
+    wait_in_redis(buffer, {str(poisoned): delta})
+    result = unread.flush()
+    assert (result.users, result.rejected) == (1, 1)
+    assert stored() == {sound: 1}
+    assert list(rejected(buffer)) == [str(poisoned)]
+    assert unread.count(poisoned) == 4  # it is dirty, so its rows are counted
+    unread.heal()
+    unread.flush()
+    assert_exact(keys)
+
+
+def test_a_delta_that_overflows_together_with_the_stored_value(buffer, statements):
+    keys = make_keys(9)
+    full = keys[4]
+    notify(dict.fromkeys(keys, 2))
+    UserNotificationsCount.objects.create(pk=full, unread_count=LARGEST - 1)
+    result = unread.flush()
+    if connection.vendor == "sqlite":  # which stores any integer of 64 bits
+        assert stored()[full] == LARGEST + 1
+    else:
+        assert (result.users, result.net, result.rejected, result.batches) == (8, 16, 1, 1)
+        assert rejected(buffer) == {str(full): "2"}
+        assert unread.count(full) == 2
+        unread.heal()
+    assert unread.recount([full]).wrong == int(connection.vendor == "sqlite")
+    unread.flush()
+    assert_exact(keys)
+
+
+# ------------------------------------------------------------------------- around the flusher
+def test_the_fetching_thread_ends_when_apply_fails(healed, monkeypatch):
+    keys = make_keys(6)
+    notify(dict.fromkeys(keys, 1))
+
+    def broken(*args: Any) -> None:
+        raise RuntimeError("the database went away")
+
+    with entries(FLUSH_CHUNK=2), monkeypatch.context() as patch:
+        patch.setattr(dialect(connection.vendor), "apply", broken)
+        with pytest.raises(RuntimeError, match="went away"):
+            unread.flush()
+    assert not [t for t in threading.enumerate() if t.name.startswith("fetch")]
+    assert unread.counts(keys) == dict.fromkeys(keys, 1)
+    unread.flush()
+    assert_exact(keys)
+
+
+def test_a_flush_inside_a_transaction_is_refused(buffer):
+    """Its batch would be dropped from Redis before the database has committed it."""
+    (key,) = make_keys(1)
+    notify({key: 1})
+    with transaction.atomic(), pytest.raises(NotInTransaction):
+        unread.flush()
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(NotInTransaction):
+            unread.flush()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert buffer.status().pending == 1
+    unread.flush()
+    assert_exact([key])
+
+
+def test_deleted_owners_end_at_zero(buffer):
+    user = get_user_model().objects.create(username="gone")
+    key = user.pk
+    notify({key: 2})
+    unread.flush()
+    user.delete()
+    unread.heal()
+    unread.flush()
+    assert stored() == {key: 0}
+    assert unread.count(key) == 0
+
+
+def test_data_errors_are_data_errors(buffer, statements):
+    """What splits a chunk: without it, one bad row would stop every flush."""
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite stores any integer of 64 bits")
+    (key,) = make_keys(1)
+    target = Target(unread, connection)
+    statements(target, BATCHES + 1, Chunk([key], [LARGEST]))
+    with pytest.raises(DataError):
+        statements(target, BATCHES + 2, Chunk([key], [LARGEST]))
