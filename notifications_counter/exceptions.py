@@ -18,4 +18,5 @@ class ShardsChanged(CounterError):
 
 
 class NotInTransaction(CounterError):
-    """A recount was called inside a transaction, where it would not see what others commit."""
+    """A flush or a recount was called inside a transaction: nothing tells whether that will be committed, and it would
+    not see what others commit."""

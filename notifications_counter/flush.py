@@ -22,7 +22,7 @@ from django.db.models import IntegerField
 from .buffer import Buffer
 from .buffer.buffer import BATCHES, whole
 from .conf import options
-from .shards import epoch_of, is_left, refuse_changed_shards
+from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction
 from .sql import dialect
 from .sql.target import Chunk, Target
 
@@ -68,9 +68,11 @@ class Flusher:
         self.limit = 2 ** {"SmallIntegerField": 15, "IntegerField": 31}.get(internal, 63)
 
     def flush(self, progress: Callable[[int, int], None] | None, stopped: Callable[[], bool]) -> FlushResult:
-        """Flush every shard. BufferUnavailable if Redis is out of reach; what was written stays written."""
+        """Flush every shard. BufferUnavailable if Redis is out of reach; what was written stays written.
+        NotInTransaction inside a transaction."""
         started = time.monotonic()
         result = FlushResult()
+        refuse_in_transaction(self.using)
         refuse_changed_shards(self.counter)
         for shard, buffer in enumerate(self.counter.buffers):
             status = buffer.status()
@@ -144,7 +146,7 @@ class Flusher:
                 return None
             if all(INTEGERS.fullmatch(text) for text in texts):
                 keys, deltas = ([int(n) for n in text.split(",")] for text in texts)
-                if max(map(abs, deltas)) < self.limit:
+                if max(map(abs, deltas)) < self.limit and max(map(abs, keys)) < 2**63:
                     return _Slice(Chunk(keys, deltas, texts))
         return self._parse(buffer.fetch(batch, first, last))
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
-from django.db import connections
 from django.db.models import Exists, OuterRef, QuerySet
 
 from .buffer import Buffer
-from .exceptions import NotInTransaction
 from .reader import Reader
+from .shards import refuse_in_transaction
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -64,7 +63,7 @@ class Recounter:
 
     def recount(self, members: Iterable[str], dry_run: bool = False) -> RecountResult:
         """Recount users, given as members. A member no user can be made of goes to ``rejected``."""
-        self._refuse_in_transaction()
+        refuse_in_transaction(self.reader.using)
         result = RecountResult()
         for buffer, mine in self.counter.by_shard(list(dict.fromkeys(members))):
             keys, rejected = self._decode(mine)
@@ -117,13 +116,6 @@ class Recounter:
                     break
                 last = str(keys[-1])
                 yield [str(key) for key in keys], f"{name}:{last}"
-
-    def _refuse_in_transaction(self) -> None:
-        connection = connections[self.reader.using]
-        if connection.in_atomic_block or not connection.get_autocommit():
-            raise NotInTransaction(
-                "A recount inside a transaction would miss what others commit meanwhile; call it outside of atomic()."
-            )
 
     def _decode(self, members: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         keys, rejected = {}, {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import Max, QuerySet
 
 from .buffer import Buffer, Status
 from .buffer.keys import Keys
 from .conf import options
-from .exceptions import ShardsChanged
+from .exceptions import NotInTransaction, ShardsChanged
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -67,3 +67,13 @@ def refuse_changed_shards(counter: Counter) -> None:
             )
         client.call(keys.ready, "DEL", keys.ready)
         old.delete()
+
+
+def refuse_in_transaction(using: str) -> None:
+    """NotInTransaction where a flush or a recount could not commit, nor see what others commit."""
+    connection = connections[using]
+    if connection.in_atomic_block or not connection.get_autocommit():
+        raise NotInTransaction(
+            "A flush or a recount inside a transaction would drop from Redis what may yet be rolled back, and would "
+            "miss what others commit meanwhile; call it outside of atomic()."
+        )
