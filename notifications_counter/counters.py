@@ -74,22 +74,28 @@ class Counter:
         self,
         progress: Callable[[int, int], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
+        chunk_size: int | None = None,
     ) -> FlushResult:
-        """Write what waits in Redis to the database.
+        """Write what waits in Redis to the database, ``chunk_size`` (None: FLUSH_CHUNK) users in one statement.
 
         ``progress`` is called with the users done and all users of the batch, ``stopped`` is asked after each chunk.
         """
-        return Flusher(self).flush(progress, stopped)
+        return Flusher(self, chunk_size or options.FLUSH_CHUNK).flush(progress, stopped)
 
     def heal(
         self,
         seconds: float = 5.0,
         progress: Callable[[int], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
+        report: Callable[[Correction], None] | None = None,
     ) -> RecountResult:
         """What a run of the flusher does before it flushes: recover a Redis that is not the one we left, then
-        recount, for at most ``seconds``, the users of whom there is doubt."""
-        return Healer(self).heal(seconds, progress, stopped)
+        recount, for at most ``seconds``, the users of whom there is doubt.
+
+        ``progress`` is called with the number of users a recovery has recounted so far, ``report`` with each wrong
+        count, ``stopped`` is asked after each page.
+        """
+        return Healer(self, report).heal(seconds, progress, stopped)
 
     def recount(
         self,

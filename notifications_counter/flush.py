@@ -20,9 +20,8 @@ from django.db import DataError, connections, transaction
 from django.db.models import IntegerField
 
 from .buffer import Buffer
-from .buffer.buffer import BATCHES, whole
-from .conf import options
-from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction
+from .buffer.buffer import whole
+from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, takes
 from .sql import dialect
 from .sql.target import Chunk, Target
 
@@ -58,8 +57,9 @@ class _Slice:
 class Flusher:
     """Flushes one counter."""
 
-    def __init__(self, counter: Counter):
+    def __init__(self, counter: Counter, chunk_size: int):
         self.counter = counter
+        self.chunk_size = chunk_size
         self.using = counter.db
         self.target = Target(counter, connections[self.using])
         self.apply = dialect(connections[self.using].vendor).apply
@@ -128,7 +128,7 @@ class Flusher:
 
     def _slices(self, buffer: Buffer, batch: int, size: int) -> Generator[_Slice]:
         """The batch in chunks; the next one is fetched while the database works on the current one."""
-        step = options.FLUSH_CHUNK
+        step = self.chunk_size
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
             coming = thread.submit(self._fetch, buffer, batch, 0, step - 1)
             for first in range(step, size + step, step):
@@ -179,7 +179,7 @@ class Flusher:
                 continue
             try:
                 with transaction.atomic(using=self.using):
-                    if epoch_of(self.counter, shard, lock=True) != batch // BATCHES:
+                    if not takes(self.counter, shard, batch):
                         return False
                     self.apply(self.target, batch, chunk)
             except DataError:

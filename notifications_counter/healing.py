@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from .buffer import Buffer, Status
 from .conf import options
-from .recount import PAGE, Recounter, RecountResult
+from .recount import PAGE, Correction, Recounter, RecountResult
 from .shards import epoch_of, is_left, raise_epoch, refuse_changed_shards, row
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class ShardStatus:
 class Healer:
     """Heals one counter."""
 
-    def __init__(self, counter: Counter):
+    def __init__(self, counter: Counter, report: Callable[[Correction], None] | None = None):
         self.counter = counter
-        self.recounter = Recounter(counter)
+        self.recounter = Recounter(counter, report)
 
     def status(self) -> list[ShardStatus]:
         """The state of each shard."""

@@ -132,12 +132,14 @@ class UserNotificationsCount(BaseCount):
 
 
 class CounterShard(models.Model):
-    """The epoch of one shard of a counter, and how far the audit of that epoch has come."""
+    """The epoch of one shard of a counter, the batch up to which none is taken any more, and how far the audit of that
+    epoch has come."""
 
     counter = models.CharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))
     shards = models.PositiveIntegerField(_("number of shards"))
     epoch = models.BigIntegerField(_("epoch"), default=0)
+    closed = models.BigIntegerField(_("closed up to batch"), default=0)
     audited = models.TextField(_("audited up to"), blank=True)
 
     class Meta:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from .buffer import Buffer
 from .reader import Reader
-from .shards import refuse_in_transaction
+from .rows import chunks
+from .shards import close, refuse_in_transaction
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -185,3 +187,30 @@ class Recounter:
             result.wrong += 1
             self.report(Correction(keys[member], was, right))
         return result
+
+
+def remove_orphans(counter: Counter) -> int:
+    """Delete totals of owners that are gone, where the count is zero and nothing waits in Redis. Returns how many."""
+    owner: Any = counter.totals._meta.pk.remote_field
+    owners: QuerySet[Any] = QuerySet(owner.model, using=counter.db).filter(pk=OuterRef("pk"))
+    gone: QuerySet[Any] = QuerySet(counter.totals, using=counter.db).filter(**{counter.field: 0}).exclude(Exists(owners))
+    page, removed = gone, 0
+    while keys := list(page.order_by("pk").values_list("pk", flat=True)[:PAGE]):
+        for buffer, members in counter.by_shard([str(key) for key in keys]):
+            removed += _remove(counter, buffer, members, gone)
+        page = gone.filter(pk__gt=keys[-1])
+    return removed
+
+
+def _remove(counter: Counter, buffer: Buffer, members: list[str], gone: QuerySet[Any]) -> int:
+    """A total guards against a batch that comes again: the shard is closed to every batch that a deleted total may
+    have. The lease ends corrections under way that may have seen such a batch, and not the total."""
+    snapshot = buffer.snapshot(members, lease=uuid4().hex)
+    ended = snapshot.batch - snapshot.cut
+    idle = [counter.decode(member) for member, waiting in snapshot.users.items() if waiting == (0, 0, False)]
+    with transaction.atomic(using=counter.db):
+        if not idle or not close(counter, counter.buffers.index(buffer), ended):
+            return 0
+        return sum(
+            gone.filter(pk__in=chunk, flushed_batch__lte=ended).delete()[0] for chunk in chunks(idle, counter.db)
+        )

@@ -9,6 +9,7 @@ from django.db import connections, transaction
 from django.db.models import Max, QuerySet
 
 from .buffer import Buffer, Status
+from .buffer.buffer import BATCHES
 from .buffer.keys import Keys
 from .conf import options
 from .exceptions import NotInTransaction, ShardsChanged
@@ -37,6 +38,21 @@ def epoch_of(counter: Counter, shard: int, lock: bool = False) -> int:
 def is_left(status: Status, epoch: int) -> bool:
     """Is this Redis the one we left? Not if it is in another epoch, or has been started since."""
     return bool(status.epoch == epoch and epoch and status.server == status.run_id)
+
+
+def takes(counter: Counter, shard: int, batch: int) -> bool:
+    """Lock the shard until the transaction ends: may this batch be written?"""
+    stored = row(counter, shard).select_for_update().values_list("epoch", "closed").first()
+    return stored is not None and stored[0] == batch // BATCHES and batch > stored[1]
+
+
+def close(counter: Counter, shard: int, batch: int) -> bool:
+    """Lock the shard until the transaction ends, and take no batch up to this one any more. False if it is of another
+    epoch."""
+    if epoch_of(counter, shard, lock=True) != batch // BATCHES:
+        return False
+    row(counter, shard).filter(closed__lt=batch).update(closed=batch)
+    return True
 
 
 def raise_epoch(counter: Counter, shard: int, seen: int, of_redis: int) -> int | None:

@@ -64,6 +64,7 @@ class Status:
     batch: int
     waiting_since: int | None
     flushing_since: int | None
+    dirty_since: int | None
     now: int
     pending: int
     flushing: int
@@ -73,8 +74,8 @@ class Status:
 
     @property
     def backlog_age(self) -> int:
-        """Seconds that the oldest unflushed change has waited."""
-        since = [s for s in (self.waiting_since, self.flushing_since) if s is not None]
+        """Seconds that the oldest change has waited to be flushed, or its user to be recounted."""
+        since = [s for s in (self.waiting_since, self.flushing_since, self.dirty_since) if s is not None]
         return max(0, self.now - min(since)) if since else 0
 
 
@@ -229,10 +230,11 @@ class Buffer:
         reply = self.client.run(
             script("status"), (k.state, k.ready, k.pending, k.flushing, k.open, k.dirty, k.rejected), ()
         )
-        epoch, server, run_id, ready, batch, waiting, flushing, now, *sizes = reply
+        epoch, server, run_id, ready, batch, waiting, flushing, dirty, now, *sizes = reply
         return Status(
             int(epoch or 0), text(server), text(run_id), text(ready), int(batch or 0),
-            int(waiting) if waiting else None, int(flushing) if flushing else None, int(now), *sizes,
+            int(waiting) if waiting else None, int(flushing) if flushing else None, int(dirty) if dirty else None,
+            int(now), *sizes,
         )  # fmt: skip
 
     def recover(self, epoch: int) -> bool:

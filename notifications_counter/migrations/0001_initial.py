@@ -58,6 +58,7 @@ class Migration(migrations.Migration):
                 ("shard", models.PositiveIntegerField(verbose_name="shard")),
                 ("shards", models.PositiveIntegerField(verbose_name="number of shards")),
                 ("epoch", models.BigIntegerField(default=0, verbose_name="epoch")),
+                ("closed", models.BigIntegerField(default=0, verbose_name="closed up to batch")),
                 ("audited", models.TextField(blank=True, verbose_name="audited up to")),
             ],
             options={
