@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ...counters import Counter, unread
+from ...recount import Correction, remove_orphans
+from ...registry import all_counters
+from ..console import Meter, number, plain_errors
+
+
+class Command(BaseCommand):
+    help = "Compares every count with the rows of the database and corrects it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--user",
+            action="append",
+            metavar="KEY",
+            help="primary key of a user whose unread notifications are recounted instead of everything; repeatable",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be changed")
+
+    def handle(self, *, user: list[Any] | None, dry_run: bool, verbosity: int, **options: Any) -> None:
+        keys = None if user is None else [self.key(value) for value in user]
+        with plain_errors(), Meter(self.stdout, verbosity) as meter:
+            for counter in all_counters() if keys is None else [unread]:
+                self.recount(counter, keys, dry_run, meter)
+
+    def key(self, value: Any) -> Any:
+        try:
+            return unread.decode(str(unread.key(value)))
+        except (ValueError, ValidationError):
+            raise CommandError(
+                f"{value!r} is no primary key of a user: it is of another kind. Give --user the value of the user's "
+                f"{unread.key_field.name!r}, once for each user."
+            ) from None
+
+    def recount(self, counter: Counter, keys: list[Any] | None, dry_run: bool, meter: Meter) -> None:
+        def report(correction: Correction) -> None:
+            was = "unreadable" if correction.was is None else f"{correction.was:,}"
+            now = "would be" if dry_run else "is"
+            meter.say(f"{counter.name}: user {correction.user} was {was}, {now} {correction.rows:,}.")
+
+        def progress(checked: int) -> None:
+            meter.show(f"{counter.name}: users recounted", checked)
+
+        healed = None if dry_run else counter.heal(progress=progress, report=report)
+        result = counter.recount(keys, dry_run, report, progress)
+        removed = 0 if dry_run or keys is not None else remove_orphans(counter)
+        meter.end()
+        if healed:
+            result.wrong += healed.wrong
+            result.corrected += healed.corrected
+        corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
+        meter.say(f"{counter.name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
+        if removed:
+            meter.say(f"{counter.name}: removed {number(removed, 'total')} of users that are gone.")

@@ -1,0 +1,134 @@
+"""What the commands share: a clean end, one line instead of a traceback, and a sign of life in long steps."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import Any
+
+from django.core.management.base import CommandError, OutputWrapper
+from django.db import InterfaceError, OperationalError
+from django.template.defaultfilters import pluralize
+
+from ..exceptions import BufferUnavailable, CounterError
+
+OUTAGES = (BufferUnavailable, OperationalError, InterfaceError)
+"""What passes by itself: Redis or the database is out of reach, or busy."""
+
+SIGN_OF_LIFE = 5.0
+"""Seconds between two lines of a long step."""
+
+
+class Stop:
+    """Asked for by SIGTERM and Ctrl-C."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        # In a signal handler Event.set() could wait for ever for the lock of the wait() that it interrupts.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def ask(self, signum: int, frame: object) -> None:
+        self._asked = True
+        self._bell.put(None)
+
+    def asked(self) -> bool:
+        return self._asked
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but no longer than until it is asked for."""
+        with suppress(queue.Empty):
+            self._bell.get(timeout=seconds)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """SIGTERM and Ctrl-C ask for an end instead of forcing it. Only the first thread can have signals."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {signum: signal.signal(signum, stop.ask) for signum in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """One line for what the reader of a traceback could not fix in the code anyway."""
+    try:
+        yield
+    except (CounterError, *OUTAGES) as error:
+        raise CommandError(one_line(error)) from error
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def number(count: int, noun: str, suffix: str = "s") -> str:
+    """1 batch, 2 batches."""
+    return f"{count:,} {noun}{pluralize(count, suffix)}"
+
+
+class Meter:
+    """Says how far a long step has come: a bar on a terminal if rich is installed, else a line now and then."""
+
+    def __init__(self, stdout: OutputWrapper, verbosity: int):
+        self.stdout = stdout
+        self.verbosity = verbosity
+        self._bar: Any = None
+        self._next_line = time.monotonic() + SIGN_OF_LIFE
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.end()
+
+    def show(self, what: str, done: int, total: int | None = None) -> None:
+        """``done`` of ``total``, if that is known, in the step ``what``. A step of one piece is not long."""
+        if self.verbosity == 1 and done == total:
+            return
+        if self.verbosity == 1 and self.stdout.isatty() and find_spec("rich"):
+            self._show_bar(what, done, total)
+        elif self.verbosity > 1 or (self.verbosity and time.monotonic() >= self._next_line):
+            self._next_line = time.monotonic() + SIGN_OF_LIFE
+            self.say(f"{what}: {done:,} of {total:,}" if total else f"{what}: {done:,}")
+
+    def say(self, line: str) -> None:
+        """Write a line, above the bar if there is one; nothing if nothing is to be said."""
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        elif self.verbosity:
+            self.stdout.write(line)
+
+    def end(self) -> None:
+        """The step is over: remove the bar."""
+        self._next_line = time.monotonic() + SIGN_OF_LIFE
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _show_bar(self, what: str, done: int, total: int | None) -> None:
+        if self._bar is None:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                transient=True,
+            )
+            self._bar.add_task(what, total=total)
+            self._bar.start()
+        task = self._bar.tasks[0].id
+        self._bar.update(task, description=what, completed=done, total=total)

@@ -1,0 +1,508 @@
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import override_settings
+from django.utils import timezone
+
+from demo_project import servers
+from notifications_counter.counters import unread
+from notifications_counter.flush import Flusher
+from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.recount import remove_orphans
+from notifications_counter.registry import all_counters
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECONDS = 30  # to wait for a condition
+
+
+def run(*arguments, **options) -> list[str]:
+    """The lines a command writes to stdout."""
+    out = io.StringIO()
+    call_command(*arguments, stdout=out, **options)
+    return out.getvalue().splitlines()
+
+
+def of_unread(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("unread")]
+
+
+def notify(user, times: int = 1) -> None:
+    Notification.objects.bulk_create([Notification(user=user, title="x") for _ in range(times)])
+
+
+def stored(user) -> int | None:
+    return UserNotificationsCount.objects.filter(pk=user.pk).values_list("unread_count", flat=True).first()
+
+
+@pytest.fixture
+def healed():
+    """Redis is known."""
+    for counter in all_counters():
+        counter.heal()
+
+
+@contextmanager
+def unreachable_redis():
+    port = servers.free_port()
+    with override_settings(
+        CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{port}/0"}}
+    ):
+        yield
+
+
+# --------------------------------------------------------------------------------------------------- flush_counters
+def test_flush_says_what_it_has_written(healed, make_user):
+    user, other = make_user(), make_user()
+    notify(user, 2)
+    notify(other)
+    lines = run("flush_counters")
+    assert len(lines) == len(all_counters())
+    assert lines[0].startswith("unread: flushed 2 users in 1 batch, net +3, 0.")
+    assert (stored(user), stored(other)) == (2, 1)
+
+
+def test_flush_says_that_there_is_nothing(healed):
+    assert run("flush_counters") == [f"{counter.name}: nothing to flush." for counter in all_counters()]
+
+
+def test_flush_says_what_is_left_for_the_next_run(healed):
+    unread.buffers[0].begin("part", ["7"]).read()
+    assert of_unread(run("flush_counters")) == [
+        "unread: nothing flushed; for the next runs: 0 changes, 0 users to recount, 1 open transaction."
+    ]
+
+
+def test_flush_heals_first(healed, make_user):
+    user = make_user()
+    notify(user)
+    unread.buffers[0].mark_dirty([str(user.pk)])
+    lines = of_unread(run("flush_counters"))
+    assert lines[0] == "unread: recounted 1 user, corrected 0."
+    assert stored(user) == 1
+
+
+def test_flush_recovers_a_new_redis_and_shows_how_far_it_is(make_user, caplog):
+    user = make_user()
+    with unreachable_redis():
+        notify(user, 2)
+    lines = of_unread(run("flush_counters", verbosity=2))
+    assert "recovering" in lines[0]
+    assert lines[1] == "unread: recovering, users recounted: 1"
+    assert lines[2] == "unread: recounted 2 users, corrected 1."
+    assert lines[-1].startswith("unread: flushed 1 user ")
+    assert stored(user) == 2
+    assert "is not the one we left" in caplog.text
+
+
+def test_flush_is_silent_if_told_so(healed, make_user):
+    notify(make_user())
+    assert run("flush_counters", verbosity=0) == []
+
+
+def test_flush_tells_of_shards_and_chunks_if_told_so(healed, make_user):
+    for _ in range(3):
+        notify(make_user())
+    lines = of_unread(run("flush_counters", verbosity=2, chunk_size=2))
+    assert lines[0] == (
+        "unread, shard 0: epoch 1, batch 1000000000, pending 3, flushing 0, open 0, dirty 0, rejected 0"
+    )
+    assert lines[1:3] == ["unread: users flushed: 2 of 3", "unread: users flushed: 3 of 3"]
+
+
+def test_chunk_size_replaces_the_setting(healed, make_user):
+    for _ in range(5):
+        notify(make_user())
+    assert "unread: users flushed: 4 of 5" in run("flush_counters", "--chunk-size", "4", verbosity=2)
+
+
+@pytest.mark.parametrize("arguments", [["--chunk-size", "0"], ["--interval", "-1"], ["--loop", "--check"]])
+def test_flush_refuses_what_makes_no_sense(arguments):
+    with pytest.raises(CommandError):
+        call_command("flush_counters", *arguments)
+
+
+def test_flush_without_redis_is_one_line(make_user):
+    with unreachable_redis(), pytest.raises(CommandError, match="Redis .* is out of reach") as error:
+        run("flush_counters")
+    assert error.value.returncode == 1
+    assert "\n" not in str(error.value)
+
+
+def test_flush_says_what_to_do_about_changed_shards(healed, make_user):
+    notify(make_user())
+    entries = {**settings.NOTIFICATIONS_COUNTER, "SHARDS": 2}
+    with override_settings(NOTIFICATIONS_COUNTER=entries), pytest.raises(CommandError, match="Set it back to 1"):
+        run("flush_counters")
+
+
+def test_flush_names_a_cache_that_is_not_redis():
+    cache = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    with override_settings(CACHES={"default": cache}), pytest.raises(CommandError, match="is not a django-redis cache"):
+        run("flush_counters")
+
+
+class Interrupting(io.StringIO):
+    """Sends this process a signal when a line is written."""
+
+    def __init__(self, line: str, signum: int):
+        super().__init__()
+        self.line, self.signum = line, signum
+
+    def write(self, text):
+        if text.startswith(self.line):
+            os.kill(os.getpid(), self.signum)
+        return super().write(text)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("arguments", [[], ["--loop"]])
+def test_a_signal_ends_the_flush_between_two_chunks(healed, make_user, signum, arguments):
+    before = signal.getsignal(signum)
+    users = [make_user() for _ in range(5)]
+    for user in users:
+        notify(user)
+    out = Interrupting("unread: users flushed: 2 of 5", signum)
+    call_command("flush_counters", *arguments, chunk_size=2, verbosity=2, stdout=out)
+    lines = out.getvalue().splitlines()
+    assert lines[-1].startswith("unread: flushed 2 users in 0 batches, net +2, ")
+    assert unread.status()[0].status.flushing == 5
+    assert signal.getsignal(signum) is before
+    run("flush_counters")
+    assert [stored(user) for user in users] == [1] * 5
+
+
+# ------------------------------------------------------------------------------------------------------------ --loop
+class Child:
+    """A command in a process of its own, whose output can be waited for."""
+
+    def __init__(self, environment: dict[str, str], tmp_path, *arguments: str):
+        self.log = tmp_path / "log"
+        with self.log.open("w") as log:
+            command = [sys.executable, "-u", "-m", "django", *arguments]
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self.log.read_text() or self.process.poll() is not None)
+        assert text in self.log.read_text()
+
+    def end(self, signum: int) -> int:
+        self.process.send_signal(signum)
+        return self.process.wait(SECONDS)
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def start(child_environment, tmp_path):
+    children = []
+
+    def start(*arguments: str, **environment: str) -> Child:
+        children.append(Child(child_environment | environment, tmp_path, *arguments))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.process.kill()
+        child.process.wait()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_loop_flushes_until_a_signal_wakes_it(start, healed, make_user, signum):
+    user = make_user()
+    child = start("flush_counters", "--loop", "--interval", "0.05")
+    for times in (1, 2):
+        notify(user)
+        wait_until(lambda times=times: stored(user) == times)
+    assert child.end(signum) == 0
+    text = child.log.read_text()
+    assert text.count("unread: flushed 1 user in 1 batch") == 2
+    assert "nothing" not in text
+
+
+def test_a_signal_does_not_wait_for_the_end_of_the_interval(start, healed, make_user):
+    notify(make_user())
+    child = start("flush_counters", "--loop", "--interval", "3600")
+    child.wait_for("unread: flushed")
+    assert child.end(signal.SIGTERM) == 0
+
+
+def test_loop_outlives_redis(start, make_user):
+    with servers.redis() as server:
+        caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
+        with override_settings(CACHES=caches):
+            child = start("flush_counters", "--loop", "--interval", "0.05", TEST_REDIS_URL=server.url)
+            wait_until(lambda: len(CounterShard.objects.filter(epoch=1)) == len(all_counters()))
+            server.kill()
+            child.wait_for(": Redis (cache 'default') is out of reach")
+            server.start()
+            child.wait_for("Works again.")
+            user = make_user()
+            notify(user)
+            wait_until(lambda: stored(user) == 1)
+            assert child.end(signal.SIGTERM) == 0
+    text = child.log.read_text()
+    assert text.count(": Redis (cache") == 1
+    assert "Traceback" not in text
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="makes a database that is out of reach for a moment")
+def test_loop_outlives_the_database(start, healed, make_user, tmp_path):
+    user = make_user()
+    notify(user)
+    missing = tmp_path / "missing"
+    name = str(missing / "tests.sqlite3")
+    child = start("flush_counters", "--loop", "--interval", "0.05", "--skip-checks", TEST_DATABASE_NAME=name)
+    child.wait_for("unread: unable to open database file (trying again every 0.05 s)")
+    wanted = connection.settings_dict["NAME"]
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "tests.sqlite3").symlink_to(wanted)
+    (tmp_path / "found").rename(missing)
+    child.wait_for("Works again.")
+    wait_until(lambda: stored(user) == 1)
+    assert child.end(signal.SIGTERM) == 0
+    assert "Traceback" not in child.log.read_text()
+
+
+def test_a_large_batch_has_a_bar_on_a_terminal(child_environment, healed, make_user):
+    pytest.importorskip("rich")
+    for _ in range(3):
+        notify(make_user())
+    terminal, inside = pty.openpty()
+    command = [sys.executable, "-m", "django", "flush_counters", "--chunk-size", "1"]
+    environment = {**child_environment, "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(command, env=environment, stdout=inside, stderr=inside)
+    os.close(inside)
+    output = b""
+    try:
+        while chunk := os.read(terminal, 65536):
+            output += chunk
+    except OSError:  # Linux says so when the other end is closed
+        pass
+    finally:
+        os.close(terminal)
+    assert process.wait(SECONDS) == 0
+    text = output.decode()
+    assert "unread: users flushed" in text
+    assert "2/3" in text
+    assert "unread: flushed 3 users in 1 batch" in text
+
+
+# ----------------------------------------------------------------------------------------------------------- --check
+def test_check_says_how_long_the_oldest_change_has_waited(healed, make_user):
+    notify(make_user())
+    assert run("flush_counters", "--check") == ["The oldest change has waited for 0 s."]
+    assert unread.status()[0].status.pending == 1
+
+
+def wait_since(seconds: int, hash_field: str) -> None:
+    buffer = unread.buffers[0]
+    now = buffer.status().now
+    buffer.client.call(buffer.keys.state, "HSET", buffer.keys.state, hash_field, now - seconds)
+
+
+def dirty_since(seconds: int) -> None:
+    buffer = unread.buffers[0]
+    buffer.client.call(buffer.keys.dirty, "ZADD", buffer.keys.dirty, buffer.status().now - seconds, "7")
+
+
+def requested_since(seconds: int) -> None:
+    request = RecountRequest.objects.create(counter="unread", owner="7")
+    RecountRequest.objects.filter(pk=request.pk).update(created_at=timezone.now() - timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda seconds: wait_since(seconds, "waiting_since"),
+        lambda seconds: wait_since(seconds, "flushing_since"),
+        dirty_since,
+        requested_since,
+    ],
+)
+def test_check_fails_when_a_change_waits_for_too_long(healed, wait):
+    wait(200)
+    assert run("flush_counters", "--check")[0].startswith("The oldest change has waited for 20")
+    with pytest.raises(CommandError, match=r"^The oldest change has waited for 20. s, more than 100 s: is flush_"):
+        run("flush_counters", "--check", "--max-age", "100")
+
+
+def test_check_fails_without_redis():
+    with unreachable_redis(), pytest.raises(CommandError, match="out of reach"):
+        run("flush_counters", "--check")
+
+
+def test_check_exits_with_1_and_one_line_on_stderr(child_environment, healed):
+    dirty_since(1000)
+    command = [sys.executable, "-m", "django", "flush_counters", "--check"]
+    result = subprocess.run(command, env=child_environment, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+
+
+# -------------------------------------------------------------------------------------------------- recount_counters
+def corrupt(user, count: int) -> None:
+    UserNotificationsCount.objects.filter(pk=user.pk).update(unread_count=count)
+
+
+@pytest.fixture
+def wrong(healed, make_user):
+    """A user with two unread notifications, and a stored count of seven."""
+    user = make_user()
+    notify(user, 2)
+    unread.flush()
+    corrupt(user, 7)
+    return user
+
+
+def test_recount_prints_each_wrong_count(wrong):
+    assert of_unread(run("recount_counters")) == [
+        f"unread: user {wrong.pk} was 7, is 2.",
+        "unread: checked 1 user, 1 wrong, corrected 1.",
+    ]
+    assert unread.count(wrong) == 2
+    run("flush_counters")
+    assert stored(wrong) == 2
+
+
+def test_dry_run_changes_nothing(wrong):
+    assert of_unread(run("recount_counters", "--dry-run")) == [
+        f"unread: user {wrong.pk} was 7, would be 2.",
+        "unread: checked 1 user, 1 wrong, would correct 1.",
+    ]
+    assert unread.status()[0].status.pending == 0
+
+
+def test_dry_run_does_not_start_an_epoch():
+    run("recount_counters", "--dry-run")
+    assert not CounterShard.objects.exists()
+
+
+def test_recount_starts_an_epoch_if_redis_is_new(make_user):
+    user = make_user()
+    with unreachable_redis():
+        notify(user, 2)
+    lines = of_unread(run("recount_counters"))
+    assert f"unread: user {user.pk} was 0, is 2." in lines
+    assert lines[-1].endswith("1 wrong, corrected 1.")
+    assert not unread.status()[0].recovering
+
+
+def test_recount_of_everyone_is_of_every_counter(healed):
+    assert run("recount_counters") == [f"{c.name}: checked 0 users, 0 wrong, corrected 0." for c in all_counters()]
+
+
+def test_recount_of_users(wrong, make_user):
+    other = make_user()
+    notify(other)
+    unread.flush()
+    corrupt(other, 5)
+    assert run("recount_counters", "--user", str(wrong.pk)) == [
+        f"unread: user {wrong.pk} was 7, is 2.",
+        "unread: checked 1 user, 1 wrong, corrected 1.",
+    ]
+    lines = run("recount_counters", "--user", str(wrong.pk), "--user", str(other.pk), verbosity=1)
+    assert lines[0] == f"unread: user {other.pk} was 5, is 1."
+    assert unread.count(other) == 1
+
+
+def test_recount_is_silent_if_told_so(wrong):
+    assert run("recount_counters", verbosity=0) == []
+
+
+def test_recount_says_what_is_wrong_with_a_key(healed):
+    bad = "x" * 101 if unread.key_field.get_internal_type() == "CharField" else "nobody"
+    with pytest.raises(CommandError, match="is no primary key of a user.* Give --user"):
+        run("recount_counters", "--user", bad)
+    assert unread.status()[0].status.rejected == 0
+
+
+def test_recount_without_redis_is_one_line():
+    with unreachable_redis(), pytest.raises(CommandError, match="out of reach"):
+        run("recount_counters")
+
+
+# ---------------------------------------------------------------------------------------------------- totals to remove
+@pytest.fixture
+def gone(healed, make_user):
+    """The key of a user that is gone, with a total of zero."""
+    user = make_user()
+    key = user.pk
+    notify(user, 2)
+    unread.flush()
+    user.delete()
+    unread.heal()
+    unread.flush()
+    assert UserNotificationsCount.objects.get(pk=key).unread_count == 0
+    return key
+
+
+def test_recount_removes_totals_of_users_that_are_gone(gone, make_user):
+    user = make_user()
+    UserNotificationsCount.objects.create(pk=user.pk)
+    assert "unread: removed 1 total of users that are gone." in run("recount_counters")
+    assert list(UserNotificationsCount.objects.values_list("pk", flat=True)) == [user.pk]
+
+
+def test_dry_run_removes_nothing(gone):
+    run("recount_counters", "--dry-run")
+    assert UserNotificationsCount.objects.filter(pk=gone).exists()
+
+
+def test_a_total_stays_while_something_waits(gone):
+    buffer = unread.buffers[0]
+    buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, 1, str(gone))
+    assert remove_orphans(unread) == 0
+    buffer.cut(1)
+    assert remove_orphans(unread) == 0
+    buffer.client.call(buffer.keys.flushing, "DEL", buffer.keys.flushing)
+    buffer.mark_dirty([str(gone)])
+    assert remove_orphans(unread) == 0
+    assert UserNotificationsCount.objects.filter(pk=gone).exists()
+
+
+def test_a_total_stays_while_its_shard_is_of_another_epoch(gone):
+    CounterShard.objects.filter(counter="unread").update(epoch=2)
+    assert remove_orphans(unread) == 0
+
+
+def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_total_back(healed, make_user):
+    user = make_user()
+    key = user.pk
+    notify(user, 2)
+    unread.flush()
+    user.delete()
+    unread.heal()
+    late = unread.buffers[0].cut(1)
+    flusher = Flusher(unread, 100)
+    slices = list(flusher._slices(unread.buffers[0], *late))
+    unread.flush()
+    assert remove_orphans(unread) == 1
+    assert not flusher._apply(0, late[0], slices[0])
+    assert not UserNotificationsCount.objects.filter(pk=key).exists()
+
+
+def test_counting_goes_on_after_a_removal(gone, make_user):
+    remove_orphans(unread)
+    user = make_user(pk=gone)
+    notify(user, 3)
+    assert unread.count(user) == 3
+    unread.flush()
+    assert stored(user) == 3
