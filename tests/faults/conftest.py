@@ -1,0 +1,151 @@
+import random
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import connections
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, UserNotificationsCount
+
+from .actors import Reader, Writer
+from .history import History
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Child:
+    """A flusher in a process of its own, see tests/faults/flusher.py."""
+
+    def __init__(self, environment: dict[str, str], *arguments: Any):
+        command = [sys.executable, "-m", "tests.faults.flusher", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.step = arguments[0] if arguments else ""
+
+    def reached(self) -> None:
+        """Wait until it stands at its step."""
+        assert self.process.stdout.readline() == f"{self.step}\n"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def go_on(self) -> None:
+        """Let it end its run."""
+        self.process.communicate("\n", timeout=60)
+        assert self.process.returncode == 0
+
+
+@pytest.fixture
+def flusher(child_environment: dict[str, str]) -> Iterator[Callable[..., Child]]:
+    """A function that starts a flusher."""
+    children: list[Child] = []
+
+    def start(*arguments: Any) -> Child:
+        children.append(Child(child_environment, *arguments))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+        child.process.stdin.close()
+        child.process.stdout.close()
+
+
+@pytest.fixture
+def users() -> list[Any]:
+    model = get_user_model()
+    return [u.pk for u in model.objects.bulk_create(model(username=str(uuid.uuid4())) for _ in range(9))]
+
+
+class Traffic:
+    """A writer, two readers and a recounter in threads, until the end of the block.
+
+    Nobody recounts ``untouched``: what their counts are in the end, the flushers alone have done.
+    """
+
+    def __init__(self, users: list[Any]):
+        self.history = History()
+        self.users = users
+        self.recounted, self.untouched = users[:4], users[4:]
+        self.ended = threading.Event()
+        self.failed: list[BaseException] = []
+        chance = [random.Random(random.random()) for _ in range(3)]
+        writer, *readers = Writer("writer", users, chance[0]), Reader(users, chance[1]), Reader(users, chance[2])
+        self.threads = [threading.Thread(target=self._repeat, args=(lambda: self.history.write(writer),))]
+        self.threads += [threading.Thread(target=self._repeat, args=(self._reading(r),)) for r in readers]
+        self.threads.append(threading.Thread(target=self._repeat, args=(lambda: unread.recount(self.recounted),)))
+
+    def _reading(self, reader: Reader) -> Callable[[], None]:
+        return lambda: self.history.read(reader)
+
+    def _repeat(self, act: Callable[[], Any]) -> None:
+        try:
+            while not self.ended.is_set():
+                act()
+        except BaseException as error:
+            self.failed.append(error)
+        finally:
+            connections.close_all()
+
+    def reads(self, more: int = 40) -> None:
+        """Wait for so many more reads: they go on whatever stands still."""
+        self._wait(self.history.reads, more)
+
+    def writes(self, more: int = 10) -> None:
+        """Wait for so many more changes."""
+        self._wait(self.history.writes, more)
+
+    def _wait(self, calls: list[Any], more: int) -> None:
+        until, deadline = len(calls) + more, time.monotonic() + 30
+        while len(calls) < until and not self.failed:
+            assert time.monotonic() < deadline, "the traffic stands still"
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def traffic(users: list[Any]) -> Callable[[], Any]:
+    """A context manager: traffic of these users, every read of which must have been a moment."""
+
+    @contextmanager
+    def run() -> Iterator[Traffic]:
+        unread.heal()
+        here = Traffic(users)
+        for thread in here.threads:
+            thread.start()
+        try:
+            yield here
+        finally:
+            here.ended.set()
+            for thread in here.threads:
+                thread.join()
+        assert not here.failed
+        assert here.history.impossible() == []
+
+    return run
+
+
+@pytest.fixture
+def assert_exact(users: list[Any]) -> Callable[..., None]:
+    """A function: are counts and stored counts the numbers of rows, and does a recount find nothing wrong?"""
+
+    def compare(of: list[Any] | None = None) -> None:
+        of = users if of is None else of
+        rows = {user: Notification.objects.unread().for_user(user).count() for user in of}
+        stored = dict(UserNotificationsCount.objects.filter(pk__in=of).values_list("pk", "unread_count"))
+        assert {user: stored.get(user, 0) for user in of} == rows
+        assert unread.counts(of) == rows
+        assert {user: unread.count(user) for user in of} == rows
+        assert unread.recount(of, dry_run=True).wrong == 0
+
+    return compare
