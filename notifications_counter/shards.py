@@ -70,7 +70,8 @@ def raise_epoch(counter: Counter, shard: int, seen: int, of_redis: int) -> int |
 
 
 def refuse_changed_shards(counter: Counter) -> None:
-    """ShardsChanged while anything waits under another number of shards; else that number is forgotten."""
+    """ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
+    epoch: the totals know its batches."""
     for old in rows(counter).exclude(shards=options.SHARDS):
         keys = Keys.of(options.KEY_PREFIX, counter.name, old.shard, old.shards)
         client = counter.buffers[0].client
@@ -82,7 +83,10 @@ def refuse_changed_shards(counter: Counter) -> None:
                 "is nothing to flush, then change it with no other process running."
             )
         client.call(keys.ready, "DEL", keys.ready)
-        old.delete()
+        rows(counter).get_or_create(counter=counter.name, shard=0, shards=options.SHARDS)
+        with transaction.atomic(using=counter.db):
+            rows(counter).filter(shards=options.SHARDS, epoch__lt=old.epoch).update(epoch=old.epoch, audited="")
+            old.delete()
 
 
 def refuse_in_transaction(using: str) -> None:

@@ -147,6 +147,22 @@ def test_flush_says_what_to_do_about_changed_shards(healed, make_user):
         run("flush_counters")
 
 
+def test_shards_can_be_changed_when_there_is_nothing_to_flush(healed, make_user):
+    user = make_user()
+    for _ in range(2):
+        notify(user)
+        run("flush_counters")
+    assert of_unread(run("flush_counters")) == ["unread: nothing to flush."]
+    for shards in (2, 1, 3):
+        with override_settings(NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, "SHARDS": shards}):
+            run("flush_counters")
+            notify(user)
+            rows = Notification.objects.filter(user=user).count()
+            assert unread.count(user) == rows
+            run("flush_counters")
+            assert unread.count(user) == stored(user) == rows
+
+
 def test_flush_names_a_cache_that_is_not_redis():
     cache = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     with override_settings(CACHES={"default": cache}), pytest.raises(CommandError, match="is not a django-redis cache"):
