@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import router
-from django.db.models import Field, Model, Q
+from django.db.models import Field, IntegerField, Model, Q
 
 from .buffer import Buffer
 from .buffer.client import client_of
@@ -59,7 +59,8 @@ class Counter:
 
     def counts(self, users: Iterable[Any]) -> dict[Any, int]:
         """The same for many: ``{primary key: count}``, in two round trips at most when warm."""
-        return Reader(self).counts([self.key(user) for user in users])
+        as_they_are = int if self._integer_keys else None  # a call for each costs as much as its reply
+        return Reader(self).counts([user if type(user) is as_they_are else self.key(user) for user in users])
 
     async def acount(self, user: Any) -> int:
         """``count`` for async code."""
@@ -145,6 +146,10 @@ class Counter:
         return field
 
     @cached_property
+    def _integer_keys(self) -> bool:
+        return isinstance(self.key_field, IntegerField)
+
+    @cached_property
     def _columns(self) -> frozenset[str]:
         owner: Any = self.source._meta.get_field(self.owner)
         fields = self.condition.fields | {owner}
@@ -166,7 +171,7 @@ class Counter:
     # ------------------------------------------------------------------- keys
     def key(self, user: Any) -> Any:
         """The primary key of an owner, given as an instance or as such a key. ValueError if it is neither."""
-        if isinstance(user, int) and type(user) is int:
+        if self._integer_keys and type(user) is int:
             return user
         if hasattr(user, "pk"):
             user = user.pk
@@ -202,11 +207,10 @@ class Counter:
     @property
     def buffers(self) -> list[Buffer]:
         """One for each shard."""
-        client = client_of(options.CACHE_ALIAS)
-        where = (client, options.KEY_PREFIX, options.SHARDS)
+        alias, prefix, shards = options.read("CACHE_ALIAS", "KEY_PREFIX", "SHARDS")
+        where = (client_of(alias), prefix, shards)
         if self._buffers[0] != where:
-            _, prefix, shards = where
-            buffers = [Buffer(client, Keys.of(prefix, self.name, shard, shards)) for shard in range(shards)]
+            buffers = [Buffer(where[0], Keys.of(prefix, self.name, shard, shards)) for shard in range(shards)]
             self._buffers = (where, buffers)
         return self._buffers[1]
 
@@ -215,15 +219,16 @@ class Counter:
         buffers = self.buffers
         return buffers[0] if len(buffers) == 1 else buffers[crc32(member.encode()) % len(buffers)]
 
-    def by_shard(self, members: Sequence[str]) -> Iterator[tuple[Buffer, list[str]]]:
-        """Members, grouped by shard."""
-        if len(self.buffers) == 1:
-            if members:
-                yield self.buffers[0], list(members)
+    def by_shard(self, members: Sequence[Any]) -> Iterator[tuple[Buffer, list[Any]]]:
+        """Members, or keys that are written like them, grouped by shard."""
+        if not members:
             return
-        grouped: dict[Buffer, list[str]] = {}
+        if len(buffers := self.buffers) == 1:
+            yield buffers[0], list(members)
+            return
+        grouped: dict[Buffer, list[Any]] = {}
         for member in members:
-            grouped.setdefault(self.buffer_of(member), []).append(member)
+            grouped.setdefault(self.buffer_of(str(member)), []).append(member)
         yield from grouped.items()
 
 

@@ -147,11 +147,18 @@ class Ledger:
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Counter, member: str) -> bool:
         """Has this connection changed rows of the user that others may not see, or whose deltas are not sent yet?"""
+        return any((counter, member) in log.begun for log in self._unsent_logs())
+
+    def begun(self) -> set[tuple[Counter, str]]:
+        """Every user of whom that is so."""
+        return set().union(*(log.begun for log in self._unsent_logs()))
+
+    def _unsent_logs(self) -> list[Log]:
         if not self._unsent and not self._standalone:
-            return False
+            return []
         logs = [hook.log for ref in self._unsent if (hook := ref()) is not None]
         self._unsent = [ref for ref in self._unsent if ref() is not None]
-        return any((counter, member) in log.begun for log in (*logs, *self._standalone))
+        return logs + self._standalone
 
     def in_manual_transaction(self) -> bool:
         """Is autocommit off, outside atomic? Then nothing tells when it commits."""

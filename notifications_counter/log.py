@@ -11,8 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from django.apps import apps
 from django.db import DatabaseError, transaction
@@ -74,7 +74,7 @@ class Log:
         return failed
 
     def _begin(self, counter: Counter, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Counter, str]]:
-        part = Part(uuid4().hex, counter, buffer, members, None)
+        part = Part(token_hex(16), counter, buffer, members, None)
         try:
             part.reply = buffer.begin(part.id, members)
         except BufferUnavailable:

@@ -55,30 +55,31 @@ class Reader:
     def counts(self, keys: Sequence[Any]) -> dict[Any, int]:
         """The counts of many owners."""
         counter = self.counter
-        result = dict.fromkeys(keys, 0)
-        keys_of = {str(key): key for key in result}
+        result: dict[Any, Any] = dict.fromkeys(keys, 0)
+        rest, by_rows = list(result), []
         ledger = Ledger.of(self.using)
-        by_rows = [m for m in keys_of if ledger.touched(counter, m)]
         if self._sees_old_data(ledger):
-            by_rows = list(keys_of)
-        apart = set(by_rows)
-        for buffer, members in counter.by_shard([m for m in keys_of if m not in apart]):
+            rest, by_rows = [], rest
+        elif begun := ledger.begun():
+            by_rows = [key for key in rest if (counter, str(key)) in begun]
+            rest = [key for key in rest if (counter, str(key)) not in begun]
+        for buffer, mine in counter.by_shard(rest):
             try:
-                totals = buffer.totals(members)
+                totals = buffer.totals(mine)
                 if totals is None:
-                    by_rows += members
+                    by_rows += mine
                     continue
-                known = dict(zip(members, totals, strict=True))
-                result.update((keys_of[m], t) for m, t in known.items() if t is not None and t >= 0)
-                negative = {m: keys_of[m] for m, t in known.items() if t is not None and t < 0}
-                if negative:
-                    result |= self._negative(negative)
-                missed = [m for m, t in known.items() if t is None]
-                for i in range(0, len(missed), PART):
-                    result |= self._miss(ledger, buffer, {m: keys_of[m] for m in missed[i : i + PART]})
+                known = dict(zip(mine, totals, strict=True))
+                result |= known
+                if None in totals or min(totals) < 0:  # type: ignore[operator]
+                    result |= self._negative({str(key): key for key, t in known.items() if t is not None and t < 0})
+                    missed = [key for key, t in known.items() if t is None]
+                    for i in range(0, len(missed), PART):
+                        result |= self._miss(ledger, buffer, {str(key): key for key in missed[i : i + PART]})
             except BufferUnavailable:
-                by_rows += members
-        result |= self.rows([keys_of[m] for m in by_rows])
+                by_rows += mine
+        if by_rows:
+            result |= dict.fromkeys(by_rows, 0) | self.rows(by_rows)
         return result
 
     def _miss(self, ledger: Ledger, buffer: Buffer, keys: dict[str, Any]) -> dict[Any, int]:

@@ -116,12 +116,16 @@ class Buffer:
         self._ready = "0"
 
     # ------------------------------------------------------------------ reads
-    def totals(self, members: Sequence[str]) -> list[int | None] | None:
-        """The cached totals, None for each that is not cached; None for all if no recovery is complete."""
+    def totals(self, members: Sequence[object]) -> list[int | None] | None:
+        """The cached totals, None for each that is not cached; None for all if no recovery is complete.
+
+        ``members``, or keys that are written like them.
+        """
         while True:
             seen = self._ready
+            prefix = self.keys.total(seen, "")
             ready, *totals = self.client.call(
-                self.keys.ready, "MGET", self.keys.ready, *[self.keys.total(seen, m) for m in members]
+                self.keys.ready, "MGET", self.keys.ready, *[f"{prefix}{member}" for member in members]
             )
             if ready is None:
                 return None
