@@ -3,7 +3,7 @@
 ``options.FLUSH_CHUNK`` is the value in force; ``ENTRIES`` says what each entry means and which values it takes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,19 @@ def _name(value: Any) -> bool:
     return isinstance(value, str) and value != "" and not set(value) & set("{}")
 
 
+def _precisions(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(_positive_int(precision) and precision <= 2_678_400 for precision in value)
+        and len(set(value)) == len(value)
+    )
+
+
+def _samples(value: Any) -> bool:
+    return _positive_int(value) and value <= 10_000
+
+
 @dataclass(frozen=True)
 class Entry:
     default: Any
@@ -40,6 +53,12 @@ ENTRIES = {
     "HEAL_AFTER": Entry(60, _seconds, "a number of seconds, not negative"),
     "MAX_TRANSACTION_AGE": Entry(3600, _seconds, "a number of seconds, not negative"),
     "RETRY_AFTER": Entry(5, _seconds, "a number of seconds, not negative"),
+    "PRECISIONS": Entry(
+        (1, 5, 60, 300, 3600, 18000, 86400),
+        _precisions,
+        "a list of whole numbers of seconds, each from 1 to 2678400 (31 days), none of them twice",
+    ),
+    "SAMPLES": Entry(120, _samples, "a whole number of slices, from 1 to 10000"),
 }
 
 
@@ -54,6 +73,8 @@ class Options:
     HEAL_AFTER: float
     MAX_TRANSACTION_AGE: float
     RETRY_AFTER: float
+    PRECISIONS: Sequence[int]
+    SAMPLES: int
 
     def __getattr__(self, name: str) -> Any:
         if name not in ENTRIES:

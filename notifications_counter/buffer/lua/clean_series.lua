@@ -1,0 +1,28 @@
+-- Removes the old slices of a page of counters of one precision, and from known those that are empty then.
+-- KEYS  1 known (zset)
+-- ARGV  1 first member, 2 last member, as ZRANGEBYLEX takes them  3 seconds for which slices are kept
+--       4 time in seconds ('': the server's)  5 most counters, 6 most work to do, in slices looked at
+-- Reply the last member looked at ('' if none), counters looked at, slices removed, counters removed
+local known = KEYS[1]
+local base = known:sub(1, -1 - #'known')
+local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber(ARGV[3])
+-- Compared as text, which costs a fraction of making numbers of all of them.
+cutoff = cutoff < 0 and '' or string.format('%.0f', cutoff)
+local digits, work = #cutoff, tonumber(ARGV[6])
+local last, counters, removed, gone = '', 0, 0, 0
+
+for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[5])) do
+  if work <= 0 then break end
+  local key, old = base .. member, {}
+  local slices = redis.call('HKEYS', key)
+  for _, slice in ipairs(slices) do
+    if #slice < digits or (#slice == digits and slice <= cutoff) then old[#old + 1] = slice end
+  end
+  for i = 1, #old, 1000 do redis.call('HDEL', key, unpack(old, i, math.min(i + 999, #old))) end
+  if #old == #slices then
+    redis.call('ZREM', known, member)
+    gone = gone + 1
+  end
+  last, counters, removed, work = member, counters + 1, removed + #old, work - #slices - 5
+end
+return {last, counters, removed, gone}

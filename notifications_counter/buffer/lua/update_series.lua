@@ -1,0 +1,56 @@
+-- Counts at every precision. What is counted in an existing slice costs nothing more; a new slice makes its counter
+-- known, says when it ends, and pays for the upkeep of a few others.
+-- KEYS  1 known (zset)  2… for each name its hash at each precision (slice start -> count)
+-- ARGV  1 time in seconds ('': the server's)  2 samples  3 number of precisions, then these, coarsest first, so that a
+--       count too large is refused before anything is written; then for each name its count
+-- Reply nothing
+local known = KEYS[1]
+local base = known:sub(1, -1 - #'known')
+local clock = tonumber(redis.call('TIME')[1])
+local time = tonumber(ARGV[1]) or clock
+local samples, precisions = tonumber(ARGV[2]), tonumber(ARGV[3])
+local fields_expire = (redis.VALKEY_VERSION_NUM or 0) >= 0x090000 or (redis.REDIS_VERSION_NUM or 0) >= 0x070400
+local slices, added, last = 0, 0, 0
+
+-- Never sooner than it would anyway: EXPIREAT has no GT before Redis 7.
+local function expire(key, at)
+  if redis.call('TTL', key) < at - clock then redis.call('EXPIREAT', key, at) end
+end
+
+local function trim(key, cutoff)
+  for _, slice in ipairs(redis.call('HKEYS', key)) do
+    if tonumber(slice) <= cutoff then redis.call('HDEL', key, slice) end
+  end
+end
+
+for i = 2, #KEYS do
+  local key, nth = KEYS[i], i - 2
+  local precision = tonumber(ARGV[4 + nth % precisions])
+  local count = ARGV[4 + precisions + math.floor(nth / precisions)]
+  local slice = time - time % precision
+  if redis.call('HINCRBY', key, slice, count) == tonumber(count) then
+    slices = slices + 1
+    added = added + redis.call('ZADD', known, 0, key:sub(#base + 1))
+    local window = samples * precision
+    local ends = slice + window
+    if ends > clock then
+      if fields_expire then redis.call('HEXPIREAT', key, ends, 'FIELDS', 1, slice) end
+      expire(key, ends)
+    elseif redis.call('TTL', key) == -1 then -- the first slice of a counter with a clock of its own
+      ends = clock - clock % precision + window
+      redis.call('EXPIREAT', key, ends)
+    end
+    last = math.max(last, ends)
+    if redis.call('HLEN', key) > 2 * samples then -- no cleaner seems to run
+      trim(key, (slice + window > clock and math.max(slice, clock) or slice) - window)
+    end
+  end
+end
+
+if slices > 0 then
+  expire(known, last)
+  -- More looks than additions, so that known stays small although the server expires counters without a word.
+  for _, member in ipairs(redis.call('ZRANDMEMBER', known, 2 * added + 1)) do
+    if redis.call('EXISTS', base .. member) == 0 then redis.call('ZREM', known, member) end
+  end
+end

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from ...exceptions import BufferUnavailable
+from ...timeseries import clean_counters
+from ..console import Meter, Stop, number, one_line, plain_errors, stop_on_signals
+
+MINUTE = 60
+
+
+class Command(BaseCommand):
+    help = "Removes old slices of time-sliced counters."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--loop",
+            action="store_true",
+            help="go on until SIGTERM or Ctrl-C: a pass a minute, coarse counters less often",
+        )
+
+    def handle(self, *, loop: bool, verbosity: int, **options: Any) -> None:
+        self.verbosity = verbosity
+        with plain_errors(), stop_on_signals() as stop:
+            if loop:
+                self.loop(stop)
+            else:
+                self.run(stop, lambda precision: True)
+
+    def loop(self, stop: Stop) -> None:
+        """Run until asked to stop. An outage is said once, and so is its end."""
+        passes, outage = 0, False
+        while not stop.asked():
+            started = monotonic()
+            try:
+                # As in the book: what has slices of an hour is looked at once an hour.
+                self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
+            except BufferUnavailable as error:
+                if not outage:
+                    self.stderr.write(f"{one_line(error)} (trying again every {MINUTE} s)")
+                outage = True
+            else:
+                if outage:
+                    self.stderr.write("Works again.")
+                outage = False
+            passes += 1
+            stop.wait(max(0, started + MINUTE - monotonic()))
+
+    def run(self, stop: Stop, due: Callable[[int], bool], quiet: bool = False) -> None:
+        """One pass. ``quiet``: without a word where there was nothing to do."""
+        with Meter(self.stdout, self.verbosity) as meter:
+            cleaned = clean_counters(
+                due,
+                progress=lambda done, total: meter.show("time-sliced counters cleaned", done, total),
+                stopped=stop.asked,
+            )
+            meter.end()
+            if cleaned.slices or cleaned.gone:
+                meter.say(
+                    f"Looked at {number(cleaned.counters, 'counter')}, removed {number(cleaned.slices, 'slice')} and "
+                    f"{number(cleaned.gone, 'counter')} without any, {cleaned.seconds:.2f} s."
+                )
+            elif not quiet:
+                meter.say(f"Nothing to clean in {number(cleaned.counters, 'counter')}.")

@@ -1,0 +1,342 @@
+"""Time-sliced counters in Redis: how often something happened, by slices of time at several precisions at once.
+
+    update_counter("hits")
+    get_counter("hits", 60)  # [(slice start, count), …], a slice a minute
+
+The recipe is that of Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a
+sorted set of all that is known. Each counter keeps the newest SAMPLES slices of each precision. Slices start at
+multiples of the precision since the epoch. A time is given as seconds since the epoch or as an aware datetime; left out,
+it is that of the Redis server. Every function raises BufferUnavailable when Redis is out of reach.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from time import monotonic
+from typing import overload
+
+from asgiref.sync import sync_to_async
+
+from .buffer.buffer import text
+from .buffer.client import Client, client_of
+from .buffer.scripts import script
+from .conf import ENTRIES, options
+
+Time = float | int | datetime
+
+NAMES = 50
+"""Names that one script call updates at the most."""
+PAGE = 1000
+"""Counters that one script call looks at, at the most, so that it holds Redis for a few milliseconds only."""
+PAGE_WORK = 15_000
+"""Slices after which it stops earlier; a counter without slices costs as much as a few."""
+LATEST = 32_503_680_000
+"""Seconds; the year 3000. A later time was given in milliseconds."""
+LARGEST = 2**53
+"""Up to which Lua knows whole numbers."""
+LONGEST = 200
+"""Characters of a name."""
+
+
+@dataclass
+class CleanResult:
+    """What a cleaning did: ``counters`` looked at, each precision of a name being one; ``slices`` removed; counters
+    ``gone``, because nothing was left of them; ``seconds`` it took."""
+
+    counters: int = 0
+    slices: int = 0
+    gone: int = 0
+    seconds: float = 0.0
+
+
+class TimeSeries:
+    """A family of counters. What is not given is taken from the settings, each time it is needed.
+
+    ``precisions``: lengths of slices, in seconds. ``samples``: slices kept of each. ``prefix``: first part of the keys;
+    a family lives on one node of a cluster. ``alias``: the cache whose Redis holds it.
+    """
+
+    def __init__(
+        self,
+        precisions: Sequence[int] | None = None,
+        samples: int | None = None,
+        prefix: str | None = None,
+        alias: str | None = None,
+    ):
+        given = {"PRECISIONS": precisions, "SAMPLES": samples, "KEY_PREFIX": prefix, "CACHE_ALIAS": alias}
+        for entry, value in given.items():
+            if value is not None and not ENTRIES[entry].valid(value):
+                raise ValueError(f"{value!r} will not do for {entry}: give {ENTRIES[entry].expected}.")
+        self._precisions, self._samples, self._prefix, self._alias = precisions, samples, prefix, alias
+
+    @property
+    def precisions(self) -> list[int]:
+        """Seconds, coarsest first."""
+        return sorted(self._precisions or options.PRECISIONS, reverse=True)
+
+    @property
+    def samples(self) -> int:
+        return self._samples or options.SAMPLES
+
+    @property
+    def base(self) -> str:
+        """The beginning of every key, a hash tag."""
+        return f"{{{self._prefix or options.KEY_PREFIX}:count}}"
+
+    @property
+    def _client(self) -> Client:
+        return client_of(self._alias or options.CACHE_ALIAS)
+
+    # ---------------------------------------------------------------- update
+    def update_counter(self, name: str, count: int = 1, now: Time | None = None) -> None:
+        """Count at every precision, in one round trip and one atomic step. A negative count takes back."""
+        self.update_counters({name: count}, now)
+
+    def update_counters(self, counts: Mapping[str, int], now: Time | None = None) -> None:
+        """The same for many names: a round trip for each 50, each name in one atomic step.
+
+        ValueError before anything is counted if a name or count will not do.
+        """
+        time = "" if now is None else _seconds(now)
+        for name, count in counts.items():
+            _check_name(name)
+            _check_count(count)
+        base, precisions = self.base, self.precisions
+        names = list(counts)
+        for i in range(0, len(names), NAMES):
+            some = names[i : i + NAMES]
+            keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
+            values = (counts[name] for name in some)
+            self._client.run(script("update_series"), keys, (time, self.samples, len(precisions), *precisions, *values))
+
+    # ------------------------------------------------------------------ read
+    @overload
+    def get_counter(
+        self, name: str, precision: int, start: Time | None = None, end: Time | None = None, fill: bool = False
+    ) -> list[tuple[int, int]]: ...
+    @overload
+    def get_counter(
+        self,
+        name: str,
+        precision: int,
+        start: Time | None = None,
+        end: Time | None = None,
+        fill: bool = False,
+        *,
+        tz: tzinfo,
+    ) -> list[tuple[datetime, int]]: ...
+    def get_counter(
+        self,
+        name: str,
+        precision: int,
+        start: Time | None = None,
+        end: Time | None = None,
+        fill: bool = False,
+        tz: tzinfo | None = None,
+    ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
+        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now.
+
+        A counter that has none of these was counted with a clock of its own, far from now: of it, those up to its
+        newest. The same on every server, and whether or not a cleaner has run.
+
+        ``start``, ``end``: only slices that start at ``start`` or later and before ``end``.
+        ``fill``: also slices without a count, as zeros: from ``start`` (else the first with a count) to ``end`` (else
+        the last with a count), none older than those that are kept, and at most SAMPLES after now.
+        ``tz``: aware datetimes of this time zone as slice starts, instead of seconds.
+        """
+        _check_name(name)
+        self._check_precision(precision)
+        if tz is not None and not isinstance(tz, tzinfo):
+            raise ValueError(f"tz={tz!r} is no time zone: give one such as zoneinfo.ZoneInfo('Europe/Paris').")
+        first = -math.inf if start is None else _seconds(start, math.ceil)
+        end_ = math.inf if end is None else _seconds(end, math.ceil)
+
+        key = f"{self.base}:{precision}:{name}"
+        clock, flat = self._client.run(script("read_series"), (key,), ())
+        counts = {int(flat[i]): int(flat[i + 1]) for i in range(0, len(flat), 2)}
+        now, window = int(clock), self.samples * precision
+        if counts and not any(now - window < slice_ <= now for slice_ in counts):
+            now = max(counts)
+        counts = {slice_: count for slice_, count in counts.items() if slice_ > now - window}
+        if fill and (counts or (start is not None and end is not None)):
+            since = max(first if start is not None else min(counts), now - window + 1)
+            until = min(end_ if end is not None else max(counts) + 1, now + window)
+            filled = range(math.ceil(since / precision) * precision, math.ceil(until), precision)
+            counts = dict.fromkeys(filled, 0) | counts
+        shown = sorted((slice_, count) for slice_, count in counts.items() if first <= slice_ < end_)
+        return shown if tz is None else [(datetime.fromtimestamp(slice_, tz), count) for slice_, count in shown]
+
+    def counters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
+        """Names of counters, in a stable order: at most ``limit`` of them, after the name ``after``.
+
+        Those kept at ``precision``; by default the coarsest, where a counter stays longest. A page that is empty comes
+        after the last one.
+        """
+        if after:
+            _check_name(after)
+        if not _is_whole(limit) or limit < 1:
+            raise ValueError(f"limit={limit!r}: give the number of names that you want, at least 1.")
+        precision = self.precisions[0] if precision is None else precision
+        self._check_precision(precision)
+        names: list[str] = []
+        low, high = f"({precision}:{after}" if after else _first(precision), _end(precision)
+        while len(names) < limit:
+            most = min(limit - len(names), 1000)
+            last, *members = self._client.run(script("list_series"), (f"{self.base}:known",), (low, high, most))
+            if not last:
+                break
+            names += (text(member).partition(":")[2] for member in members)
+            low = f"({text(last)}"
+        return names
+
+    # ----------------------------------------------------------------- clean
+    def clean_counters(
+        self,
+        due: Callable[[int], bool] = lambda precision: True,
+        now: Time | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> CleanResult:
+        """Remove the slices that are older than the newest SAMPLES up to ``now``, and what is empty then.
+
+        ``due`` says which precisions are looked at. ``progress`` is called with the number of counters looked at and
+        of all there were at the start, ``stopped`` is asked between two script calls. Several may clean at once.
+        """
+        started, result = monotonic(), CleanResult()
+        time = "" if now is None else _seconds(now)
+        known = f"{self.base}:known"
+        precisions = [precision for precision in self._known_precisions() if due(precision)]
+        total = sum(
+            self._client.call(known, "ZLEXCOUNT", known, _first(precision), _end(precision)) for precision in precisions
+        )
+        for precision in precisions:
+            low, window = _first(precision), self.samples * precision
+            while not stopped():
+                last, counters, slices, gone = self._client.run(
+                    script("clean_series"), (known,), (low, _end(precision), window, time, PAGE, PAGE_WORK)
+                )
+                if not last:
+                    break
+                low = f"({text(last)}"
+                result.counters += counters
+                result.slices += slices
+                result.gone += gone
+                progress(result.counters, total)
+        result.seconds = monotonic() - started
+        return result
+
+    def _known_precisions(self) -> Iterator[int]:
+        """Of what is known; that may be more than the settings have."""
+        known, low = f"{self.base}:known", "-"
+        while found := self._client.call(known, "ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
+            precision = int(text(found[0]).partition(":")[0])
+            yield precision
+            low = f"[{precision};"
+
+    def _check_precision(self, precision: object) -> None:
+        if not _is_whole(precision) or precision not in self.precisions:
+            configured = ", ".join(map(str, reversed(self.precisions)))
+            raise ValueError(
+                f"Nothing is counted at a precision of {precision!r}: give one of {configured} (seconds), or add it to "
+                "NOTIFICATIONS_COUNTER['PRECISIONS']."
+            )
+
+    # ----------------------------------------------------------------- async
+    async def aupdate_counter(self, name: str, count: int = 1, now: Time | None = None) -> None:
+        """``update_counter`` for async code."""
+        await sync_to_async(self.update_counter)(name, count, now)
+
+    async def aupdate_counters(self, counts: Mapping[str, int], now: Time | None = None) -> None:
+        """``update_counters`` for async code."""
+        await sync_to_async(self.update_counters)(counts, now)
+
+    @overload
+    async def aget_counter(
+        self, name: str, precision: int, start: Time | None = None, end: Time | None = None, fill: bool = False
+    ) -> list[tuple[int, int]]: ...
+    @overload
+    async def aget_counter(
+        self,
+        name: str,
+        precision: int,
+        start: Time | None = None,
+        end: Time | None = None,
+        fill: bool = False,
+        *,
+        tz: tzinfo,
+    ) -> list[tuple[datetime, int]]: ...
+    async def aget_counter(
+        self,
+        name: str,
+        precision: int,
+        start: Time | None = None,
+        end: Time | None = None,
+        fill: bool = False,
+        tz: tzinfo | None = None,
+    ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
+        """``get_counter`` for async code."""
+        return await sync_to_async(self.get_counter)(name, precision, start, end, fill, tz=tz)  # type: ignore
+
+    async def acounters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
+        """``counters`` for async code."""
+        return await sync_to_async(self.counters)(after, limit, precision)
+
+
+def _first(precision: int) -> str:
+    return f"[{precision}:"
+
+
+def _end(precision: int) -> str:
+    """Where the members of a precision end: the character after the colon is the semicolon."""
+    return f"({precision};"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{name!r} is no name of a counter: give a text that is not empty.")
+    if len(name) > LONGEST:
+        raise ValueError(f"The name {name[:20]!r}… has {len(name)} characters: give one of at most {LONGEST}.")
+    # Control characters, and halves of characters, which cannot be sent.
+    if any(c in "{}" or unicodedata.category(c) in ("Cc", "Cs") for c in name):
+        raise ValueError(f"The name {name!r} has braces or control characters: give one without.")
+
+
+def _check_count(count: object) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < abs(count) < LARGEST:
+        raise ValueError(f"count={count!r}: give a whole number that is not 0 and has at most 15 digits.")
+
+
+def _seconds(time: object, rounded: Callable[[float], int] = math.floor) -> int:
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            raise ValueError(
+                f"{time!r} has no time zone, so nobody knows when that is: give an aware datetime, such as "
+                "django.utils.timezone.now(), or seconds since the epoch."
+            )
+        time = time.timestamp()
+    if not isinstance(time, int | float) or isinstance(time, bool):
+        raise ValueError(f"{time!r} is no time: give seconds since the epoch, or an aware datetime.")
+    if not 0 <= time < LATEST:
+        raise ValueError(f"{time!r} is not between the years 1970 and 3000: give seconds, not milliseconds.")
+    return rounded(time)
+
+
+_default = TimeSeries()
+
+update_counter = _default.update_counter
+update_counters = _default.update_counters
+get_counter = _default.get_counter
+counters = _default.counters
+clean_counters = _default.clean_counters
+aupdate_counter = _default.aupdate_counter
+aupdate_counters = _default.aupdate_counters
+aget_counter = _default.aget_counter
+acounters = _default.acounters
