@@ -93,16 +93,17 @@ class Traffic:
         try:
             while not self.ended.is_set():
                 act()
+                time.sleep(0.004)  # so that nobody starves the others, on few cores
         except BaseException as error:
             self.failed.append(error)
         finally:
             connections.close_all()
 
-    def reads(self, more: int = 40) -> None:
+    def reads(self, more: int = 20) -> None:
         """Wait for so many more reads: they go on whatever stands still."""
         self._wait(self.history.reads, more)
 
-    def writes(self, more: int = 10) -> None:
+    def writes(self, more: int = 5) -> None:
         """Wait for so many more changes."""
         self._wait(self.history.writes, more)
 

@@ -53,7 +53,7 @@ def test_stalled_and_awake_batches_later(step, times, flusher, traffic, assert_e
     with traffic() as here:
         child.reached()
         for _ in range(3):
-            here.writes(5)
+            here.writes()
             unread.flush()
         here.reads()
         child.go_on()
@@ -97,7 +97,7 @@ def test_several_at_once(flusher, traffic, assert_exact):
     with traffic() as here:
         children = [flusher() for _ in range(2)]
         for _ in range(10):
-            here.writes(20)
+            here.writes(8)
             unread.flush()
         for child in children:
             child.go_on()
