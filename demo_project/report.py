@@ -45,7 +45,7 @@ class Latencies:
 
     @property
     def ratio(self) -> float:
-        """How many badges one COUNT(*) is worth, at the median."""
+        """How many times as long one COUNT(*) takes, at the median."""
         return statistics.median(self.rows) / statistics.median(self.badge)
 
 
@@ -83,8 +83,9 @@ class Outcome:
         yield "users checked", f"{len(self.verdicts):,} ({len(self.over_http)} also over HTTP)"
         yield "users wrong", f"{len(self.wrong):,}"
         yield "badge", _describe(self.latencies.badge)
-        yield "COUNT(*)", _describe(self.latencies.rows)
-        yield "badge against COUNT(*)", f"{self.latencies.ratio:.1f} times as fast"
+        rows = statistics.mean(verdict.rows for verdict in self.verdicts)
+        yield f"COUNT(*) of {rows:.0f} rows", _describe(self.latencies.rows)
+        yield "COUNT(*) ÷ badge, medians", f"{self.latencies.ratio:.1f}"
 
     def complaints(self) -> Iterator[str]:
         for verdict in self.wrong[:20]:
@@ -100,20 +101,24 @@ class Outcome:
 def drain(seconds: float = 20) -> None:
     """Flush until nothing waits in Redis."""
     deadline = time.monotonic() + seconds
-    while any(s.pending or s.flushing or s.open or s.dirty for s in unread.status()):
+    while any(s.pending or s.flushing or s.open or s.dirty for s in _shards()):
         if time.monotonic() > deadline:
-            raise CommandError(f"Not drained after {seconds:.0f} seconds: {unread.status()}")
+            raise CommandError(f"Not drained after {seconds:.0f} seconds: {_shards()}")
         unread.heal()
         unread.flush()
 
 
 def flushes() -> int:
     """Batches cut since the last recovery."""
-    return sum(s.batch % 10**9 for s in unread.status())
+    return sum(s.batch % 10**9 for s in _shards())
 
 
 def batch_under_way() -> bool:
-    return any(s.flushing for s in unread.status())
+    return any(s.flushing for s in _shards())
+
+
+def _shards() -> list:
+    return [shard.status for shard in unread.status()]
 
 
 def verdicts(users) -> list[Verdict]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -93,6 +94,8 @@ class Stage:
 
     def end(self) -> None:
         for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
             _end(process)
 
 
@@ -117,6 +120,12 @@ class Visitors:
         return self.listener.is_alive()
 
 
+def require_extra() -> None:
+    """CommandError if what the extra `demo` brings is not installed."""
+    if missing := [name for name in ("rich", "waitress") if not find_spec(name)]:
+        raise CommandError(f"Not installed: {', '.join(missing)}. Try `pip install -e .[demo]`.")
+
+
 @contextmanager
 def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
     """A site that answers, with a flusher beside it. Port 0: any that is free."""
@@ -138,7 +147,7 @@ def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
                 site.run(f"web server {number}", "-m", "demo_project.wsgi", str(fd), pass_fds=[fd])
         site.start_flusher()
         site.wait_until(lambda: _answers(site.port), START_SECONDS)
-        site.wait_until(lambda: all(shard.ready for shard in unread.status()), START_SECONDS)
+        site.wait_until(lambda: not any(shard.recovering for shard in unread.status()), START_SECONDS)
         yield site
 
 

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections import Counter
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode
 
@@ -46,7 +46,7 @@ class Visitor(threading.Thread):
         while time.monotonic() < self.deadline:
             try:
                 self.visit()
-            except (Refused, OSError, HTTPException) as error:
+            except Exception as error:
                 self.done["failed"] += 1
                 self.trouble = f"{type(error).__name__}: {error}"
                 self.connection.close()

@@ -130,7 +130,7 @@ def test_no_process_outlives_it(start, signal_, code):
 
 def test_serve_says_where_until_it_is_stopped(start):
     demo = start("serve", "--port=18000")
-    address = demo.process.stdout.readline()
+    address = next(line for line in demo.process.stdout if line.startswith("http"))
     assert re.fullmatch(r"http://127\.0\.0\.1:18\d\d\d/\n", address)
     assert "admin / admin" in demo.process.stdout.readline()
     demo.process.send_signal(signal.SIGINT)

@@ -5,8 +5,9 @@ import time
 from django.core.management.base import BaseCommand, CommandError
 
 from demo_project import report, traffic
-from demo_project.stage import Stage, stage
+from demo_project.stage import Stage, require_extra, stage
 
+LATENCIES = 2000  # samples
 HTTP_SAMPLE = 20  # users whose badge is also asked for over HTTP
 
 
@@ -24,13 +25,14 @@ class Command(BaseCommand):
         parser.add_argument("--kills", type=int, default=5, help="of the flusher (default: 5)")
 
     def handle(self, *, seconds, users, clients, kills, **options):
-        try:
-            from demo_project.screen import Screen
-        except ImportError as error:
-            raise CommandError(f"{error}. Install notifications-counter[demo].") from None
+        require_extra()
+        if min(seconds, users, clients) <= 0:
+            raise CommandError("--seconds, --users and --clients must be greater than 0.")
+        from demo_project.screen import Screen
+
         try:
             screen = Screen(seconds)
-            screen.say("Starting a Redis, two web servers and a flusher.")
+            screen.say("Starting the site.")
             with stage(users=users) as site:
                 outcome = run(site, screen, seconds=seconds, clients=clients, kills=kills)
         except KeyboardInterrupt:
@@ -54,11 +56,15 @@ def run(site: Stage, screen, *, seconds: float, clients: int, kills: int) -> rep
                 outcome.kills += 1
                 outcome.kills_in_batch += kill_flusher(site)
                 site.start_flusher()
-            outcome.latencies.sample(random.choice(site.users))
             outcome.done = visitors.done
             screen.show(elapsed, outcome)
-            time.sleep(0.02)
+            time.sleep(0.1)
+    if visitors.process.wait():
+        raise CommandError(f"The visitors broke off.\n{site.log_end()}")
     outcome.done, outcome.seconds = visitors.done, time.monotonic() - start
+    # Not under traffic, where two processors would mostly be measured waiting for each other.
+    for _ in range(LATENCIES):
+        outcome.latencies.sample(random.choice(site.users))
     site.stop_flusher()
     report.drain()
     outcome.flushes = report.flushes()

@@ -4,7 +4,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand
 
 from demo_project import traffic
-from demo_project.stage import stage
+from demo_project.stage import require_extra, stage
 from notifications_counter.models import Notification
 
 USERS = 30
@@ -28,6 +28,8 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000, help="default: 8000; the next free one if taken")
 
     def handle(self, *, port, **options):
+        require_extra()
+        self.stdout.write("Starting the site; what its processes say appears here too.")
         try:
             with stage(users=USERS, port=port, quiet=False) as site:
                 admin = get_user_model().objects.create_superuser("admin", password="admin")
