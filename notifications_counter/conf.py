@@ -37,6 +37,10 @@ def _samples(value: Any) -> bool:
     return _positive_int(value) and value <= 10_000
 
 
+def _bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class Entry:
     default: Any
@@ -59,6 +63,7 @@ ENTRIES = {
         "a list of whole numbers of seconds, each from 1 to 2678400 (31 days), none of them twice",
     ),
     "SAMPLES": Entry(120, _samples, "a whole number of slices, from 1 to 10000"),
+    "RECORD_EVENTS": Entry(True, _bool, "True or False"),
 }
 
 
@@ -75,6 +80,7 @@ class Options:
     RETRY_AFTER: float
     PRECISIONS: Sequence[int]
     SAMPLES: int
+    RECORD_EVENTS: bool
 
     def __getattr__(self, name: str) -> Any:
         if name not in ENTRIES:

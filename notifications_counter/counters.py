@@ -24,6 +24,7 @@ from .condition import Condition
 from .conf import options
 from .flush import Flusher, FlushResult
 from .healing import Healer, ShardStatus
+from .history import record
 from .reader import Reader
 from .recount import Correction, Recounter, RecountResult
 from .registry import register
@@ -112,8 +113,12 @@ class Counter:
         """
         recounter = Recounter(self, report)
         if users is not None:
-            return recounter.recount([str(self.key(user)) for user in users], dry_run)
-        return recounter.recount_all(dry_run, progress)
+            result = recounter.recount([str(self.key(user)) for user in users], dry_run)
+        else:
+            result = recounter.recount_all(dry_run, progress)
+        if result.checked and not dry_run:
+            record("recount", self, result)
+        return result
 
     def status(self) -> list[ShardStatus]:
         """The state of each shard."""

@@ -21,6 +21,7 @@ from django.db.models import IntegerField
 
 from .buffer import Buffer
 from .buffer.buffer import whole
+from .history import record
 from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, takes
 from .sql import dialect
 from .sql.target import Chunk, Target
@@ -83,6 +84,8 @@ class Flusher:
                 if cut is None or not self._flush_batch(shard, buffer, *cut, result, progress, stopped):
                     break
         result.seconds = time.monotonic() - started
+        if result.users or result.rejected:
+            record("flush", self.counter, result)
         return result
 
     def _flush_batch(
@@ -111,6 +114,7 @@ class Flusher:
                             member,
                             delta,
                         )
+                        record("rejected", self.counter, member=member, delta=delta)
                 refused += slice_.refused
                 rejected += len(slice_.rejected)
                 done += len(slice_.chunk.keys) + len(slice_.rejected)

@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 
 from .buffer import Buffer, Status
 from .conf import options
+from .history import record
 from .recount import PAGE, Correction, Recounter, RecountResult
 from .shards import epoch_of, is_left, raise_epoch, refuse_changed_shards, row
 
@@ -74,6 +75,8 @@ class Healer:
             self._recount_dirty(buffer, result, enough)
             self._recheck_open(buffer, result, enough)
         self._answer_requests(result, enough)
+        if result.checked:
+            record("recount", self.counter, result)
         return result
 
     # --------------------------------------------------------------- recovery
@@ -93,6 +96,7 @@ class Healer:
                     shard,
                     started,
                 )
+                record("recovery", self.counter, shard=shard, epoch=started)
             epoch = epoch_of(self.counter, shard)
             buffer.recover(epoch)
 
@@ -119,6 +123,7 @@ class Healer:
                 return
         if buffer.complete(epoch):
             stored.filter(epoch=epoch).update(audited="")
+            record("recovered", self.counter, shard=shard, epoch=epoch)
 
     # ---------------------------------------------------------------- healing
     def _recount_dirty(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
