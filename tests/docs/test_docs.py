@@ -1,0 +1,186 @@
+"""The documentation names what there is, and nothing else; its links lead somewhere; its code is code."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import BaseCommand
+
+from notifications_counter.buffer.keys import Keys
+from notifications_counter.conf import ENTRIES
+from notifications_counter.controller import NotificationController
+from notifications_counter.counters import Counter
+from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
+from notifications_counter.querysets import CountedQuerySet, NotificationQuerySet
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "notifications_counter"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMANDS = sorted(name for name, app in get_commands().items() if app == "notifications_counter")
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def prose(text: str) -> str:
+    """A page without its code blocks, whose comments look like headings."""
+    return FENCE.sub("", text)
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+
+
+def section(text: str, heading: str) -> str:
+    """What is below a heading, up to the next one that is not below it."""
+    start = re.search(rf"^(#+) {re.escape(heading)}\n", text, re.MULTILINE)
+    assert start, f"no heading {heading!r}"
+    rest = text[start.end() :]
+    end = re.search(rf"^#{{1,{len(start[1])}}} ", FENCE.sub(lambda code: "\n" * len(code[0]), rest), re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def first_cells(text: str) -> set[str]:
+    """The first cell of each row of the tables."""
+    return set(re.findall(r"^\| (.+?) \|", text, re.MULTILINE)) - {"|"}
+
+
+def python_blocks(text: str) -> list[str]:
+    return [code for language, code in FENCE.findall(text) if language == "python"]
+
+
+# -------------------------------------------------------------------- reference
+def test_every_setting_has_a_section() -> None:
+    assert [h for h in headings(page("reference/settings.md")) if h != "Settings"] == [f"`{name}`" for name in ENTRIES]
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_default_of_a_setting_is_in_the_table(name: str) -> None:
+    default = repr(ENTRIES[name].default).replace("'", '"')
+    assert f"| [`{name}`](#{name.lower()}) | `{default}` |" in page("reference/settings.md")
+
+
+def test_every_command_has_a_section() -> None:
+    assert [h for h in headings(page("reference/commands.md")) if h != "Commands"] == [f"`{name}`" for name in COMMANDS]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_in_its_section(name: str) -> None:
+    def options(command: BaseCommand) -> dict[str, str]:
+        return {
+            action.option_strings[-1]: action.metavar or (action.dest.upper() if action.nargs != 0 else "")
+            for action in command.create_parser("manage.py", name)._actions
+            if action.option_strings
+        }
+
+    theirs = options(BaseCommand())
+    own = {o: metavar for o, metavar in options(load_command_class("notifications_counter", name)).items() if o not in theirs}
+    rows = first_cells(section(page("reference/commands.md"), f"`{name}`"))
+    assert {f"`{option} {metavar}`".replace(" `", "`") for option, metavar in own.items()} == {
+        row for row in rows if row.startswith("`--")
+    }
+
+
+def test_every_system_check_is_documented() -> None:
+    check = re.compile(r"\b(?:notifications_counter\.)?[EWI]\d{3}\b")
+    in_code = {found for path in PACKAGE.rglob("*.py") for found in check.findall(path.read_text())}
+    in_docs = set(check.findall(page("reference/checks.md")))
+    assert {found.rpartition(".")[2] for found in in_code} == {found.rpartition(".")[2] for found in in_docs}
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds"),
+    [
+        ("Counters", [Counter]),
+        ("`NotificationQuerySet`", [NotificationQuerySet]),
+        ("`CountedQuerySet`", [CountedQuerySet]),
+        ("`NotificationController(user)`", [NotificationController]),
+    ],
+)
+def test_every_public_name_is_documented(heading: str, kinds: list[type]) -> None:
+    text = section(page("reference/api.md"), heading)
+    missing = [
+        name
+        for kind in kinds
+        for name in vars(kind)
+        if not name.startswith("_") and not re.search(rf"`{name}[`(]", text)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"),
+    [("Notifications", Notification), ("`UserNotificationsCount`", UserNotificationsCount), ("`BaseCount`", BaseCount)],
+)
+def test_every_field_is_documented(heading: str, model: type) -> None:
+    text = section(page("reference/api.md"), heading)
+    assert not [f.name for f in model._meta.fields if f.name != "id" and f"`{f.name}`" not in text]
+
+
+def test_every_error_is_documented() -> None:
+    names = re.findall(r"^class (\w+)", (PACKAGE / "exceptions.py").read_text(), re.MULTILINE)
+    assert set(names) == {row.strip("`") for row in first_cells(section(page("reference/api.md"), "Errors"))}
+
+
+def scripts_of_a_shard() -> str:
+    names = re.findall(r'script\("(\w+)"\)', (PACKAGE / "buffer" / "buffer.py").read_text())
+    return "".join((PACKAGE / "buffer" / "lua" / f"{name}.lua").read_text() for name in names)
+
+
+def test_every_redis_key_of_a_counter_is_documented() -> None:
+    names = {f.name for f in fields(Keys)} - {"base"}
+    names |= set(re.findall(r"\.\. ':(\w+):'", scripts_of_a_shard()))
+    rows = re.findall(r"^\| `…:(\w+)", page("reference/redis-keys.md"), re.MULTILINE)
+    assert set(rows) == names
+
+
+def test_every_field_of_the_state_is_documented() -> None:
+    calls = re.findall(r"'H(?:GET|MGET|SET|SETNX|INCRBY)', (?:state|KEYS\[\d\])(, .*)", scripts_of_a_shard())
+    names = {name for call in calls for name in re.findall(r", '([a-z_]+)'", call)}
+    (row,) = re.findall(r"^\| `…:state` .*$", page("reference/redis-keys.md"), re.MULTILINE)
+    assert not [name for name in names if f"`{name}`" not in row]
+
+
+# ------------------------------------------------------------------------ pages
+def anchors(text: str) -> set[str]:
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(text)}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text())):
+        if re.match(r"https?://", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.is_file() or (anchor and anchor not in anchors(target.read_text())):
+            broken.append(link)
+    assert not broken
+
+
+def test_every_page_can_be_reached() -> None:
+    linked = {
+        (path.parent / link.partition("#")[0]).resolve()
+        for path in PAGES
+        for link in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text()))
+    }
+    assert not [page.name for page in PAGES if page not in linked and page.name != "README.md"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_compiles(path: Path) -> None:
+    for number, code in enumerate(python_blocks(path.read_text())):
+        compile(code, f"{path.name}, Python block {number}", "exec")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_quickstart_is_true() -> None:
+    (code,) = python_blocks(section(page("quickstart.md"), "Notifications"))
+    exec(compile(code, "quickstart.md", "exec"), {})
