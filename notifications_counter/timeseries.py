@@ -5,7 +5,7 @@
 
 The recipe is that of Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a
 sorted set of all that is known. Each counter keeps the newest SAMPLES slices of each precision. Slices start at
-multiples of the precision since the epoch. A time is given as seconds since the epoch or as an aware datetime; left out,
+multiples of the precision since the epoch. A time is given as seconds since the epoch or as an aware datetime; if not,
 it is that of the Redis server. Every function raises BufferUnavailable when Redis is out of reach.
 """
 

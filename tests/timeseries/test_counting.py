@@ -1,0 +1,327 @@
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.test import override_settings
+
+from demo_project import servers
+from notifications_counter import timeseries
+from notifications_counter.conf import ENTRIES
+from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.timeseries import (
+    TimeSeries,
+    acounters,
+    aget_counter,
+    aupdate_counter,
+    aupdate_counters,
+    counters,
+    get_counter,
+    update_counter,
+    update_counters,
+)
+from tests.support import entries
+
+from .support import LONG_AGO, known, redis_clock, slices
+
+pytestmark = pytest.mark.once
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+# ------------------------------------------------------------------------------------------------------ counting
+def test_a_count_is_added_at_every_precision():
+    for second, count in enumerate([1, 2, 3, 4, 5, 6, 7]):
+        update_counter("hits", count, now=LONG_AGO + second)
+    assert get_counter("hits", 1) == [(LONG_AGO + second, second + 1) for second in range(7)]
+    assert get_counter("hits", 5) == [(LONG_AGO, 15), (LONG_AGO + 5, 13)]
+    for precision in (60, 300, 3600, 18000, 86400):
+        assert get_counter("hits", precision) == [(LONG_AGO // precision * precision, 28)]
+
+
+def test_now_is_the_time_of_the_server():
+    before = redis_clock()
+    update_counter("hits")
+    ((start, count),) = get_counter("hits", 1)
+    assert before <= start <= redis_clock()
+    assert count == 1
+
+
+@pytest.mark.parametrize("now", [LONG_AGO, LONG_AGO + 59.999, datetime.fromtimestamp(LONG_AGO + 59, BERLIN)])
+def test_times(now):
+    update_counter("hits", now=now)
+    assert get_counter("hits", 60) == [(LONG_AGO, 1)]
+
+
+def test_a_negative_count_takes_back():
+    update_counter("hits", 3, now=LONG_AGO)
+    update_counter("hits", -2, now=LONG_AGO)
+    assert get_counter("hits", 60) == [(LONG_AGO, 1)]
+    update_counter("hits", -1, now=LONG_AGO)
+    assert get_counter("hits", 60) == [(LONG_AGO, 0)]
+
+
+def test_many_counters_at_once():
+    counts = {f"name {n}": n for n in range(1, 131)}
+    update_counters(counts, now=LONG_AGO)
+    update_counters(counts, now=LONG_AGO)
+    assert {name: get_counter(name, 300)[0][1] for name in counts} == {name: 2 * n for name, n in counts.items()}
+    assert len(known(TimeSeries())) == 7 * 130
+    update_counters({})
+
+
+def test_nothing_is_counted_if_one_of_many_will_not_do():
+    with pytest.raises(ValueError, match="count=0"):
+        update_counters({"right": 1, "wrong": 0})
+    assert counters() == []
+
+
+def test_names_are_kept_apart():
+    names = ["a", "a:b", "60:a", "ä", "名前", "a b", "*", "x" * 200]
+    for number, name in enumerate(names):
+        update_counter(name, number + 1, now=LONG_AGO)
+    assert [get_counter(name, 60) for name in names] == [[(LONG_AGO, n + 1)] for n in range(len(names))]
+    assert counters() == sorted(names, key=str.encode)
+
+
+@pytest.mark.parametrize("name", ["", None, 7, b"hits", "a{b", "a}b", "a\nb", "a\x00b", "a\x7fb", "\ud800", "x" * 201])
+@pytest.mark.parametrize("call", [update_counter, lambda name: get_counter(name, 60)])
+def test_bad_names(call, name):
+    with pytest.raises(ValueError, match="give a text|give one"):
+        call(name)
+
+
+@pytest.mark.parametrize("count", [0, 1.0, "1", None, True, 2**53, -(2**53)])
+def test_bad_counts(count):
+    with pytest.raises(ValueError, match="give a whole number"):
+        update_counter("hits", count)
+
+
+@pytest.mark.parametrize(
+    ("now", "hint"),
+    [
+        (datetime(2026, 1, 1), "give an aware datetime"),
+        (-1, "seconds, not milliseconds"),
+        (LONG_AGO * 1000, "seconds, not milliseconds"),
+        (float("nan"), "seconds"),
+        (float("inf"), "seconds"),
+        ("2026-01-01", "give seconds"),
+        (True, "give seconds"),
+    ],
+)
+def test_bad_times(now, hint):
+    for call in (
+        lambda: update_counter("hits", now=now),
+        lambda: get_counter("hits", 60, start=now),
+        lambda: get_counter("hits", 60, end=now),
+        lambda: timeseries.clean_counters(now=now),
+    ):
+        with pytest.raises(ValueError, match=hint):
+            call()
+
+
+@pytest.mark.parametrize("precision", [2, 0, -60, 60.0, "60", None, True])
+def test_bad_precisions(precision):
+    with pytest.raises(ValueError, match="give one of 1, 5, 60, 300, 3600, 18000, 86400"):
+        get_counter("hits", precision)
+
+
+def test_a_count_too_large_for_redis_is_refused_whole():
+    most = 2**53 - 1
+    key = f"{TimeSeries().base}:86400:hits"
+    update_counter("hits", most, now=LONG_AGO)
+    client = timeseries._default._client
+    client.redis.hincrby(key, LONG_AGO // 86400 * 86400, 2**63 - 1 - most)
+    with pytest.raises(BufferUnavailable):
+        update_counter("hits", now=LONG_AGO)
+    client.found()
+    assert get_counter("hits", 60) == [(LONG_AGO, most)]
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+def test_start_and_end_are_half_open():
+    for minute in range(5):
+        update_counter("hits", minute + 1, now=LONG_AGO + 60 * minute)
+    assert get_counter("hits", 60, start=LONG_AGO + 60, end=LONG_AGO + 180) == [
+        (LONG_AGO + 60, 2),
+        (LONG_AGO + 120, 3),
+    ]
+    assert get_counter("hits", 60, start=LONG_AGO + 0.5, end=LONG_AGO + 60.5) == [(LONG_AGO + 60, 2)]
+    aware = datetime.fromtimestamp(LONG_AGO + 180, BERLIN)
+    assert get_counter("hits", 60, start=aware) == [(LONG_AGO + 180, 4), (LONG_AGO + 240, 5)]
+    assert get_counter("hits", 60, end=LONG_AGO) == get_counter("hits", 60, start=aware, end=LONG_AGO) == []
+
+
+def test_fill_gives_zeros_for_gaps():
+    for minute in (1, 4):
+        update_counter("hits", now=LONG_AGO + 60 * minute)
+
+    def minutes(**options):
+        return {(slice_ - LONG_AGO) // 60: n for slice_, n in get_counter("hits", 60, fill=True, **options)}
+
+    assert minutes() == {1: 1, 2: 0, 3: 0, 4: 1}
+    assert minutes(start=LONG_AGO, end=LONG_AGO + 360) == {0: 0, 1: 1, 2: 0, 3: 0, 4: 1, 5: 0}
+    assert minutes(start=LONG_AGO + 90) == {2: 0, 3: 0, 4: 1}
+    assert minutes(end=LONG_AGO + 121) == {1: 1, 2: 0}
+    assert minutes(start=0) == {minute: int(minute in (1, 4)) for minute in range(-115, 5)}
+    assert max(minutes(end=2 * LONG_AGO)) == 4 + 119
+
+
+def test_fill_without_any_count():
+    assert get_counter("hits", 86400, fill=True) == []
+    today = redis_clock() // 86400 * 86400
+    days = [(today - 86400 * ago, 0) for ago in (2, 1)]
+    assert get_counter("hits", 86400, start=today - 2 * 86400, end=today, fill=True) == days
+    assert get_counter("hits", 60, start=0, end=3600, fill=True) == []
+
+
+def test_time_zones():
+    update_counter("hits", now=LONG_AGO)
+    for zone in (UTC, BERLIN):
+        ((start, count),) = get_counter("hits", 60, tz=zone)
+        assert (start, start.tzinfo, count) == (datetime.fromtimestamp(LONG_AGO, UTC), zone, 1)
+    with pytest.raises(ValueError, match="ZoneInfo"):
+        get_counter("hits", 60, tz="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("midnight", "hours"),
+    [
+        (datetime(2024, 3, 31, tzinfo=BERLIN), ["00:00+0100", "01:00+0100", "03:00+0200", "04:00+0200"]),
+        (datetime(2024, 10, 27, tzinfo=BERLIN), ["00:00+0200", "01:00+0200", "02:00+0200", "02:00+0100"]),
+    ],
+)
+def test_daylight_saving(midnight, hours):
+    for hour in range(4):
+        update_counter("hits", hour + 1, now=midnight.timestamp() + 3600 * hour)
+    shown = get_counter("hits", 3600, start=midnight, tz=BERLIN)
+    assert [(start.strftime("%H:%M%z"), count) for start, count in shown] == list(zip(hours, [1, 2, 3, 4], strict=True))
+
+
+# ------------------------------------------------------------------------------------------------------- listing
+def test_counters_are_listed_by_pages():
+    update_counters({f"n{n}": 1 for n in range(25)})
+    pages, after = [], ""
+    while page := counters(after, limit=10):
+        pages.append(page)
+        after = page[-1]
+    assert [len(page) for page in pages] == [10, 10, 5]
+    assert [name for page in pages for name in page] == sorted(f"n{n}" for n in range(25))
+    assert counters(precision=1) == counters()
+
+
+def test_expired_counters_are_not_listed():
+    brief = TimeSeries(precisions=[1000], samples=1)
+    brief.update_counters(dict.fromkeys("abcdef", 1))
+    for name in "abde":
+        brief._client.redis.delete(f"{brief.base}:1000:{name}")
+    assert brief.counters(limit=1) == ["c"]
+    assert brief.counters(after="c", limit=2) == ["f"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, None, True])
+def test_bad_limits(limit):
+    with pytest.raises(ValueError, match="at least 1"):
+        counters(limit=limit)
+
+
+# ------------------------------------------------------------------------------------------------------ settings
+def test_settings_are_read_live():
+    with entries(PRECISIONS=[7, 14], SAMPLES=2):
+        for n in range(3):
+            update_counter("hits", now=LONG_AGO // 7 * 7 + 7 * n)
+        assert len(get_counter("hits", 7)) == 2
+        with pytest.raises(ValueError, match="7, 14"):
+            get_counter("hits", 60)
+    with pytest.raises(ValueError, match="18000"):
+        get_counter("hits", 7)
+
+
+@pytest.mark.parametrize("value", [[], [0], [1.5], [True], [60, 60], [2_678_401], "60", 60, None])
+def test_entries_for_precisions(value):
+    assert not ENTRIES["PRECISIONS"].valid(value)
+    if value is not None:
+        with pytest.raises(ValueError, match="PRECISIONS"):
+            TimeSeries(precisions=value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "2", 10_001])
+def test_entries_for_samples(value):
+    assert not ENTRIES["SAMPLES"].valid(value)
+    with pytest.raises(ValueError, match="SAMPLES"):
+        TimeSeries(samples=value)
+
+
+@pytest.mark.parametrize("prefix", ["", "a{b", 7])
+def test_bad_prefixes(prefix):
+    with pytest.raises(ValueError, match="KEY_PREFIX"):
+        TimeSeries(prefix=prefix)
+
+
+def test_a_family_of_its_own():
+    base = TimeSeries().base.strip("{}")
+    family = TimeSeries(precisions=[10], samples=3, prefix=f"{base}:b", alias="default")
+    for n in range(5):
+        family.update_counter("hits", now=LONG_AGO + 10 * n)
+    assert family.get_counter("hits", 10) == [(LONG_AGO + 10 * n, 1) for n in (2, 3, 4)]
+    assert get_counter("hits", 60) == counters() == []
+    assert family.counters() == ["hits"]
+    family.clean_counters()
+    assert known(family) == set()
+
+
+def test_keys_are_those_of_the_book_under_one_hash_tag():
+    series = TimeSeries()
+    update_counter("hits", now=LONG_AGO)
+    keys = {key.decode() for key in series._client.redis.scan_iter(match=f"{series.base}*")}
+    assert keys == {f"{series.base}:{precision}:hits" for precision in series.precisions} | {f"{series.base}:known"}
+    assert known(series) == {f"{precision}:hits" for precision in series.precisions}
+    assert slices(series, "hits", 60) == [LONG_AGO]
+
+
+# ---------------------------------------------------------------------------------------------- async and outages
+def test_async():
+    async def use():
+        await aupdate_counter("hits", 2, now=LONG_AGO)
+        await aupdate_counters({"hits": 1, "other": 1}, now=LONG_AGO)
+        return (
+            await aget_counter("hits", 60),
+            await aget_counter("hits", 60, start=LONG_AGO, end=LONG_AGO + 120, fill=True, tz=BERLIN),
+            await acounters(limit=1),
+        )
+
+    start = datetime.fromtimestamp(LONG_AGO, BERLIN)
+    filled = [(start, 3), (start + timedelta(minutes=1), 0)]
+    assert asyncio.run(use()) == ([(LONG_AGO, 3)], filled, ["hits"])
+
+
+def test_redis_out_of_reach():
+    nowhere = f"redis://127.0.0.1:{servers.free_port()}/0"
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": nowhere}
+    with override_settings(CACHES={"default": cache}):
+        for call in (
+            lambda: update_counter("hits"),
+            lambda: get_counter("hits", 60),
+            counters,
+            timeseries.clean_counters,
+        ):
+            with pytest.raises(BufferUnavailable):
+                call()
+
+
+def test_one_round_trip():
+    commands = timeseries._default._client.redis.info
+    update_counter("hits")
+    update_counter("hits")
+    get_counter("hits", 60)
+
+    def processed() -> int:
+        calls = commands("commandstats")
+        return sum(calls.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
+
+    before, started = processed(), time.monotonic()
+    update_counter("hits")
+    update_counters({f"n{n}": 1 for n in range(50)})
+    get_counter("hits", 60)
+    assert processed() - before == 3, time.monotonic() - started
