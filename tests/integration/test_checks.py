@@ -1,0 +1,352 @@
+import re
+
+import pytest
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.core.checks import run_checks
+from django.core.management import call_command
+from django.db import connection, models
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now, Random
+from django.test.utils import isolate_apps, override_settings
+
+from demo_project import servers
+from notifications_counter import checks, registry
+from notifications_counter.counters import Counter
+from notifications_counter.models import BaseCount, CountedModel, Notification, UserNotificationsCount
+from notifications_counter.querysets import CountedQuerySet
+from tests.tasks.models import Post, ProjectTaskCount, RecurringTask, Task
+
+REDIS = "django_redis.cache.RedisCache"
+EVERY_ROW = Q()
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+
+
+def found(tag: str = checks.TAG, deploy: bool = False) -> dict[str, str]:
+    """What the checks say, by id; each with a hint or a text that needs none."""
+    messages = run_checks(tags=[tag], include_deployment_checks=deploy)
+    return {
+        message.id.removeprefix("notifications_counter."): f"{message.msg} {message.hint or ''}" for message in messages
+    }
+
+
+def cache(location="redis://somewhere:6379/1", backend=REDIS, **options):
+    return {"BACKEND": backend, "LOCATION": location, "OPTIONS": options}
+
+
+def test_nothing_is_wrong_with_the_settings_of_the_tests():
+    assert found() == {}
+
+
+# --------------------------------------------------------------------------------------------------------- settings
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([], {"E001": "NOTIFICATIONS_COUNTER is not a dict. Leave it out, or see the reference of settings."}),
+        (
+            {"FLUSH_CHUNKS": 1},
+            {"E001": "NOTIFICATIONS_COUNTER has an unknown entry 'FLUSH_CHUNKS'. Did you mean 'FLUSH_CHUNK'?"},
+        ),
+        ({"FLUSH_CHUNK": "5"}, {"E002": "NOTIFICATIONS_COUNTER['FLUSH_CHUNK'] is '5'. Set it to a whole number of"}),
+        ({"SHARDS": 0}, {"E002": "NOTIFICATIONS_COUNTER['SHARDS'] is 0. Set it to a whole number of at least 1."}),
+        ({"HEAL_AFTER": -1}, {"E002": "NOTIFICATIONS_COUNTER['HEAL_AFTER'] is -1. Set it to a number of seconds"}),
+        ({"KEY_PREFIX": "{x}"}, {"E002": "NOTIFICATIONS_COUNTER['KEY_PREFIX'] is '{x}'. Set it to a text"}),
+        ({"XYZ": 1}, {"E001": "NOTIFICATIONS_COUNTER has an unknown entry 'XYZ'. There are: CACHE_ALIAS, "}),
+    ],
+)
+def test_settings(value, expected):
+    with override_settings(NOTIFICATIONS_COUNTER=value):
+        messages = {id_: text for id_, text in found().items() if id_ in ("E001", "E002")}
+    assert messages.keys() == expected.keys()
+    for id_, text in expected.items():
+        assert messages[id_].startswith(text)
+
+
+@pytest.mark.parametrize("alias", ["nowhere", 3, None])
+def test_the_cache_is_missing(alias):
+    with override_settings(NOTIFICATIONS_COUNTER={"CACHE_ALIAS": alias}):
+        assert "CACHES has no entry" in found()["E003"]
+
+
+@pytest.mark.parametrize("backend", [LOCMEM, "django.core.cache.backends.redis.RedisCache", "no.such.Cache"])
+def test_the_cache_is_not_of_django_redis(backend):
+    with override_settings(CACHES={"default": cache(backend=backend)}):
+        assert "is not of django-redis" in found()["E004"]
+        assert "E004" not in found(checks.REDIS_TAG, deploy=True)
+
+
+@pytest.mark.parametrize(
+    ("location", "options", "limited"),
+    [
+        ("redis://h/0", {"CONNECTION_POOL_KWARGS": {"socket_timeout": None}}, False),
+        ("redis://h/0", {"CONNECTION_POOL_KWARGS": {"socket_timeout": 1}}, True),
+        ("redis://h/0", {"SOCKET_TIMEOUT": 1}, True),
+        ("redis://h/0?socket_timeout=1", {"CONNECTION_POOL_KWARGS": {"socket_timeout": None}}, True),
+    ],
+)
+def test_a_reply_may_take_for_ever(location, options, limited):
+    with override_settings(CACHES={"default": cache(location, **options)}):
+        assert ("W003" not in found()) == limited
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        (cache("redis://h/1"), cache("redis://h:6379/1"), True),
+        (cache("redis://localhost"), cache("redis://127.0.0.1:6379/0"), True),
+        (cache("redis://h/1"), cache(["redis://g/1", "redis://h/1"]), True),
+        (cache("unix:///run/redis?db=1"), cache("unix:///run/redis?db=1"), True),
+        (cache("redis://h/1"), cache("redis://h", "django.core.cache.backends.redis.RedisCache", db=1), True),
+        (cache("redis://h/1"), cache("redis://h/2"), False),
+        (cache("redis://h/1"), cache("redis://g/1"), False),
+        (cache("redis://h:6379/1"), cache("redis://h:6380/1"), False),
+        (cache("unix:///run/redis?db=1"), cache("unix:///run/other?db=1"), False),
+        (cache("redis://h/1"), cache("unique-snowflake", LOCMEM), False),
+        (cache("redis://h/1"), {"BACKEND": LOCMEM}, False),
+    ],
+)
+def test_another_cache_is_in_the_same_database(one, other, shared):
+    with override_settings(CACHES={"default": one, "other": other}):
+        assert ("W004" in found()) == shared
+
+
+def test_the_default_cache_is_mentioned_only_for_a_deployment():
+    assert "W005" not in found()
+    assert "W005" in found(deploy=True)
+    caches = {"default": {"BACKEND": LOCMEM}, "counters": cache()}
+    with override_settings(CACHES=caches, NOTIFICATIONS_COUNTER={"CACHE_ALIAS": "counters"}):
+        assert found(deploy=True) == {}
+
+
+# --------------------------------------------------------------------------------------------------------- databases
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="is about SQLite")
+@pytest.mark.parametrize(
+    ("mode", "good"), [("IMMEDIATE", True), ("exclusive", True), ("DEFERRED", False), (None, False)]
+)
+def test_transactions_of_sqlite(mode, good, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "transaction_mode", mode)
+    assert ("W001" not in found()) == good
+
+
+def test_a_database_that_is_not_supported(monkeypatch):
+    monkeypatch.setattr(checks, "SUPPORTED", ())
+    monkeypatch.setattr(connection, "vendor", "oracle")
+    assert "are not tested with the database 'default'" in found()["W002"]
+
+
+# ---------------------------------------------------------------------------------------------------------- counters
+@pytest.fixture
+def declare(monkeypatch):
+    """A function that declares a counter, the only one, and says what the checks think of it."""
+
+    def declare(source, owner="user", condition=EVERY_ROW, totals=UserNotificationsCount, field="unread_count"):
+        monkeypatch.setattr(registry, "_counters", {})
+        monkeypatch.setattr(registry, "_by_model", {})
+        counter = Counter("x", source="", owner=owner, condition=condition, totals="", field=field)
+        vars(counter).update(source=source, totals=totals)
+        return found()
+
+    return declare
+
+
+def notifications() -> models.QuerySet:
+    return Notification.objects.filter(user=OuterRef("user"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "complaint"),
+    [
+        (Q(user__is_active=True), "looks at other rows"),
+        (Q(Exists(notifications())), "looks at other rows"),
+        (Q(pk__in=Notification.objects.values("pk")), "looks at other rows"),
+        (Q(created_at__lt=Now()), "changes by itself"),
+        (Q(pk__lt=Random()), "changes by itself"),
+        (Q(RawSQL("read_at IS NULL", (), output_field=models.BooleanField())), "has raw SQL"),
+    ],
+)
+def test_conditions_that_cannot_be_followed(declare, condition, complaint):
+    messages = declare(Notification, condition=condition)
+    assert messages.keys() == {"E005"}
+    assert complaint in messages["E005"]
+
+
+@pytest.mark.parametrize(
+    "condition", [Q(), Q(read_at=None), Q(user__isnull=False, user__gt=0), ~Q(kind="x") | Q(data__urgent=True)]
+)
+def test_conditions_that_can_be_followed(declare, condition):
+    if "user__gt" in str(condition) and get_user_model()._meta.pk.get_internal_type() == "UUIDField":
+        pytest.skip("no order of UUIDs and numbers")
+    assert declare(Notification, condition=condition) == {}
+
+
+def test_a_condition_on_the_columns_of_a_parent(declare):
+    messages = declare(RecurringTask, "project", Q(done=False), ProjectTaskCount, "open_count")
+    assert "looks at other rows" in messages["E005"]
+
+
+def nobody():
+    return None
+
+
+@pytest.mark.parametrize(
+    ("on_delete", "good"),
+    [
+        (models.CASCADE, True),
+        (models.PROTECT, True),
+        (models.SET_NULL, True),
+        (models.SET(None), True),
+        (models.SET(nobody), False),
+    ],
+)
+@isolate_apps("tests.tasks")
+def test_owners_that_are_set_by_a_deletion(declare, on_delete, good):
+    class Message(CountedModel):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(get_user_model(), on_delete=on_delete, null=True, default=None)
+
+    assert ("E006" not in declare(Message)) == good
+
+
+@pytest.mark.parametrize(("on_delete", "good"), [(models.CASCADE, True), (models.SET_NULL, False)])
+@isolate_apps("tests.tasks")
+def test_owners_of_a_model_that_only_signals_tell_of(declare, on_delete, good):
+    class Message(models.Model):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(get_user_model(), on_delete=on_delete, null=True)
+
+    assert ("E006" not in declare(Message)) == good
+
+
+@isolate_apps("tests.tasks")
+def test_a_column_of_the_condition_that_is_set_by_a_deletion(declare):
+    class Message(CountedModel):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE, related_name="+")
+        reader = models.ForeignKey(get_user_model(), on_delete=models.SET(nobody), null=True, related_name="+")
+
+    assert "E006" not in declare(Message)
+    assert "reader" in declare(Message, condition=Q(reader=None))["E006"]
+
+
+def test_managers_that_do_not_count(declare, monkeypatch):
+    def kinds(messages) -> set[str]:
+        return {re.search("of the (.*) manager", message.msg)[1] for message in messages}
+
+    with isolate_apps("tests.tasks") as isolated:
+
+        class Good(CountedModel):
+            __module__ = "tests.tasks.models"
+
+            user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
+
+        class Default(CountedModel):
+            __module__ = "tests.tasks.models"
+
+            user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
+            objects = models.Manager()
+
+        class Base(CountedModel):
+            __module__ = "tests.tasks.models"
+
+            user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
+            plain = models.Manager()
+            objects = models.Manager.from_queryset(CountedQuerySet)()
+
+            class Meta:
+                base_manager_name = "plain"
+                default_manager_name = "objects"
+
+        class Proxy(Good):
+            __module__ = "tests.tasks.models"
+
+            objects = models.Manager()
+
+            class Meta:
+                proxy = True
+
+    assert {model: kinds(checks._check_managers(model)) for model in (Good, Default, Base, Proxy)} == {
+        Good: set(),
+        Default: {"default", "base"},
+        Base: {"base"},
+        Proxy: {"default", "base"},
+    }
+    monkeypatch.setattr(checks, "apps", isolated)
+    assert "tasks.Proxy" in declare(Good)["E007"]
+
+
+def test_a_counter_may_count_a_plain_model(declare):
+    class_ = apps.get_model("tasks.TopicPostCount")
+    assert declare(Post, "topic", Q(hidden=False), class_, "visible_count") == {}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{"owner": "nobody"}, {"field": "nothing"}, {"condition": Q(nothing=1)}],
+    ids=lambda names: next(iter(names)),
+)
+def test_names_of_what_is_not_there(declare, names):
+    assert "names what is not there" in declare(Notification, **names)["E008"]
+
+
+@pytest.mark.parametrize(
+    ("options", "good"),
+    [
+        ({"on_delete": models.DO_NOTHING, "db_constraint": False}, True),
+        ({"on_delete": models.DO_NOTHING}, False),
+        ({"on_delete": models.CASCADE, "db_constraint": False}, False),
+    ],
+)
+@isolate_apps("tests.tasks")
+def test_totals(declare, options, good):
+    class Total(BaseCount):
+        __module__ = "tests.tasks.models"
+
+        user = models.OneToOneField(get_user_model(), primary_key=True, **options)
+        unread_count = models.IntegerField(default=0)
+
+    assert ("E008" not in declare(Notification, totals=Total)) == good
+
+
+def test_totals_of_other_owners(declare):
+    assert "cannot keep the totals" in declare(Task, "project", field="unread_count")["E008"]
+
+
+# ------------------------------------------------------------------------------------------------------------- Redis
+def of_redis() -> dict[str, str]:
+    return found(checks.REDIS_TAG, deploy=True)
+
+
+def test_redis_is_asked_only_for_a_deployment():
+    with override_settings(CACHES={"default": cache(f"redis://127.0.0.1:{servers.free_port()}/0")}):
+        assert found() == {}
+        call_command("check")
+        assert "is out of reach" in of_redis()["W006"]
+
+
+def test_redis_is_good():
+    assert of_redis() == {}
+
+
+def test_redis_is_too_old(monkeypatch):
+    monkeypatch.setattr(checks, "MINIMUM_VERSION", (99, 1))
+    assert "Use Redis 99.1 or newer" in of_redis()["E009"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "memory", "good"),
+    [
+        ("allkeys-lru", "100mb", False),
+        ("allkeys-random", "100mb", False),
+        ("allkeys-lru", "0", True),
+        ("volatile-lru", "100mb", True),
+        ("noeviction", "100mb", True),
+    ],
+)
+def test_redis_may_evict_the_buffer(policy, memory, good, settings):
+    with servers.redis("--maxmemory-policy", policy, "--maxmemory", memory) as server:
+        settings.CACHES = {"default": cache(server.url)}
+        assert ("E010" not in of_redis()) == good
