@@ -74,8 +74,10 @@ class Ledger:
         if self._log is None or self._hook is None:
             return None
         hook = self._hook()
-        if hook is not None and any(entry[1] is hook for entry in reversed(self.connection.run_on_commit)):
-            return self._log
+        if hook is not None:
+            for entry in reversed(self.connection.run_on_commit):
+                if entry[1] is hook:
+                    return self._log
         self._log = self._hook = None  # committed and not sent yet, or rolled back
         return None
 
@@ -92,7 +94,8 @@ class Ledger:
     def begin(self, owners: Mapping[Counter, Iterable[str]]) -> Log:
         """In a transaction: make sure that these users have begun before it can commit."""
         log = self._transaction_log()
-        log.request(log.begin(owners))
+        if failed := log.begin(owners):
+            log.request(failed)
         return log
 
     def record(self, counter: Counter, deltas: Mapping[str, Delta]) -> None:
@@ -101,7 +104,8 @@ class Ledger:
             return
         if self.connection.in_atomic_block:
             log = self.begin({counter: deltas})
-            log.request(log.settle())
+            if failed := log.settle():
+                log.request(failed)
             log.record(counter, deltas)
         elif self._standalone:
             self._standalone[-1].record(counter, deltas)
@@ -191,7 +195,8 @@ class Ledger:
             failed = log.settle()
         if savepoint:
             log.follow(savepoint)
-        log.request(failed)
+        if failed:
+            log.request(failed)
         return result
 
 

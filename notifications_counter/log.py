@@ -7,11 +7,11 @@ has begun in Redis before the database can commit; one that could not has a Reco
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -60,21 +60,21 @@ class Log:
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Counter, Iterable[str]]) -> list[tuple[Counter, str]]:
-        """Register users that have not begun here. The last reply stays unread until ``settle``.
+        """Register users, each named once, that have not begun here. The last reply stays unread until ``settle``.
 
         Returns those that Redis did not take so far; ``settle`` returns the rest.
         """
         failed: list[tuple[Counter, str]] = []
         for counter, members in owners.items():
-            new = [m for m in dict.fromkeys(members) if (counter, m) not in self.begun]
-            for buffer, mine in counter.by_shard(new):
+            new = [m for m in members if (counter, m) not in self.begun]
+            for buffer, mine in counter.by_shard(new) if new else ():
                 for i in range(0, len(mine), PART):
                     failed += self.settle()
                     failed += self._begin(counter, buffer, tuple(mine[i : i + PART]))
         return failed
 
     def _begin(self, counter: Counter, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Counter, str]]:
-        part = Part(token_hex(16), counter, buffer, members, None)
+        part = Part(os.urandom(16).hex(), counter, buffer, members, None)
         try:
             part.reply = buffer.begin(part.id, members)
         except BufferUnavailable:
@@ -86,6 +86,8 @@ class Log:
 
     def settle(self) -> list[tuple[Counter, str]]:
         """Read the replies of what has begun. Returns the users that Redis did not take."""
+        if not self.unread:
+            return []
         failed: list[tuple[Counter, str]] = []
         while self.unread:
             part = self.unread.pop()

@@ -71,7 +71,7 @@ class Reader:
                     continue
                 known = dict(zip(mine, totals, strict=True))
                 result |= known
-                if None in totals or min(totals) < 0:  # type: ignore[operator]
+                if None in totals or min(totals) < 0:  # type: ignore[operator, type-var]
                     result |= self._negative({str(key): key for key, t in known.items() if t is not None and t < 0})
                     missed = [key for key, t in known.items() if t is None]
                     for i in range(0, len(missed), PART):
