@@ -76,7 +76,7 @@ def start(tmp_path) -> Iterator[Callable[..., Demo]]:
         demo.process.communicate()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

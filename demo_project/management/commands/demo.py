@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from demo_project import report, traffic
 from demo_project.stage import Stage, require_extra, stage
 
-LATENCIES = 2000  # samples
+LATENCIES = 1000  # samples
 HTTP_SAMPLE = 20  # users whose badge is also asked for over HTTP
 
 
