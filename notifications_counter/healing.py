@@ -89,11 +89,13 @@ class Healer:
                 return status
             started = raise_epoch(self.counter, shard, epoch, status.epoch)
             if started is not None:
-                logger.warning(
-                    "%s, shard %d: this Redis is not the one we left. Epoch %d starts; readers count rows until its "
-                    "audit is complete.",
+                what = "its first audit begins" if started == 1 else "this Redis is not the one we left"
+                logger.log(
+                    logging.INFO if started == 1 else logging.WARNING,
+                    "%s, shard %d: %s. Epoch %d starts; readers count rows until its audit is complete.",
                     self.counter.name,
                     shard,
+                    what,
                     started,
                 )
                 record("recovery", self.counter, shard=shard, epoch=started)
