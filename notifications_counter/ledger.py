@@ -86,7 +86,8 @@ class Ledger:
         if log is None:
             log = self._log = Log(self.using)
             hook = _Hook(log)
-            transaction.on_commit(hook, using=self.using, robust=True)
+            # Not by on_commit(): the log outlives the savepoint it was made in, and cuts itself back.
+            self.connection.run_on_commit.append((set(), hook, True))
             self._hook = weakref.ref(hook)
             self._unsent = [ref for ref in self._unsent if ref() is not None] + [self._hook]
         return log
@@ -171,12 +172,13 @@ class Ledger:
 
     # -------------------------------------------------------------- deletions
     def doom(self, source: type[Model], pk: Any) -> None:
-        """A row is about to be deleted: it is locked, with the others of its deletion, before the next statement."""
+        """A row is about to be deleted: it is locked, with the others of its deletion, right before that."""
         self._transaction_log().doomed[source].append(pk)
 
     def deleted(self, source: type[Model], pk: Any) -> RowStates | None:
         """What the database said of a row that was doomed; None if it was not there."""
-        return self._transaction_log().deleted.pop((source, pk), None)
+        log = self._open_log()
+        return log.deleted.pop((source, pk), None) if log else None
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
@@ -187,8 +189,8 @@ class Ledger:
         if log is None:
             return execute(sql, params, many, context)
         savepoint = SAVEPOINT.match(text)
-        if log.doomed and not savepoint:
-            log.lock_doomed()
+        if log.doomed and text.startswith("DELETE"):
+            log.lock_doomed(text)
         try:
             result = execute(sql, params, many, context)
         finally:

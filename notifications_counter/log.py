@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import Model
 
 from .buffer import Buffer
@@ -56,7 +56,7 @@ class Log:
         self.savepoints: list[tuple[str, int]] = []
         self.unread: list[Part] = []
         self.doomed: dict[type[Model], list[Any]] = defaultdict(list)  # rows about to be deleted
-        self.deleted: dict[tuple[type[Model], Any], RowStates] = {}  # what the database said of them
+        self.deleted: dict[tuple[type[Model], Any], RowStates | None] = {}  # what the database said of them
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Counter, Iterable[str]]) -> list[tuple[Counter, str]]:
@@ -125,8 +125,6 @@ class Log:
         for at, counter, member in [r for r in self.requested if r[0] >= position]:
             self.requested.remove((at, counter, member))
             self.begun.discard((counter, member))  # its RecountRequest is gone, so it begins anew
-        self.doomed.clear()
-        self.deleted.clear()
 
     def follow(self, statement: re.Match[str]) -> None:
         """A savepoint was set, released or rolled back to."""
@@ -143,12 +141,13 @@ class Log:
             self.cut_back(self.savepoints[at][1] if at is not None else 0)
             del self.savepoints[at + 1 if at is not None else 0 :]
 
-    def lock_doomed(self) -> None:
-        """Lock the rows about to be deleted and ask the database what they count for."""
-        doomed, self.doomed = self.doomed, defaultdict(list)
-        for source, pks in doomed.items():
-            for pk, states in locked(source, self.using, pks).items():
-                self.deleted[source, pk] = states
+    def lock_doomed(self, statement: str) -> None:
+        """Before rows are deleted, and not before: lock those that are doomed and ask what they count for."""
+        quote = connections[self.using].ops.quote_name
+        for source in [s for s in self.doomed if quote(s._meta.db_table) in statement]:
+            pks = self.doomed.pop(source)
+            self.deleted.update(((source, pk), None) for pk in pks)
+            self.deleted.update(((source, pk), row) for pk, row in locked(source, self.using, pks).items())
 
     def doubt_the_rest(self) -> None:
         """Send users that have begun, and of whom nothing is known, to a recount."""

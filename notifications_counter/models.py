@@ -9,37 +9,31 @@ from django.db import models, router
 from django.utils.translation import gettext_lazy as _
 
 from .querysets import CountedQuerySet, NotificationQuerySet
-from .receivers import saving
+from .receivers import only_inserts, saving
 
 
 class CountedModel(models.Model):
     """A model whose rows a Counter counts. Its managers must come from CountedQuerySet."""
 
     objects = CountedQuerySet.as_manager()
+    counts_saves = True
 
     class Meta:
         abstract = True
         base_manager_name = "objects"
 
-    def save_base(
+    def _save_table(
         self,
         raw: bool = False,
-        force_insert: Any = False,
+        cls: Any = None,
+        force_insert: bool = False,
         force_update: bool = False,
-        using: str | None = None,
+        using: Any = None,
         update_fields: Any = None,
-    ) -> None:
-        using = using or router.db_for_write(self.__class__, instance=self)
-        with saving(self, using, force_insert, update_fields):
-            super().save_base(
-                raw=raw,
-                force_insert=force_insert,
-                force_update=force_update,
-                using=using,
-                update_fields=update_fields,
-            )
-
-    save_base.alters_data = True  # type: ignore[attr-defined]
+    ) -> bool:
+        inserts = force_insert or only_inserts(self, cls, raw or force_update)
+        with saving(self, cls, using, inserts, update_fields):
+            return super()._save_table(raw, cls, force_insert, force_update, using, update_fields)  # type: ignore[misc]
 
 
 class BaseCount(models.Model):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from contextlib import nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from django.db import transaction
@@ -42,7 +44,8 @@ class CountedQuerySet(QuerySet):
         unique_fields: Collection[str] | None = None,
     ) -> list[Any]:
         """As Django's. With conflicts ignored or updated, the owners are recounted; an update of the owner is refused,
-        because nobody could tell who owned the row before."""
+        because nobody could tell who owned the row before. Nor does MySQL tell which rows were updated: there they must
+        belong to the owners of the new instances."""
         counters = counters_of(self.model)
         objs = list(objs)
         for counter in counters:
@@ -55,7 +58,10 @@ class CountedQuerySet(QuerySet):
         self._for_write = True
         owners = {c: list(dict.fromkeys(m for o in objs if (m := owner_of(c, o)) is not None)) for c in counters}
         ledger = Ledger.of(self.db)
-        with ledger.writing(owners):
+        with (
+            transaction.atomic(using=self.db, savepoint=False) if update_conflicts else nullcontext(),
+            ledger.writing(owners),
+        ):
             created = super().bulk_create(
                 objs, batch_size, ignore_conflicts, update_conflicts, update_fields, unique_fields
             )
@@ -68,6 +74,12 @@ class CountedQuerySet(QuerySet):
                         known = deltas[member]
                         deltas[member] = None if doubt or holds is None or known is None else known + holds
                 ledger.record(counter, deltas)
+            if update_conflicts:  # rows may have other owners than their new instances believe
+                for source in sources_of(counters):
+                    pks = [obj.pk for obj in objs if obj.pk is not None]
+                    for counter, member, _ in chain(*locked(source, self.db, pks).values()):
+                        if member is not None:
+                            ledger.record(counter, {member: None})
         return created
 
     bulk_create.alters_data = True  # type: ignore[attr-defined]

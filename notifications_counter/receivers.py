@@ -1,7 +1,7 @@
 """What happens to single instances: signals of the source model, brought to the ledger.
 
-A counted model (``CountedModel``) prepares a save in ``saving``: it begins, or locks the row; ``post_save`` then says
-what has changed. For a model that cannot be changed, the owners are recounted. Deletions are exact for both.
+A counted model (``CountedModel``) counts its saves itself, in ``saving``. For a model that cannot be changed, signals
+send the owners to a recount. Deletions are exact for both.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from .log import Log
 from .registry import counters_of
 from .rows import RowStates, difference, locked, states
 
-State = dict[type[Model], list[RowStates]]
-
 
 def connect(model: type[Model]) -> None:
     """Listen to a model if it is the source of a counter, a proxy or a child of one."""
     if counters_of(model):
-        for signal, handler in HANDLERS:
+        for signal, handler in DELETIONS if hasattr(model, "counts_saves") else (*SAVES, *DELETIONS):
             signal.connect(handler, sender=model, dispatch_uid="notifications_counter")
 
 
@@ -47,7 +45,7 @@ def _connect_late(sender: type[Model], **_: Any) -> None:
 
 def others_listen(model: type[Model]) -> bool:
     """Has anybody else receivers for the deletion of this model?"""
-    ours = {handler for _, handler in HANDLERS}
+    ours = {handler for _, handler in DELETIONS}
     live = chain.from_iterable(chain(*(signal._live_receivers(model) for signal in (pre_delete, post_delete))))
     return any(handler not in ours for handler in live)
 
@@ -68,57 +66,58 @@ def owner_of(counter: Counter, instance: Model) -> str | None:
 
 # ------------------------------------------------------------------------ saves
 @contextmanager
-def saving(instance: Model, using: str, force_insert: Any, update_fields: Collection[str] | None) -> Iterator[None]:
-    """Around the save of a counted instance: users begin before it, and what it may change is locked."""
-    counters = [c for c in counters_of(type(instance)) if update_fields is None or c.reads(update_fields)]
-    if not counters:
-        instance._state.counted = {}  # type: ignore[attr-defined]
-        yield
-        return
+def saving(
+    instance: Model, source: type[Model], using: str, inserts: bool, update_fields: Collection[str] | None
+) -> Iterator[None]:
+    """Around the statements that save an instance in the table of a source: they are counted right there, because
+    receivers of others, before ours and after, may change both row and instance, or raise."""
+    counters = [c for c in counters_of(source) if c.source is source]
+    if update_fields is not None:
+        counters = [c for c in counters if c.reads(update_fields)]
     ledger = Ledger.of(using)
-    if _is_insert(instance, force_insert) and all(c.condition.holds(instance, using) is not None for c in counters):
-        owners = {c: [m] for c in counters if (m := owner_of(c, instance)) is not None}
-        with ledger.writing(owners):
-            instance._state.counted = None  # type: ignore[attr-defined]
-            yield
-        return
-    with transaction.atomic(using=using, savepoint=False):
-        instance._state.counted = _lock(instance, using, counters)  # type: ignore[attr-defined]
+    if not counters:
         yield
+    elif inserts and all(c.condition.holds(instance, using) is not None for c in counters):
+        owners = {c: m for c in counters if (m := owner_of(c, instance)) is not None}
+        with ledger.writing({c: [m] for c, m in owners.items()}):
+            yield
+            for counter, member in owners.items():
+                if counter.condition.holds(instance, using):
+                    ledger.record(counter, {member: 1})
+    else:
+        with transaction.atomic(using=using, savepoint=False):
+            before = _lock(instance, source, using)
+            yield
+            for counter, deltas in difference(before, _lock(instance, source, using)).items():
+                ledger.record(counter, {m: d for m, d in deltas.items() if d})
 
 
-def _is_insert(instance: Model, force_insert: Any) -> bool:
-    """Can this save only insert, and only into the source's own table?"""
-    pk = instance._meta.pk
-    concrete: Any = instance._meta.concrete_model
-    if concrete._meta.parents:
-        return False
-    has_default = pk.default is not NOT_PROVIDED or pk.db_default is not NOT_PROVIDED
-    return bool(force_insert or (instance._state.adding and (instance.pk is None or has_default)))
+def only_inserts(instance: Model, source: type[Model], updates: bool) -> bool:
+    """Will Django save this instance without trying an UPDATE first?"""
+    pk: Any = source._meta.pk
+    if pk.has_default() or pk.db_default is not NOT_PROVIDED:
+        return instance._state.adding and not updates
+    return pk_of(instance, source) is None
 
 
-def _lock(instance: Model, using: str, counters: Collection[Counter]) -> State:
-    """What the rows of an instance count for, locked."""
-    found: State = {}
-    for source in sources_of(counters):
-        pk = pk_of(instance, source)
-        found[source] = [] if pk is None else list(locked(source, using, [pk]).values())
-    return found
+def _lock(instance: Model, source: type[Model], using: str) -> Collection[RowStates]:
+    """What the row of an instance counts for, locked; nothing if there is none."""
+    pk = pk_of(instance, source)
+    return [] if pk is None else locked(source, using, [pk]).values()
 
 
-def before_save(sender: type[Model], instance: Model, raw: bool, using: str, **_: Any) -> None:
-    """Owners whose rows are written in a way that cannot be followed begin, to be recounted."""
-    if raw or "counted" not in instance._state.__dict__:
-        owners = _known_owners(sender, instance, using)
+def before_save(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
+    """The model cannot tell what a save changes: its owners begin, to be recounted."""
+    owners = _known_owners(sender, instance, using)
+    if connections[using].in_atomic_block:
         ledger = Ledger.of(using)
-        if connections[using].in_atomic_block:
-            for counter, members in owners.items():
-                ledger.record(counter, dict.fromkeys(members))
-        else:
-            log = Log(using)
-            log.begin(owners)
-            log.settle()
-            instance._state.counting_log = log  # type: ignore[attr-defined]
+        for counter, members in owners.items():
+            ledger.record(counter, dict.fromkeys(members))
+    else:
+        log = Log(using)
+        log.begin(owners)
+        log.settle()
+        instance._state.counting_log = log  # type: ignore[attr-defined]
 
 
 def _known_owners(sender: type[Model], instance: Model, using: str) -> dict[Counter, set[str]]:
@@ -135,32 +134,15 @@ def _known_owners(sender: type[Model], instance: Model, using: str) -> dict[Coun
     return owners
 
 
-def after_save(sender: type[Model], instance: Model, created: bool, raw: bool, using: str, **_: Any) -> None:
-    """Record what the save has changed."""
-    ledger = Ledger.of(using)
-    missing = object()
-    before: Any = instance._state.__dict__.pop("counted", missing)
+def after_save(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
+    """Send the owners to a recount."""
     log = instance._state.__dict__.pop("counting_log", None)
-    if raw or before is missing:
-        for counter, members in _known_owners(sender, instance, using).items():
-            if log is None:
-                ledger.record(counter, dict.fromkeys(members))
-            else:
-                log.record(counter, dict.fromkeys(members))
-        if log is not None:
-            log.doubt_the_rest()
-            log.send()
-    elif before is None:
-        for counter in counters_of(sender):
-            member = owner_of(counter, instance)
-            holds = counter.condition.holds(instance, using)
-            if member is not None and holds is not False:
-                ledger.record(counter, {member: 1 if holds and created else None})
-    elif before:
-        after = _lock(instance, using, [c for c in counters_of(sender) if c.source in before])
-        for source, rows in before.items():
-            for counter, deltas in difference(rows, after[source]).items():
-                ledger.record(counter, {m: d for m, d in deltas.items() if d})
+    ledger = Ledger.of(using)
+    for counter, members in _known_owners(sender, instance, using).items():
+        (log or ledger).record(counter, dict.fromkeys(members))
+    if log is not None:
+        log.doubt_the_rest()
+        log.send()
 
 
 # -------------------------------------------------------------------- deletions
@@ -181,9 +163,5 @@ def after_delete(sender: type[Model], instance: Model, using: str, **_: Any) -> 
                 ledger.record(counter, deltas)
 
 
-HANDLERS = (
-    (pre_save, before_save),
-    (post_save, after_save),
-    (pre_delete, before_delete),
-    (post_delete, after_delete),
-)
+SAVES = ((pre_save, before_save), (post_save, after_save))
+DELETIONS = ((pre_delete, before_delete), (post_delete, after_delete))

@@ -45,6 +45,7 @@ def is_plain(queryset: QuerySet, source: type[Model]) -> bool:
     query = queryset.query
     return (
         queryset.model._meta.concrete_model is source
+        and queryset._fields is None  # type: ignore[attr-defined]
         and sum(1 for alias, uses in query.alias_refcount.items() if uses) <= 1
         and not (query.distinct or query.combinator or query.group_by or query.annotations or query.extra)
     )

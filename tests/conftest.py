@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django_redis import get_redis_connection
 
-from notifications_counter.registry import all_counters
+from notifications_counter.counters import unread
 from notifications_counter.testing import isolated_counters
 
 
@@ -22,9 +22,8 @@ def _own_keys() -> Iterator[None]:
 
 @pytest.fixture
 def healed() -> None:
-    """Counters after their recovery: from here on reads trust Redis."""
-    for counter in all_counters():
-        counter.heal()
+    """The counter of unread notifications after its recovery: from here on reads trust Redis."""
+    unread.heal()
 
 
 @pytest.fixture

@@ -1,0 +1,760 @@
+"""Every way in which a row can change, compared with COUNT(*)."""
+
+import json
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Case, Count, Exists, F, OuterRef, Q, Value, When
+from django.db.models.functions import Now
+from django.db.models.signals import ModelSignal, post_delete, post_save, pre_delete, pre_save
+from django.utils import timezone
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from tests.support import assert_exact, assert_reads, rows
+from tests.tasks.models import Alert, Invitation
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+
+objects = Notification.objects
+
+
+@pytest.fixture
+def alice(make_user: Callable[..., Any]) -> Any:
+    return make_user(username="alice")
+
+
+@pytest.fixture
+def bob(make_user: Callable[..., Any]) -> Any:
+    return make_user(username="bob")
+
+
+def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:
+    """Rows of a user, of which some are read; flushed."""
+    now = timezone.now()
+    made = [Notification(user=user, title=str(i), read_at=now if i < read else None) for i in range(number)]
+    objects.bulk_create(made)
+    unread.flush()
+    return list(objects.filter(user=user).order_by("pk"))
+
+
+@contextmanager
+def listening(signal: ModelSignal, receiver: Callable[..., None], first: bool = False) -> Any:
+    """A receiver of somebody else, after ours, or before them as that of a ``models.py`` is."""
+    signal.connect(receiver, sender=Notification)
+    if first:
+        signal.receivers.insert(0, signal.receivers.pop())
+        signal.sender_receivers_cache.clear()
+    try:
+        yield
+    finally:
+        signal.disconnect(receiver, sender=Notification)
+
+
+# ------------------------------------------------------------------------------------------------------- creation
+@pytest.mark.keys
+def test_creation(alice, bob):
+    Notification.objects.create(user=alice, title="unread")
+    Notification.objects.create(user=alice, title="read", read_at=timezone.now())
+    Notification(user_id=bob.pk, title="saved").save()
+    alice.notifications.create(title="by the user")
+    assert (unread.count(alice), unread.count(bob)) == (2, 1)
+    assert_exact(alice, bob)
+
+
+def test_creation_with_a_key_of_its_own(alice, bob):
+    """Django tries an UPDATE first, and nobody can tell beforehand which it will be."""
+    Notification(pk=7, user=alice, title="new").save()
+    assert unread.count(alice) == 1
+    Notification(pk=7, user=bob, title="overwritten", created_at=timezone.now()).save()
+    assert (unread.count(alice), unread.count(bob)) == (0, 1)
+    Notification(pk=7, user=bob, read_at=timezone.now()).save(force_update=True, update_fields=["read_at"])
+    assert unread.count(bob) == 0
+    Notification(pk=8, user=bob, title="inserted").save(force_insert=True)
+    assert unread.count(bob) == 1
+    assert_exact(alice, bob)
+
+
+def test_creation_with_values_of_the_database(alice):
+    Notification.objects.create(user=alice, title="now", read_at=Now())
+    Notification.objects.create(user=alice, title="null", read_at=Value(None))
+    assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+@pytest.mark.keys
+def test_bulk_creation(alice, bob):
+    objects.bulk_create(Notification(user=u, title="x") for u in (alice, bob, alice))
+    objects.bulk_create([Notification(user=bob, title="x", read_at=timezone.now())])
+    objects.bulk_create([])
+    alice.notifications.bulk_create([Notification(user=alice, title="x")])
+    assert (unread.count(alice), unread.count(bob)) == (3, 1)
+    assert_exact(alice, bob)
+
+
+def test_bulk_creation_with_values_of_the_database(alice, bob):
+    objects.bulk_create([Notification(user=alice, title="x", read_at=Now()), Notification(user=bob, title="x")])
+    assert_exact(alice, bob, dirty=1)
+
+
+def test_bulk_creation_that_ignores_conflicts(alice, bob):
+    first, *_ = notify(alice)
+    objects.bulk_create(
+        [Notification(pk=first.pk, user=bob, title="there already"), Notification(user=bob, title="new")],
+        ignore_conflicts=True,
+    )
+    assert unread.count(bob) == 1
+    assert_exact(alice, bob, dirty=1)
+
+
+def test_bulk_creation_that_updates_conflicts(alice):
+    first, *_ = notify(alice)
+    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
+    new = [Notification(pk=first.pk, user=alice, title="again", read_at=timezone.now())]
+    with pytest.raises(ValueError, match="update_conflicts"):
+        objects.bulk_create(new, update_conflicts=True, update_fields=["user"], **unique)
+    objects.bulk_create(new, update_conflicts=True, update_fields=["read_at"], **unique)
+    assert unread.count(alice) == 2
+    assert_exact(alice, dirty=1)
+
+
+def test_bulk_creation_that_updates_conflicts_of_another_owner(alice, bob):
+    """The row keeps its owner, of whom the new instance knows nothing."""
+    first, *_ = notify(alice)
+    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
+    new = [Notification(pk=first.pk, user=bob, title="again", read_at=timezone.now())]
+    objects.bulk_create(new, update_conflicts=True, update_fields=["read_at"], **unique)
+    assert (unread.count(alice), unread.count(bob)) == (2, 0)
+    assert_exact(alice, bob, dirty=2)
+
+
+def test_bulk_creation_for_many_users():
+    """More users than one part holds."""
+    model = get_user_model()
+    users = model.objects.bulk_create(model(username=f"u{i}") for i in range(1200))
+    keys = sorted((user.pk for user in model.objects.all()), key=str)
+    assert len(users) == len(keys) == 1200
+    with transaction.atomic():
+        objects.bulk_create(Notification(user_id=keys[i % 1200], title="x") for i in range(2500))
+    counts = unread.counts(keys)
+    assert counts == {key: 2 + (i < 100) for i, key in enumerate(keys)}
+    assert_exact(*keys[::100])
+    assert unread.recount(dry_run=True).wrong == 0
+
+
+def test_failed_creation(alice, bob):
+    first, *_ = notify(alice, 1)
+    with pytest.raises(IntegrityError):
+        Notification(pk=first.pk, user=bob, title="x").save(force_insert=True)
+    with pytest.raises(IntegrityError):
+        objects.bulk_create([Notification(user=bob, title="x"), Notification(pk=first.pk, user=bob, title="x")])
+    assert_reads(alice, bob)
+    assert unread.count(bob) == 0
+
+
+def test_get_or_create(alice):
+    for _ in range(2):
+        objects.get_or_create(user=alice, title="once")
+    alice.notifications.get_or_create(title="twice")
+    assert unread.count(alice) == 2
+    assert_exact(alice)
+
+
+def test_update_or_create(alice, bob):
+    for values in ({}, {"read_at": timezone.now()}, {"read_at": None}, {"user": bob}):
+        objects.update_or_create(title="one", defaults=values, create_defaults={"user": alice})
+        assert_reads(alice, bob)
+    assert unread.count(bob) == 1
+    assert_exact(alice, bob)
+
+
+def test_async(alice):
+    async def work() -> int:
+        one = await objects.acreate(user=alice, title="1")
+        await objects.abulk_create([Notification(user=alice, title="2"), Notification(user=alice, title="3")])
+        await objects.filter(pk=one.pk).aupdate(read_at=timezone.now())
+        two = await objects.aget(title="2")
+        two.read_at = timezone.now()
+        await two.asave()
+        await objects.filter(title="1").adelete()
+        await objects.aget_or_create(user=alice, title="4")
+        assert await unread.acounts([alice]) == {alice.pk: 2}
+        return await unread.acount(alice)
+
+    assert async_to_sync(work)() == 2
+    assert_exact(alice)
+
+
+# --------------------------------------------------------------------------------------------------------- saving
+def test_save_of_a_changed_instance(alice):
+    one, two, _ = notify(alice, read=1)
+    one.read_at, two.read_at = None, timezone.now()
+    one.save()
+    one.save()
+    two.save()
+    assert unread.count(alice) == 2
+    assert_exact(alice)
+
+
+def test_save_of_a_stale_instance(alice):
+    """What the instance in memory believes does not matter."""
+    one, *_ = notify(alice)
+    stale = Notification.objects.get(pk=one.pk)
+    one.mark_as_read()
+    assert unread.count(alice) == 2
+    stale.save()  # writes NULL again
+    assert unread.count(alice) == 3
+    assert_exact(alice)
+
+
+def test_save_of_some_fields(alice):
+    one, *_ = notify(alice)
+    one.read_at = timezone.now()
+    one.title = "changed"
+    one.save(update_fields=["title"])
+    assert unread.count(alice) == 3
+    one.save(update_fields=["read_at"])
+    assert unread.count(alice) == 2
+    one.save(update_fields=[])
+    assert_exact(alice)
+
+
+def test_save_of_a_deferred_instance(alice, bob):
+    one, two, _ = notify(alice)
+    one = Notification.objects.defer("user", "read_at").get(pk=one.pk)
+    one.title = "changed"
+    one.save()
+    two = Notification.objects.only("title").get(pk=two.pk)
+    two.read_at = timezone.now()
+    two.save()
+    assert unread.count(alice) == 2
+    one = Notification.objects.only("title").get(pk=one.pk)
+    one.user = bob
+    one.save()
+    assert (unread.count(alice), unread.count(bob)) == (1, 1)
+    assert_exact(alice, bob)
+
+
+@pytest.mark.parametrize("value", [Now(), Value(None), Case(When(title="0", then=Now())), F("created_at")])
+def test_save_of_an_expression(alice, value):
+    for instance in notify(alice, read=1):
+        instance.read_at = value
+        instance.save()
+    assert_exact(alice)
+
+
+def test_save_as_another_row(alice):
+    """The old trick of copying: no primary key, save."""
+    one, *_ = notify(alice)
+    one.pk, one._state.adding = None, True
+    one.save()
+    assert unread.count(alice) == 4
+    one.pk = None
+    one.save()
+    assert unread.count(alice) == 5
+    assert_exact(alice)
+
+
+def test_save_of_a_deleted_instance(alice):
+    one, *_ = notify(alice)
+    Notification.objects.get(pk=one.pk).delete()
+    one.save()  # inserts it again
+    assert unread.count(alice) == 3
+    assert_exact(alice)
+
+
+# ------------------------------------------------------------------------------------------------------- updating
+UPDATES = {
+    "value": lambda q, bob: q.update(read_at=timezone.now()),
+    "none": lambda q, bob: q.update(read_at=None),
+    "now": lambda q, bob: q.update(read_at=Now()),
+    "f": lambda q, bob: q.update(read_at=F("created_at")),
+    "case": lambda q, bob: q.update(read_at=Case(When(title="0", then=Now()))),
+    "annotation": lambda q, bob: q.annotate(made=F("created_at")).update(read_at=F("made")),
+    "filtered": lambda q, bob: q.filter(title__gt="0").update(read_at=Now()),
+    "excluded": lambda q, bob: q.exclude(title="0").update(read_at=Now()),
+    "ordered": lambda q, bob: q.order_by("-created_at").update(read_at=Now()),
+    "joined": lambda q, bob: q.filter(user__username="alice").update(read_at=Now()),
+    "not joined": lambda q, bob: q.exclude(user__username="alice").update(read_at=Now()),
+    "many rows a row": lambda q, bob: q.filter(user__notifications__title__gte="0").update(read_at=Now()),
+    "distinct": lambda q, bob: q.filter(user__notifications__title__gte="0").distinct().update(read_at=Now()),
+    "grouped": lambda q, bob: (
+        q.annotate(n=Count("user__notifications")).filter(n__gt=1, title__gt="0").update(read_at=Now())
+    ),
+    "either": lambda q, bob: (q.filter(title="0") | q.filter(user=bob)).update(read_at=Now()),
+    "subquery": lambda q, bob: q.filter(Exists(Notification.objects.filter(user=OuterRef("user"), title="2"))).update(
+        read_at=Now()
+    ),
+    "related": lambda q, bob: q.select_related("user").update(read_at=Now()),
+    "values": lambda q, bob: q.values("title").update(read_at=Now()),
+    "empty": lambda q, bob: q.none().update(read_at=Now()),
+    "untouched": lambda q, bob: q.update(title="x"),
+    "owner": lambda q, bob: q.update(user=bob),
+    "owner's key": lambda q, bob: q.filter(title__gt="0").update(user_id=bob.pk),
+    "owner and state": lambda q, bob: q.filter(title__gt="0").update(user=bob, read_at=Now()),
+    "proxy": lambda q, bob: Alert.objects.filter(title="1").update(read_at=Now()),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_update(alice, bob, name):
+    notify(alice, 3, read=1)
+    notify(bob, 3, read=1)
+    assert UPDATES[name](Notification.objects.all(), bob) in range(7)
+    assert_exact(alice, bob)
+
+
+def test_update_returns_the_rows_it_matched(alice):
+    notify(alice, 3, read=1)
+    assert objects.update(read_at=None) == 3
+    assert objects.filter(user__username="alice").update(read_at=None) == 3
+    assert objects.filter(title="9").update(read_at=None) == 0
+
+
+def test_update_of_more_rows_than_a_statement_takes(alice, bob):
+    notify(alice, 2000)
+    assert objects.filter(title__gte="1").update(user=bob) == 1999
+    assert (unread.count(alice), unread.count(bob)) == (1, 1999)
+    assert objects.filter(user__username="bob").update(read_at=Now()) == 1999
+    assert_exact(alice, bob)
+
+
+def test_update_of_a_slice_is_refused(alice):
+    notify(alice)
+    with pytest.raises(TypeError):
+        objects.all()[:1].update(read_at=Now())
+    with pytest.raises(TypeError):
+        objects.all()[:1].delete()
+    with pytest.raises(TypeError):
+        objects.values("pk").delete()
+    assert_exact(alice)
+
+
+def test_bulk_update(alice, bob):
+    one, two, three = notify(alice, read=1)
+    one.read_at, two.read_at, three.user = None, Now(), bob
+    assert objects.bulk_update([one, two, three], ["read_at", "user"], batch_size=2) == 3
+    assert (unread.count(alice), unread.count(bob)) == (1, 1)
+    assert_exact(alice, bob)
+
+
+# -------------------------------------------------------------------------------------------------------- marking
+def test_marking_a_notification(alice):
+    one, two, _ = notify(alice, read=1)
+    assert [one.mark_as_read(), two.mark_as_read(), two.mark_as_read()] == [False, True, False]
+    assert two.is_read
+    assert two.read_at == Notification.objects.get(pk=two.pk).read_at
+    assert unread.count(alice) == 1
+    assert [one.mark_as_unread(), one.mark_as_unread()] == [True, False]
+    assert not one.is_read
+    assert unread.count(alice) == 2
+    assert_exact(alice)
+
+
+def test_marking_a_notification_that_has_another_owner_by_now(alice, bob):
+    one, *_ = notify(alice)
+    objects.filter(pk=one.pk).update(user=bob)
+    assert one.mark_as_read()
+    assert (unread.count(alice), unread.count(bob)) == (2, 0)
+    assert_exact(alice, bob)
+
+
+def test_marking_a_notification_that_is_gone(alice):
+    one, *_ = notify(alice)
+    objects.filter(pk=one.pk).delete()
+    assert not one.mark_as_read()
+    assert_exact(alice)
+
+
+MARKED = {
+    "all": lambda q, alice: q,
+    "hers": lambda q, alice: q.for_user(alice),
+    "hers by key": lambda q, alice: q.filter(user_id=alice.pk),
+    "of several": lambda q, alice: q.filter(user__in=[alice]),
+    "some of hers": lambda q, alice: q.for_user(alice).filter(title__in="12"),
+    "hers or any": lambda q, alice: q.filter(Q(user=alice) | Q(title="1")),
+    "not hers": lambda q, alice: q.exclude(user=alice),
+    "neither": lambda q, alice: q.filter(~Q(user=alice), user=alice),
+    "joined": lambda q, alice: q.filter(user__username="alice"),
+    "not joined": lambda q, alice: q.exclude(user__username="alice"),
+    "hers and joined": lambda q, alice: q.filter(user=alice, user__is_active=True),
+    "many rows a row": lambda q, alice: q.filter(user=alice, user__notifications__title__gte="0"),
+    "distinct": lambda q, alice: q.filter(user=alice, user__notifications__title__gte="0").distinct(),
+    "annotated": lambda q, alice: q.annotate(n=Count("user__notifications")).filter(n__gt=1),
+    "by another's": lambda q, alice: q.filter(user__in=get_user_model().objects.filter(username="alice")),
+    "as an expression": lambda q, alice: q.filter(user=Value(alice.pk, Notification._meta.get_field("user"))),
+    "union": lambda q, alice: q.filter(user=alice, title="0") | q.filter(title="2"),
+    "read": lambda q, alice: q.for_user(alice).read(),
+    "unread": lambda q, alice: q.for_user(alice).unread(),
+    "none": lambda q, alice: q.none(),
+    "proxies": lambda q, alice: Alert.objects.filter(user=alice),
+}
+
+
+@pytest.mark.parametrize("how", ["mark_as_read", "mark_as_unread"])
+@pytest.mark.parametrize("name", MARKED)
+def test_marking_a_queryset(alice, bob, name, how):
+    notify(alice, 4, read=2)
+    notify(bob, 4, read=2)
+    before = rows(alice) + rows(bob)
+    sign = {"mark_as_read": -1, "mark_as_unread": 1}[how]
+    for _ in range(2):
+        changed = getattr(MARKED[name](Notification.objects.all(), alice), how)()
+        after = rows(alice) + rows(bob)
+        assert after - before == sign * changed
+        before = after
+    assert changed == 0
+    assert_exact(alice, bob)
+
+
+def test_one_statement_marks_all_of_a_user(alice, django_assert_num_queries):
+    """The condition stands in the UPDATE itself, so nothing need be locked before it."""
+    notify(alice)
+    with django_assert_num_queries(1):
+        assert objects.for_user(alice).mark_as_read() == 3
+    assert_exact(alice)
+
+
+# --------------------------------------------------------------------------------------------------- change of owner
+def test_change_of_owner(alice, bob):
+    one, two, three = notify(alice, read=1)
+    for instance in (one, two):
+        instance.user = bob
+        instance.save()
+    assert (unread.count(alice), unread.count(bob)) == (1, 1)
+    bob.notifications.add(three)
+    assert (unread.count(alice), unread.count(bob)) == (0, 2)
+    alice.notifications.add(two, bulk=False)
+    assert (unread.count(alice), unread.count(bob)) == (1, 1)
+    bob.notifications.set([one, two, three])
+    assert (unread.count(alice), unread.count(bob)) == (0, 2)
+    assert_exact(alice, bob)
+
+
+# ------------------------------------------------------------------------------------------------------- deletion
+def test_deletion(alice):
+    one, two, _ = notify(alice, read=1)
+    assert one.delete()[0] == 1
+    assert unread.count(alice) == 2
+    assert two.delete()[0] == 1
+    assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+def test_deletion_of_a_stale_instance(alice, bob):
+    one, two, _ = notify(alice)
+    stale_one, stale_two = Notification.objects.get(pk=one.pk), Notification.objects.get(pk=two.pk)
+    one.mark_as_read()
+    two.user = bob
+    two.save()
+    stale_one.delete()
+    stale_two.delete()
+    assert (unread.count(alice), unread.count(bob)) == (1, 0)
+    assert_exact(alice, bob)
+
+
+def test_deletion_of_the_same_row_twice(alice):
+    one, *_ = notify(alice)
+    again = Notification.objects.get(pk=one.pk)
+    one.delete()
+    again.delete()
+    assert unread.count(alice) == 2
+    assert_exact(alice)
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["", "with a foreign receiver"])
+@pytest.mark.parametrize(
+    "select",
+    [
+        lambda alice: objects.all(),
+        lambda alice: objects.for_user(alice).unread(),
+        lambda alice: objects.filter(user__username="alice"),
+        lambda alice: objects.filter(user__notifications__title__gte="1").distinct(),
+        lambda alice: objects.exclude(user__username="alice"),
+        lambda alice: alice.notifications.order_by("title"),
+        lambda alice: Alert.objects.filter(title="1"),
+        lambda alice: objects.none(),
+    ],
+)
+def test_deletion_of_a_queryset(alice, bob, select, foreign):
+    notify(alice, 4, read=2)
+    notify(bob, 2)
+    before = objects.count()
+    seen = []
+    if foreign:
+        with listening(post_delete, lambda instance, **_: seen.append(instance.pk)):
+            deleted, _ = select(alice).delete()
+        assert len(seen) == (deleted if select(alice).model is Notification else 0)
+    else:
+        deleted, _ = select(alice).delete()
+    assert objects.count() == before - deleted
+    assert_exact(alice, bob)
+
+
+def test_deletion_of_a_user(alice, bob):
+    notify(alice)
+    notify(bob)
+    key = alice.pk
+    alice.delete()
+    assert unread.counts([key, bob]) == {key: 0, bob.pk: 3}
+    assert_exact(key, bob)
+
+
+@pytest.mark.keys
+def test_a_new_user_with_the_key_of_a_deleted_one(alice, make_user):
+    notify(alice, 3)
+    objects.create(user=alice, title="not flushed")
+    key = alice.pk
+    alice.delete()
+    again = make_user(pk=key, username="another")
+    assert unread.count(again) == 0
+    objects.create(user=again, title="x")
+    assert unread.count(again) == 1
+    assert_exact(again)
+
+
+def test_deletion_of_many_users(alice, bob):
+    notify(alice)
+    notify(bob)
+    keys = alice.pk, bob.pk
+    get_user_model().objects.all().delete()
+    assert_exact(*keys)
+
+
+# -------------------------------------------------------------------------------------------------------- children
+def test_proxies(alice, bob):
+    one = Alert.objects.create(user=alice, title="0")
+    Alert.objects.bulk_create([Alert(user=alice, title="1"), Alert(user=bob, title="2")])
+    assert (unread.count(alice), unread.count(bob)) == (2, 1)
+    one.user = bob
+    one.save()
+    assert (unread.count(alice), unread.count(bob)) == (1, 2)
+    assert Alert.objects.get(title="1").mark_as_read()
+    Alert.objects.get(title="2").delete()
+    assert (unread.count(alice), unread.count(bob)) == (0, 1)
+    Alert.objects.filter(user=bob).delete()
+    assert_exact(alice, bob)
+
+
+def test_multi_table_children(alice, bob):
+    one, two, three = (Invitation.objects.create(user=alice, title=str(i), event="party") for i in range(3))
+    assert unread.count(alice) == 3
+    one.read_at = timezone.now()
+    one.save()
+    two.user = bob
+    two.save(update_fields=["user"])
+    assert (unread.count(alice), unread.count(bob)) == (1, 1)
+    three.event = "other"
+    three.save(update_fields=["event"])
+    assert Invitation.objects.filter(event="other").update(read_at=Now()) == 1
+    assert unread.count(alice) == 0
+    assert Invitation.objects.filter(event="other").mark_as_unread() == 1
+    assert unread.count(alice) == 1
+    assert three.mark_as_read()
+    Invitation.objects.filter(event="other").update(read_at=None, event="third")
+    assert unread.count(alice) == 1
+    objects.filter(invitation__event="third").update(user=bob)
+    assert (unread.count(alice), unread.count(bob)) == (0, 2)
+    assert_exact(alice, bob)
+
+
+def test_deletion_of_multi_table_children(alice):
+    by_child, by_parent, kept, all_children, all_parents = (
+        Invitation.objects.create(user=alice, title=str(i), event=str(i)) for i in range(5)
+    )
+    by_child.delete()
+    Notification.objects.get(pk=by_parent.pk).delete()
+    assert unread.count(alice) == 3
+    kept.delete(keep_parents=True)
+    assert unread.count(alice) == 3
+    Invitation.objects.filter(event="3").delete()
+    assert unread.count(alice) == 2
+    objects.filter(title="4").delete()
+    assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+def test_a_child_is_added_to_a_row(alice):
+    one, *_ = notify(alice)
+    child = Invitation(notification_ptr=one, event="party")
+    child.save_base(raw=True)
+    assert unread.count(alice) == 3
+    assert_reads(alice)
+    Invitation.objects.get(pk=one.pk).delete()
+    assert unread.count(alice) == 2
+    assert_reads(alice)
+
+
+# -------------------------------------------------------------------------------------------------------- fixtures
+def test_loaddata(alice, bob, tmp_path):
+    one, two, _ = notify(alice)
+
+    def entry(pk: int, user: Any, read: bool, model: str = "notifications_counter.notification") -> dict:
+        read_at = timezone.now().isoformat() if read else None
+        fields = {"user": str(user.pk), "title": "loaded", "created_at": timezone.now().isoformat(), "read_at": read_at}
+        return {"model": model, "pk": pk, "fields": fields}
+
+    fixture = tmp_path / "fixture.json"
+    fixture.write_text(
+        json.dumps(
+            [
+                entry(one.pk, bob, False),
+                entry(two.pk, alice, True),
+                entry(1000, bob, False),
+                entry(1001, alice, False, "tasks.alert"),
+            ]
+        )
+    )
+    call_command("loaddata", fixture, verbosity=0)
+    assert (unread.count(alice), unread.count(bob)) == (2, 2)
+    assert_reads(alice, bob)
+
+
+# ------------------------------------------------------------------------------------------------ foreign receivers
+class Foreign(Exception):
+    pass
+
+
+def fail(**_: Any) -> None:
+    raise Foreign
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
+@pytest.mark.parametrize("signal", [pre_save, post_save], ids=["pre_save", "post_save"])
+@pytest.mark.parametrize("change", ["create", "update", "owner"])
+def test_receivers_that_raise(alice, bob, change, signal, atomic):
+    one, *_ = notify(alice)
+
+    def work() -> None:
+        if change == "create":
+            Notification.objects.create(user=alice, title="x")
+        elif change == "update":
+            one.read_at = timezone.now()
+            one.save()
+        else:
+            one.user = bob
+            one.save()
+
+    with listening(signal, fail):
+        if atomic:
+            with transaction.atomic(), pytest.raises(Foreign):  # dealt with inside of it, and the row stays
+                work()
+        else:
+            with pytest.raises(Foreign):
+                work()
+    if signal is post_save:  # just as without the counters
+        assert {"create": (4, 0), "update": (2, 0), "owner": (2, 1)}[change] == (rows(alice), rows(bob))
+    assert_exact(alice, bob)
+
+
+@pytest.mark.parametrize("signal", [pre_delete, post_delete], ids=["pre_delete", "post_delete"])
+@pytest.mark.parametrize("first", [False, True], ids=["after ours", "before ours"])
+def test_receivers_that_raise_at_a_deletion(alice, signal, first):
+    one, *_ = notify(alice)
+    with listening(signal, fail, first), pytest.raises(Foreign):
+        one.delete()
+    assert unread.count(alice) == 3
+    assert_reads(alice)
+
+
+def saves_another(instance: Notification, **_: Any) -> None:
+    if instance.title != "another":
+        Notification.objects.create(user_id=instance.user_id, title="another")
+
+
+def saves_it_again(instance: Notification, **_: Any) -> None:
+    if instance.pk and instance.title != "again":
+        instance.title = "again"
+        instance.save()
+
+
+def marks_it(instance: Notification, **_: Any) -> None:
+    if instance.pk:
+        instance.mark_as_read()
+
+
+def updates_it(instance: Notification, **_: Any) -> None:
+    Notification.objects.filter(pk=instance.pk).update(read_at=timezone.now())
+
+
+def changes_it_in_memory(instance: Notification, **_: Any) -> None:
+    instance.read_at = timezone.now()
+
+
+def deletes_another(instance: Notification, **_: Any) -> None:
+    Notification.objects.filter(user=instance.user_id, title="2").delete()
+
+
+def gives_it_away(instance: Notification, **_: Any) -> None:
+    instance.user = get_user_model().objects.get(username="bob")
+
+
+def tries_in_vain(instance: Notification, **_: Any) -> None:
+    if connection.in_atomic_block:
+        savepoint = transaction.savepoint()
+        Notification.objects.filter(user=instance.user_id, title="2").update(read_at=timezone.now())
+        transaction.savepoint_rollback(savepoint)
+
+
+MEDDLERS = [
+    saves_another,
+    saves_it_again,
+    marks_it,
+    updates_it,
+    changes_it_in_memory,
+    deletes_another,
+    gives_it_away,
+    tries_in_vain,
+]
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
+@pytest.mark.parametrize("signal", [pre_save, post_save], ids=["pre_save", "post_save"])
+@pytest.mark.parametrize("meddle", MEDDLERS)
+def test_receivers_that_meddle(alice, bob, meddle, signal, atomic):
+    one, two, _ = notify(alice, read=1)
+
+    def work() -> None:
+        Notification.objects.create(user=alice, title="new")
+        one.read_at = None
+        one.save()
+        two.user = bob
+        two.save()
+        Alert(user=alice, title="proxy").save()
+
+    with listening(signal, meddle):
+        if atomic:
+            with transaction.atomic():
+                work()
+        else:
+            work()
+    assert_exact(alice, bob)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["after ours", "before ours"])
+@pytest.mark.parametrize("signal", [pre_delete, post_delete], ids=["pre_delete", "post_delete"])
+@pytest.mark.parametrize("meddle", [saves_another, updates_it, changes_it_in_memory, gives_it_away, tries_in_vain])
+def test_receivers_that_meddle_with_a_deletion(alice, bob, meddle, signal, first):
+    one, *_ = notify(alice, 4, read=1)
+    with listening(signal, meddle, first):
+        one.delete()
+        Notification.objects.filter(title="1").delete()
+    assert_exact(alice, bob)
+
+
+def test_an_old_instance_does_not_hold_a_delta(alice):
+    """A save that failed leaves nothing behind for the next one."""
+    one, *_ = notify(alice)
+    one.read_at = timezone.now() + timedelta(days=1)
+    with listening(post_save, fail), pytest.raises(Foreign):
+        one.save()
+    one.save()
+    assert unread.count(alice) == 2
+    assert_exact(alice)
