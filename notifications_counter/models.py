@@ -120,6 +120,10 @@ class UserNotificationsCount(BaseCount):
     class Meta:
         verbose_name = _("unread count")
         verbose_name_plural = _("unread counts")
+        permissions = [
+            ("flush_unread_counts", "Can flush unread counts"),
+            ("recount_unread_counts", "Can recount unread counts"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.pk}: {self.unread_count}"

@@ -48,6 +48,10 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "unread count",
                 "verbose_name_plural": "unread counts",
+                "permissions": [
+                    ("flush_unread_counts", "Can flush unread counts"),
+                    ("recount_unread_counts", "Can recount unread counts"),
+                ],
             },
         ),
         migrations.CreateModel(
