@@ -264,6 +264,24 @@ def test_a_batch_that_another_flusher_finishes_meanwhile(buffer, monkeypatch):
     assert_exact(keys)
 
 
+def test_the_number_of_an_earlier_batch_gets_nothing_and_drops_nothing(buffer):
+    a, b = keys = make_keys(2)
+    notify({a: 1})
+    epoch = buffer.status().epoch
+    batch, _ = buffer.cut(epoch)
+    unread.flush()
+    notify({b: 1})
+    assert buffer.cut(epoch) == (batch + 1, 1)
+    assert buffer.cut(epoch) == (batch + 1, 1)
+    assert buffer.fetch(batch, 0, 9) == []
+    assert buffer.fetch_joined(batch, 0, 9) is None
+    assert not buffer.finish(batch)
+    assert buffer.fetch(batch + 1, 0, 9) == [(str(b), "1")]
+    assert buffer.cut(epoch + 1) is None
+    unread.flush()
+    assert_exact(keys)
+
+
 def test_a_new_redis_is_left_to_healing():
     (key,) = make_keys(1)
     notify({key: 3})
