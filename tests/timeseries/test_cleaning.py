@@ -1,0 +1,222 @@
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from demo_project import servers
+from notifications_counter.buffer import client
+from notifications_counter.timeseries import PAGE, TimeSeries, clean_counters, counters, get_counter, update_counter
+
+from . import actor
+from .support import LONG_AGO, MONTH, known, redis_clock, slices, wait_until
+
+pytestmark = pytest.mark.once
+
+
+# -------------------------------------------------------------------------------------------------- by the cleaner
+def test_cleaning_keeps_exactly_the_newest_samples():
+    series = TimeSeries(precisions=[60], samples=120)
+    for minute in range(150):
+        series.update_counter("hits", now=LONG_AGO + 60 * minute)
+    assert len(slices(series, "hits", 60)) == 150
+    newest = LONG_AGO + 60 * 149
+    result = series.clean_counters(now=newest + 59)
+    assert slices(series, "hits", 60) == list(range(newest - 60 * 119, newest + 1, 60))
+    assert (result.counters, result.slices, result.gone) == (1, 30, 0)
+    assert series.clean_counters(now=newest + 59).slices == 0
+    assert series.clean_counters(now=newest + 60).slices == 1
+
+
+def test_each_precision_keeps_its_own_samples():
+    for second in range(0, 1300, 5):
+        update_counter("hits", now=LONG_AGO + second)
+    last = LONG_AGO + 1295
+    clean_counters(now=last)
+    series = TimeSeries()
+    assert slices(series, "hits", 1) == list(range(last - 115, last + 1, 5))
+    assert slices(series, "hits", 5) == list(range(last - 5 * 119, last + 1, 5))
+    assert len(slices(series, "hits", 60)) == 22
+
+
+def test_an_emptied_counter_is_no_longer_known():
+    update_counter("old", now=LONG_AGO)
+    update_counter("new")
+    clean_counters()
+    assert known(TimeSeries()) == {f"{precision}:new" for precision in TimeSeries().precisions}
+    assert get_counter("old", 60) == []
+    update_counter("old", now=LONG_AGO)
+    assert counters() == ["new", "old"]
+
+
+def test_only_what_is_due():
+    for name in ("a", "b"):
+        update_counter(name, now=LONG_AGO)
+    seen = []
+    result = clean_counters(lambda precision: precision < 100, progress=lambda *done: seen.append(done))
+    assert (result.counters, result.gone) == (6, 6)
+    assert seen == [(2, 6), (4, 6), (6, 6)]
+    assert {member.partition(":")[0] for member in known(TimeSeries())} == {"300", "3600", "18000", "86400"}
+
+
+def test_a_precision_that_left_the_settings_is_cleaned():
+    TimeSeries(precisions=[7]).update_counter("hits", now=LONG_AGO)
+    update_counter("hits")
+    assert clean_counters().gone == 1
+    assert "7:hits" not in known(TimeSeries())
+
+
+def test_many_pages_and_few_round_trips():
+    series = TimeSeries(precisions=[60, 300])
+    for now in (LONG_AGO, redis_clock()):
+        series.update_counters({f"n{n}": 1 for n in range(2 * PAGE + 1)}, now=now)
+    asked = []
+    result = series.clean_counters(stopped=lambda: asked.append(1))
+    assert (result.counters, result.slices, result.gone) == (4 * PAGE + 2, 4 * PAGE + 2, 0)
+    assert len(asked) == 2 * 4  # three pages of each precision, and the one that is empty
+    assert series.clean_counters(stopped=lambda: True).counters == 0
+
+
+def test_a_page_ends_early_when_its_counters_are_long():
+    series = TimeSeries(precisions=[1], samples=10_000)
+    names = [f"n{n}" for n in range(4)]
+    with series._client.redis.pipeline(transaction=False) as pipeline:
+        for name in names:
+            pipeline.hset(f"{series.base}:1:{name}", mapping={str(LONG_AGO + n): 1 for n in range(9000)})
+            pipeline.zadd(f"{series.base}:known", {f"1:{name}": 0})
+        pipeline.execute()
+    pages = []
+    assert series.clean_counters(now=LONG_AGO + 10_999, progress=lambda done, total: pages.append(done)).slices == 4000
+    assert pages == [2, 4]
+    assert series.clean_counters().gone == 4
+
+
+def test_updates_and_cleaners_in_many_processes_lose_nothing(child_environment):
+    series = actor.series
+
+    def counted(name):
+        return sum(count for _, count in series.get_counter(name, MONTH))
+
+    with ExitStack() as stack:
+
+        def start(role):
+            return stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "tests.timeseries.actor", role],
+                    env=child_environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+
+        updating, cleaning = [start("update"), start("update")], [start("clean"), start("clean")]
+        try:
+            for child in (*updating, *cleaning):
+                assert child.stdout.readline() == "begins\n"
+            wait_until(lambda: counted(actor.NAMES[0]) > 500)
+            updated = [int(child.communicate(timeout=30)[0]) for child in updating]
+            gone = [int(child.communicate(timeout=30)[0]) for child in cleaning]
+        finally:
+            for child in (*updating, *cleaning):
+                child.kill()
+    assert all(gone)
+    assert {name: counted(name) for name in actor.NAMES} == dict.fromkeys(actor.NAMES, sum(updated))
+    # Nothing exists that is not known.
+    existing = {
+        key.decode().partition("}:")[2] for key in series._client.redis.scan_iter(match=f"{series.base}:[0-9]*")
+    }
+    assert existing <= known(series)
+
+
+# ------------------------------------------------------------------------------------------------- without a cleaner
+def test_reads_never_show_what_is_too_old():
+    series = TimeSeries(precisions=[MONTH], samples=3)
+    month = redis_clock() // MONTH * MONTH
+    for ago in range(5):  # some of them are too old already
+        series.update_counter("hits", now=month - ago * MONTH)
+    kept = [(month - ago * MONTH, 1) for ago in (2, 1, 0)]
+    assert series.get_counter("hits", MONTH) == kept
+    series.clean_counters()
+    assert series.get_counter("hits", MONTH) == kept
+    assert slices(series, "hits", MONTH) == [start for start, _ in kept]
+
+
+def test_everything_says_when_it_ends(server):
+    series = TimeSeries(precisions=[MONTH], samples=3)
+    redis = series._client.redis
+    key, known_key = f"{series.base}:{MONTH}:hits", f"{series.base}:known"
+    month = redis_clock() // MONTH * MONTH
+    for ago in (1, 0, 2):
+        series.update_counter("hits", now=month - ago * MONTH)
+    series.update_counter("hits")
+    assert redis.execute_command("PEXPIRETIME", key) == (month + 3 * MONTH) * 1000
+    assert redis.execute_command("PEXPIRETIME", known_key) == (month + 3 * MONTH) * 1000
+    can_expire_fields = series._client.call(key, "COMMAND", "INFO", "HEXPIREAT")[0] is not None
+    assert can_expire_fields or server.name == "Redis"
+    if can_expire_fields:
+        for ago in (0, 1, 2):
+            start = month - ago * MONTH
+            assert redis.execute_command("HEXPIRETIME", key, "FIELDS", 1, start) == [start + 3 * MONTH]
+
+
+def test_slices_and_counters_go_by_themselves():
+    series = TimeSeries(precisions=[1], samples=2)
+    series.update_counter("hits")
+    start = slices(series, "hits", 1)[0]
+    wait_until(lambda: redis_clock() > start)
+    series.update_counter("hits")
+    wait_until(lambda: redis_clock() >= start + 2)
+    assert start not in dict(series.get_counter("hits", 1))
+    wait_until(lambda: redis_clock() >= start + 4)
+    assert series.get_counter("hits", 1) == []
+    wait_until(lambda: not series._client.redis.exists(f"{series.base}:1:hits", f"{series.base}:known"))
+
+
+def test_updates_make_forget_what_has_gone():
+    idle, busy = TimeSeries(precisions=[60]), TimeSeries(precisions=[1], samples=10_000)
+    idle.update_counters({f"n{n}": 1 for n in range(30)})
+    idle._client.redis.delete(*[f"{idle.base}:60:n{n}" for n in range(30)])  # as if the server had expired them
+    now = redis_clock()
+    for ago in range(2000):
+        busy.update_counter("busy", now=now - ago)
+        if known(busy) == {"1:busy"}:
+            break
+    assert known(busy) == {"1:busy"}
+
+
+def test_known_stays_small_when_every_name_is_new():
+    series = TimeSeries(precisions=[60])
+    redis = series._client.redis
+    for n in range(500):
+        series.update_counter(f"n{n}")
+        redis.delete(f"{series.base}:60:n{n}")
+    assert len(known(series)) < 50
+
+
+def test_a_counter_stays_small_when_nobody_cleans():
+    series = TimeSeries(precisions=[1], samples=5)
+    for second in range(40):
+        series.update_counter("hits", now=LONG_AGO + second)
+        assert len(slices(series, "hits", 1)) <= 10
+    assert series.get_counter("hits", 1) == [(LONG_AGO + second, 1) for second in range(35, 40)]
+
+
+# ----------------------------------------------------------------------------------------------------------- cluster
+def test_on_a_cluster(monkeypatch, request):
+    import redis
+
+    kind = request.node.callspec.params["server"]
+    with servers.redis_cluster(kind=kind) as nodes:
+        cluster = redis.RedisCluster.from_url(nodes[0].url)
+        monkeypatch.setitem(client._clients, "cluster", client.Client("cluster", cluster))
+        for prefix in "abcdef":
+            series = TimeSeries(prefix=prefix, alias="cluster")
+            series.update_counters({"hits": 2, "other": 1}, now=LONG_AGO)
+            series.update_counter("new")
+            assert series.get_counter("hits", 60) == [(LONG_AGO, 2)]
+            assert series.counters() == ["hits", "new", "other"]
+            assert series.clean_counters().gone == 14
+            assert series.counters() == ["new"]
+        assert all(redis.Redis.from_url(node.url).dbsize() for node in nodes)
+        cluster.close()
