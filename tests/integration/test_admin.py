@@ -1,0 +1,300 @@
+import re
+from contextlib import contextmanager
+
+import pytest
+from django.contrib.admin.templatetags.admin_list import results
+from django.contrib.admin.utils import quote as admin_quote
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test.utils import CaptureQueriesContext, override_settings
+from django.urls import reverse
+from django.utils.html import escape
+from django.utils.http import urlencode
+
+from demo_project import servers
+from notifications_counter.buffer.client import Client
+from notifications_counter.counters import unread
+from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def url(model, page="changelist", *args) -> str:
+    return reverse(f"admin:notifications_counter_{model._meta.model_name}_{page}", args=args)
+
+
+def act(client, model, action, rows, query=""):
+    """Run an action of a list on rows, and return the page that follows."""
+    data = {"action": action, "_selected_action": [row.pk for row in rows]}
+    return client.post(url(model) + query, data, follow=True)
+
+
+def told(response) -> list[str]:
+    return [str(message) for message in response.context["messages"]]
+
+
+def table(response) -> list[list[str]]:
+    """The cells of a list."""
+    return [[re.sub(r"<[^>]*>", "", cell) for cell in row] for row in results(response.context["cl"])]
+
+
+def search(term) -> str:
+    return "?" + urlencode({"q": term})
+
+
+def notify(user, times: int = 1, **fields) -> list[Notification]:
+    return Notification.objects.bulk_create([Notification(user=user, title="hello", **fields) for _ in range(times)])
+
+
+@pytest.fixture
+def healed():
+    unread.heal()
+
+
+@pytest.fixture
+def allow(monkeypatch):
+    """A function that leaves everybody no permissions but these, and to see everything."""
+
+    def allow(*permissions: str) -> None:
+        def has_perm(self, name: str, obj=None) -> bool:
+            name = name.removeprefix("notifications_counter.")
+            return name.startswith("view_") or name in permissions
+
+        monkeypatch.setattr(get_user_model(), "has_perm", has_perm)
+
+    return allow
+
+
+@pytest.fixture
+def unreachable_redis():
+    location = f"redis://127.0.0.1:{servers.free_port()}/0"
+    with override_settings(CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location}}):
+        yield
+
+
+# ----------------------------------------------------------------------------------------------------- notifications
+def test_list_of_notifications(admin_client, make_user, django_assert_max_num_queries):
+    for _ in range(5):
+        notify(make_user())
+    with django_assert_max_num_queries(8):
+        response = admin_client.get(url(Notification))
+    assert len(table(response)) == 5
+    assert table(response)[0][1] == "hello"
+
+
+@pytest.mark.parametrize(("query", "found"), [("", 5), ("?read=no", 3), ("?read=yes", 2), ("?kind__exact=news", 2)])
+def test_filters(admin_client, make_user, query, found):
+    user = make_user()
+    notify(user, 3)
+    notify(user, 2, kind="news")
+    Notification.objects.filter(kind="news").mark_as_read()
+    assert len(table(admin_client.get(url(Notification) + query))) == found
+
+
+def test_search_by_user(admin_client, make_user):
+    notify(make_user(username="ann"))
+    notify(make_user(username="bob"))
+    assert [row[2] for row in table(admin_client.get(url(Notification) + "?q=ann"))] == ["ann"]
+
+
+def test_marking_keeps_the_count_right(admin_client, healed, make_user):
+    user, other = make_user(username="ann"), make_user()
+    mine = notify(user, 3)
+    theirs = notify(other)
+    mine[0].mark_as_read()
+    response = act(admin_client, Notification, "mark_as_read", [*mine[:2], *theirs])
+    assert told(response) == ["2 notifications were marked as read."]
+    assert unread.counts([user, other]) == {user.pk: 1, other.pk: 0}
+    response = act(admin_client, Notification, "mark_as_unread", mine[:1], query="?q=ann&read=yes")
+    assert told(response) == ["1 notification was marked as unread."]
+    assert unread.count(user) == 2
+    unread.flush()
+    assert UserNotificationsCount.objects.get(pk=user.pk).unread_count == 2
+
+
+def test_forms_and_deletion_keep_the_count_right(admin_client, healed, make_user):
+    user = make_user()
+    fields = {"user": user.pk, "title": "hello", "data": "{}", "kind": "", "body": "", "url": ""}
+    unread_at = {"read_at_0": "", "read_at_1": ""}
+    assert admin_client.post(url(Notification, "add"), fields | unread_at).status_code == 302
+    [row] = Notification.objects.all()
+    assert unread.count(user) == 1
+    read_at = {"read_at_0": "2020-01-01", "read_at_1": "12:00:00"}
+    assert admin_client.get(url(Notification, "change", row.pk)).status_code == 200
+    assert admin_client.post(url(Notification, "change", row.pk), fields | read_at).status_code == 302
+    assert unread.count(user) == 0
+    rows = [*notify(user, 2), row]
+    assert unread.count(user) == 2
+    admin_client.post(
+        url(Notification),
+        {"action": "delete_selected", "_selected_action": [row.pk for row in rows[1:]], "post": "yes"},
+    )
+    assert unread.count(user) == 1
+
+
+def test_marking_needs_permission(admin_client, make_user, allow):
+    rows = notify(make_user())
+    allow()
+    act(admin_client, Notification, "mark_as_read", rows)
+    assert Notification.objects.unread().count() == 1
+    allow("change_notification")
+    act(admin_client, Notification, "mark_as_read", rows)
+    assert Notification.objects.unread().count() == 0
+
+
+# ------------------------------------------------------------------------------------------------------------ counts
+def counts(client, query="") -> dict[str, tuple[str, ...]]:
+    """Stored, waiting and total by user."""
+    return {row[1]: tuple(row[2:5]) for row in table(client.get(url(UserNotificationsCount) + query))}
+
+
+def test_list_of_counts(admin_client, healed, make_user):
+    ann, bob = make_user(username="ann"), make_user(username="bob")
+    notify(ann, 2)
+    notify(bob)
+    unread.flush()
+    notify(ann, 3)
+    Notification.objects.filter(user=bob).mark_as_read()
+    assert counts(admin_client) == {"ann": ("2", "+3", "5"), "bob": ("1", "-1", "0")}
+    unread.buffers[0].cut(1)
+    assert counts(admin_client) == {"ann": ("2", "+3", "5"), "bob": ("1", "-1", "0")}
+
+
+def test_users_that_are_gone_are_shown_by_their_key(admin_client, healed, make_user):
+    user = make_user()
+    key = user.pk
+    notify(user)
+    unread.flush()
+    user.delete()
+    assert counts(admin_client)[str(key)][0] == "1"
+    page = admin_client.get(url(UserNotificationsCount, "change", admin_quote(key)))
+    assert page.status_code == 200
+    assert escape(str(key)) in page.content.decode()
+    assert list(counts(admin_client, search(key))) == [str(key)]
+
+
+def test_search_for_counts(admin_client, make_user):
+    ann, bob = make_user(username="ann"), make_user(username="bob")
+    for user in (ann, bob):
+        UserNotificationsCount.objects.create(pk=user.pk)
+    assert list(counts(admin_client, "?q=an")) == ["ann"]
+    assert list(counts(admin_client, search(bob.pk))) == ["bob"]
+    assert list(counts(admin_client, "?q=nobody")) == []
+
+
+@contextmanager
+def cost(monkeypatch):
+    """Of a block: how many queries, and how many calls of Redis."""
+    calls, send, found = [], Client.send, {}
+    with monkeypatch.context() as patch, CaptureQueriesContext(connection) as queries:
+        patch.setattr(Client, "send", lambda *args, **options: calls.append(args) or send(*args, **options))
+        yield found
+    found.update(queries=len(queries), calls=len(calls))
+
+
+def test_a_page_costs_the_same_for_one_user_and_for_many(admin_client, healed, make_user, monkeypatch):
+    admin_client.get(url(UserNotificationsCount))
+    costs = []
+    for users in (1, 20):
+        for _ in range(users):
+            notify(make_user())
+        unread.flush()
+        for _ in ("cold", "warm"):
+            with cost(monkeypatch) as found:
+                assert admin_client.get(url(UserNotificationsCount)).status_code == 200
+            costs.append(found)
+    assert costs[:2] == costs[2:]
+    assert costs[1]["calls"] == 2
+
+
+def test_list_of_counts_without_redis(admin_client, make_user, unreachable_redis):
+    user = make_user(username="ann")
+    notify(user, 2)
+    UserNotificationsCount.objects.create(pk=user.pk, unread_count=1)
+    assert counts(admin_client) == {"ann": ("1", "-", "2")}
+
+
+def test_a_count_is_read_only(admin_client, healed, make_user):
+    user = make_user(username="ann")
+    notify(user)
+    unread.flush()
+    key = admin_quote(user.pk)
+    page = admin_client.get(url(UserNotificationsCount, "change", key))
+    assert page.context["has_change_permission"] is False
+    assert "ann" in page.content.decode()
+    assert admin_client.post(url(UserNotificationsCount, "change", key), {"unread_count": 9}).status_code == 403
+    assert admin_client.get(url(UserNotificationsCount, "add")).status_code == 403
+    assert admin_client.get(url(UserNotificationsCount, "delete", key)).status_code == 403
+
+
+@pytest.mark.parametrize("model", [UserNotificationsCount, CounterShard, RecountRequest])
+def test_nobody_adds_what_the_counters_write(admin_client, model):
+    assert admin_client.get(url(model)).status_code == 200
+    assert admin_client.get(url(model, "add")).status_code == 403
+
+
+def test_flush(admin_client, healed, make_user):
+    user, other = make_user(), make_user()
+    row = UserNotificationsCount.objects.create(pk=user.pk)
+    notify(user, 2)
+    notify(other)
+    assert told(act(admin_client, UserNotificationsCount, "flush", [row])) == ["2 users were flushed."]
+    row.refresh_from_db()
+    assert row.unread_count == 2
+
+
+def test_recount_of_selected_users(admin_client, healed, make_user):
+    user, other = make_user(), make_user()
+    for each in (user, other):
+        notify(each)
+    unread.flush()
+    UserNotificationsCount.objects.update(unread_count=5)
+    rows = UserNotificationsCount.objects.filter(pk=user.pk)
+    assert told(act(admin_client, UserNotificationsCount, "recount", rows)) == ["1 user was recounted, 1 corrected."]
+    assert unread.counts([user, other]) == {user.pk: 1, other.pk: 5}
+
+
+@pytest.mark.parametrize("action", ["flush", "recount"])
+def test_actions_run_also_where_requests_are_transactions(admin_client, healed, make_user, monkeypatch, action):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    row = UserNotificationsCount.objects.create(pk=make_user().pk)
+    [message] = told(act(admin_client, UserNotificationsCount, action, [row]))
+    assert re.match(r"(0 users were flushed|1 user was recounted)", message)
+
+
+@pytest.mark.parametrize("action", ["flush", "recount"])
+def test_actions_without_redis_say_so(admin_client, make_user, unreachable_redis, action):
+    row = UserNotificationsCount.objects.create(pk=make_user().pk)
+    [message] = told(act(admin_client, UserNotificationsCount, action, [row]))
+    assert "Redis" in message
+
+
+@pytest.mark.parametrize("action", ["flush", "recount"])
+def test_actions_leave_the_recovery_to_the_flusher(admin_client, make_user, action):
+    row = UserNotificationsCount.objects.create(pk=make_user().pk)
+    [message] = told(act(admin_client, UserNotificationsCount, action, [row]))
+    assert "the next run of flush_counters recovers it first" in message
+
+
+@pytest.mark.parametrize(
+    ("action", "permission"), [("flush", "flush_unread_counts"), ("recount", "recount_unread_counts")]
+)
+def test_each_action_needs_its_permission(admin_client, healed, make_user, allow, action, permission):
+    row = UserNotificationsCount.objects.create(pk=make_user().pk)
+    every = {"flush_unread_counts", "recount_unread_counts"}
+    allow("change_usernotificationscount", *every - {permission})
+    response = act(admin_client, UserNotificationsCount, action, [row])
+    assert not any("user" in message for message in told(response))
+    allow(permission)
+    [message] = told(act(admin_client, UserNotificationsCount, action, [row]))
+    assert "user" in message
+
+
+# ------------------------------------------------------------------------------------------------ shards and requests
+def test_shards_and_requests_can_be_looked_at(admin_client, healed):
+    assert ["unread", "0", "1", "1", "0", "-"] in table(admin_client.get(url(CounterShard)))
+    request = RecountRequest.objects.create(counter="unread", owner="7")
+    assert table(admin_client.get(url(RecountRequest) + "?q=7"))[0][:2] == ["unread", "7"]
+    for row in (request, CounterShard.objects.get(counter="unread")):
+        assert admin_client.get(url(type(row), "change", row.pk)).context["has_change_permission"] is False
+        assert admin_client.post(url(type(row), "delete", row.pk), {"post": "yes"}).status_code == 403
