@@ -14,7 +14,7 @@ from django.db.models import Model
 from django.dispatch import receiver
 
 from .buffer.buffer import Delta
-from .log import Log, request_recounts
+from .log import Log, mark_dirty, request_recounts
 from .rows import RowStates
 
 if TYPE_CHECKING:
@@ -103,7 +103,10 @@ class Ledger:
         """Note what the statement just run has changed. None: unknown, the user goes to a recount."""
         if not deltas:
             return
-        if self.connection.in_atomic_block:
+        if self.in_manual_transaction():
+            request_recounts(self.using, [(counter, member) for member in deltas])
+            mark_dirty((counter, member) for member in deltas)
+        elif self.connection.in_atomic_block:
             log = self.begin({counter: deltas})
             if failed := log.settle():
                 log.request(failed)
@@ -111,8 +114,6 @@ class Ledger:
         elif self._standalone:
             self._standalone[-1].record(counter, deltas)
         else:
-            if not self.connection.get_autocommit():  # a transaction by hand has no on_commit
-                request_recounts(self.using, [(counter, member) for member in deltas])
             log = Log(self.using)
             log.record(counter, dict.fromkeys(deltas))
             log.send()
@@ -121,11 +122,11 @@ class Ledger:
     def writing(self, owners: Mapping[Counter, Iterable[str]]) -> Iterator[None]:
         """Account for a statement that changes rows of these users: they begin before it; what it records is sent
         when it is committed, which in autocommit is at the end of this block."""
-        if self.connection.in_atomic_block:
-            self.begin(owners)
+        if self.in_manual_transaction():
             yield
             return
-        if not self.connection.get_autocommit():
+        if self.connection.in_atomic_block:
+            self.begin(owners)
             yield
             return
         log = Log(self.using)
@@ -166,9 +167,11 @@ class Ledger:
         return logs + self._standalone
 
     def in_manual_transaction(self) -> bool:
-        """Is autocommit off, outside atomic? Then nothing tells when it commits."""
+        """Was autocommit switched off by hand? Then nothing tells of a commit, not even for an atomic block inside."""
         connection = self.connection
-        return not connection.in_atomic_block and not connection.get_autocommit()
+        if connection.in_atomic_block:
+            return not connection.commit_on_exit
+        return connection.connection is not None and not connection.get_autocommit()
 
     # -------------------------------------------------------------- deletions
     def doom(self, source: type[Model], pk: Any) -> None:

@@ -144,8 +144,8 @@ class Reader:
     def _sees_old_data(self, ledger: Ledger) -> bool:
         """Does this connection read something else than the newest committed rows?"""
         connection = ledger.connection
-        if not connection.in_atomic_block:
-            return connection.connection is not None and not connection.get_autocommit()
+        if not connection.in_atomic_block or ledger.in_manual_transaction():
+            return ledger.in_manual_transaction()
         vendor = connection.vendor
         return (
             ledger.isolation_was_set

@@ -39,6 +39,16 @@ def make_user() -> Callable[..., Any]:
 
 
 @pytest.fixture
+def alice(make_user: Callable[..., Any]) -> Any:
+    return make_user(username="alice")
+
+
+@pytest.fixture
+def bob(make_user: Callable[..., Any]) -> Any:
+    return make_user(username="bob")
+
+
+@pytest.fixture
 def child_environment() -> dict[str, str]:
     """The environment of a process that is to work on this test's database and under its keys."""
     return {

@@ -1,14 +1,28 @@
 """What tests of exactness share."""
 
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from django.db import connections
 from django.test import override_settings
+from django.utils import timezone
 
+from notifications_counter.buffer.client import Client
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter, unread
+from notifications_counter.models import Notification
+
+
+def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:
+    """New notifications of a user, of which some are read; flushed. Returns all that the user has."""
+    now = timezone.now()
+    Notification.objects.bulk_create(
+        Notification(user=user, title=str(i), read_at=now if i < read else None) for i in range(number)
+    )
+    unread.flush()
+    return list(Notification.objects.filter(user=user).order_by("pk"))
 
 
 def rows(user: Any, counter: Counter = unread) -> int:
@@ -20,16 +34,6 @@ def stored(user: Any, counter: Counter = unread) -> int:
     """What the database has for a user, 0 if nothing."""
     totals = counter.totals._base_manager.filter(pk=counter.key(user))
     return totals.values_list(counter.field, flat=True).first() or 0
-
-
-def dirty(counter: Counter = unread) -> int:
-    """Users who wait for a recount."""
-    return sum(shard.status.dirty for shard in counter.status())
-
-
-def opened(counter: Counter = unread) -> int:
-    """Parts of transactions that have begun in Redis and not come back."""
-    return sum(shard.status.open for shard in counter.status())
 
 
 def assert_reads(*users: Any, counter: Counter = unread) -> None:
@@ -51,8 +55,9 @@ def assert_exact(*users: Any, counter: Counter = unread, dirty: int = 0) -> None
 
 
 def assert_heals(*users: Any, counter: Counter = unread) -> None:
-    """A run of the flusher makes everything exact."""
-    counter.heal()
+    """A run of the flusher makes everything exact, with transactions that never came back overdue at once."""
+    with entries(HEAL_AFTER=0):
+        counter.heal()
     counter.flush()
     right = {counter.key(user): rows(user, counter) for user in users}
     assert {key: stored(key, counter) for key in right} == right
@@ -63,10 +68,27 @@ def assert_heals(*users: Any, counter: Counter = unread) -> None:
 
 
 @contextmanager
-def entries(**changed: Any):
+def entries(**changed: Any) -> Iterator[None]:
     """Entries of NOTIFICATIONS_COUNTER changed for a while, the keys still those of the test."""
     with override_settings(NOTIFICATIONS_COUNTER={"KEY_PREFIX": options.KEY_PREFIX, **changed}):
         yield
+
+
+@contextmanager
+def sent() -> Iterator[list[str]]:
+    """The commands and scripts, by name, that are sent to Redis meanwhile."""
+    commands: list[str] = []
+    send = Client.send
+
+    def noting(self: Client, key: str, *command: Any, script: Any = None, urgent: bool = False) -> Any:
+        commands.append(script.name if script else command[0])
+        return send(self, key, *command, script=script, urgent=urgent)
+
+    Client.send = noting
+    try:
+        yield commands
+    finally:
+        Client.send = send
 
 
 class OtherConnection:

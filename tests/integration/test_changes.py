@@ -1,7 +1,7 @@
 """Every way in which a row can change, compared with COUNT(*)."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_exact, assert_reads, rows
+from tests.support import assert_exact, assert_reads, notify, rows
 from tests.tasks.models import Alert, Invitation
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -26,27 +26,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 objects = Notification.objects
 
 
-@pytest.fixture
-def alice(make_user: Callable[..., Any]) -> Any:
-    return make_user(username="alice")
-
-
-@pytest.fixture
-def bob(make_user: Callable[..., Any]) -> Any:
-    return make_user(username="bob")
-
-
-def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:
-    """Rows of a user, of which some are read; flushed."""
-    now = timezone.now()
-    made = [Notification(user=user, title=str(i), read_at=now if i < read else None) for i in range(number)]
-    objects.bulk_create(made)
-    unread.flush()
-    return list(objects.filter(user=user).order_by("pk"))
-
-
 @contextmanager
-def listening(signal: ModelSignal, receiver: Callable[..., None], first: bool = False) -> Any:
+def listening(signal: ModelSignal, receiver: Callable[..., None], first: bool = False) -> Iterator[None]:
     """A receiver of somebody else, after ours, or before them as that of a ``models.py`` is."""
     signal.connect(receiver, sender=Notification)
     if first:

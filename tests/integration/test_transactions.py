@@ -1,0 +1,389 @@
+"""Transactions, savepoints, rollbacks and hooks: the deltas go with the rows."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.models import Notification, RecountRequest
+from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, entries, notify, rows, sent
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+
+objects = Notification.objects
+
+
+class Undone(Exception):
+    pass
+
+
+def add(user: Any, number: int = 1) -> None:
+    for _ in range(number):
+        objects.create(user=user, title="x")
+
+
+# --------------------------------------------------------------------------------------------------- transactions
+@pytest.mark.keys
+def test_a_transaction(alice, bob):
+    with transaction.atomic():
+        add(alice, 2)
+        objects.bulk_create([Notification(user=bob, title="x"), Notification(user=alice, title="x")])
+        assert objects.for_user(alice).mark_as_read() == 3
+        add(alice)
+        objects.for_user(bob).delete()
+        assert (unread.count(alice), unread.count(bob)) == (1, 0)
+        assert unread.counts([alice, bob]) == {alice.pk: 1, bob.pk: 0}
+    assert (unread.count(alice), unread.count(bob)) == (1, 0)
+    assert_exact(alice, bob)
+
+
+def test_nobody_else_sees_it_before_the_commit(alice):
+    notify(alice)
+    with OtherConnection() as other:
+        with transaction.atomic():
+            add(alice, 2)
+            assert unread.count(alice) == 5
+            assert other.run(unread.count, alice.pk) == 3
+        assert other.run(unread.count, alice.pk) == 5
+    assert_exact(alice)
+
+
+def test_many_saves_in_one_transaction_begin_and_commit_once(alice):
+    with sent() as commands, transaction.atomic():
+        for _ in range(50):
+            with transaction.atomic():
+                add(alice)
+    assert commands == ["begin", "commit"]
+    assert unread.count(alice) == 50
+    assert_exact(alice)
+
+
+def test_rollback(alice, bob):
+    one, *_ = notify(alice)
+    key = alice.pk
+    with suppress(Undone), transaction.atomic():
+        add(alice)
+        one.user = bob
+        one.save()
+        objects.for_user(alice).mark_as_read()
+        objects.all().delete()
+        alice.delete()
+        raise Undone
+    assert unread.counts([key, bob]) == {key: 3, bob.pk: 0}
+    assert unread.recount([key, bob], dry_run=True).wrong == 0
+    assert_heals(key, bob)
+
+
+def test_rollback_on_error_of_the_database(alice):
+    one, *_ = notify(alice)
+    with suppress(IntegrityError), transaction.atomic():
+        add(alice)
+        Notification(pk=one.pk, user=alice, title="x").save(force_insert=True)
+    assert unread.count(alice) == 3
+    assert_heals(alice)
+
+
+def test_set_rollback(alice):
+    notify(alice)
+    with transaction.atomic():
+        add(alice)
+        transaction.set_rollback(True)
+    assert unread.count(alice) == 3
+    assert_heals(alice)
+
+
+def test_durable_transactions(alice):
+    with transaction.atomic(durable=True):
+        add(alice)
+    assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+def test_recount_and_flush_refuse_to_run_inside(alice):
+    with transaction.atomic():
+        for refused in (unread.recount, unread.flush, lambda: unread.recount([alice])):
+            with pytest.raises(NotInTransaction):
+                refused()
+
+
+# ----------------------------------------------------------------------------------------------------- savepoints
+def test_savepoint_rolled_back(alice, bob):
+    notify(alice)
+    with transaction.atomic():
+        add(alice)
+        with suppress(Undone), transaction.atomic():
+            add(alice, 2)
+            add(bob)
+            objects.for_user(alice).mark_as_read()
+            raise Undone
+        assert (unread.count(alice), unread.count(bob)) == (4, 0)
+        add(bob)
+    assert (unread.count(alice), unread.count(bob)) == (4, 1)
+    assert_exact(alice, bob)
+
+
+def test_first_change_in_a_savepoint_that_is_rolled_back(alice, bob):
+    notify(alice)
+    with transaction.atomic():
+        with suppress(Undone), transaction.atomic():
+            with transaction.atomic():
+                add(alice)
+            raise Undone
+        add(bob)
+        with transaction.atomic():
+            add(alice)
+    assert (unread.count(alice), unread.count(bob)) == (4, 1)
+    assert_exact(alice, bob)
+
+
+def test_nothing_but_a_savepoint_that_is_rolled_back(alice):
+    with transaction.atomic(), suppress(Undone), transaction.atomic():
+        add(alice)
+        raise Undone
+    assert_exact(alice)
+
+
+def test_deep_savepoints(alice):
+    with transaction.atomic():
+        add(alice)
+        with transaction.atomic():
+            add(alice)
+            with suppress(Undone), transaction.atomic():
+                add(alice)
+                with transaction.atomic():
+                    add(alice)
+                raise Undone
+            add(alice)
+        add(alice)
+    assert unread.count(alice) == 4
+    assert_exact(alice)
+
+
+def test_inner_atomic_without_a_savepoint(alice):
+    """Its failure takes everything along."""
+    with transaction.atomic():
+        add(alice)
+        with suppress(Undone), transaction.atomic(savepoint=False):
+            add(alice)
+            raise Undone
+    assert unread.count(alice) == 0
+    assert_heals(alice)
+
+
+def test_savepoints_by_hand(alice):
+    with transaction.atomic():
+        add(alice)
+        first = transaction.savepoint()
+        add(alice)
+        second = transaction.savepoint()
+        add(alice)
+        transaction.savepoint_rollback(second)
+        assert unread.count(alice) == 2
+        add(alice)
+        transaction.savepoint_rollback(second)  # it is still there
+        add(alice)
+        transaction.savepoint_commit(second)
+        assert unread.count(alice) == 3
+        transaction.savepoint_rollback(first)
+        assert unread.count(alice) == 1
+        add(alice)
+        transaction.savepoint_commit(first)
+    assert unread.count(alice) == 2
+    assert_exact(alice)
+
+
+def test_savepoints_by_hand_across_nested_ones(alice):
+    with transaction.atomic():
+        outer = transaction.savepoint()
+        with transaction.atomic():
+            add(alice)
+            inner = transaction.savepoint()
+            add(alice)
+            transaction.savepoint_commit(inner)
+        add(alice)
+        assert unread.count(alice) == 3
+        transaction.savepoint_rollback(outer)
+        assert unread.count(alice) == 0
+        with transaction.atomic():
+            add(alice)
+    assert_exact(alice)
+
+
+def test_savepoints_in_sql_with_a_name_used_again(alice):
+    with transaction.atomic(), connection.cursor() as cursor:
+        add(alice)
+        cursor.execute("SAVEPOINT again")
+        add(alice)
+        cursor.execute("savepoint AGAIN")
+        add(alice)
+        cursor.execute("ROLLBACK TO again")
+        assert unread.count(alice) == 2
+        add(alice)
+        cursor.execute("rollback  to savepoint again")
+        assert unread.count(alice) == 2
+        cursor.execute("RELEASE SAVEPOINT again")
+        if connection.vendor != "mysql":  # which has forgotten the older one
+            cursor.execute('ROLLBACK TO "again"')
+            assert unread.count(alice) == 1
+        add(alice)
+    assert_exact(alice)
+
+
+def test_savepoint_older_than_the_first_change(alice):
+    notify(alice)
+    with transaction.atomic():
+        savepoint = transaction.savepoint()
+        add(alice)
+        transaction.savepoint_rollback(savepoint)
+        add(alice)
+    assert unread.count(alice) == 4
+    assert_exact(alice)
+
+
+def test_deletion_across_savepoints(alice):
+    one, two, three = notify(alice)
+    with transaction.atomic():
+        one.delete()
+        with suppress(Undone), transaction.atomic():
+            Notification.objects.get(pk=two.pk).delete()
+            objects.for_user(alice).delete()
+            raise Undone
+        assert unread.count(alice) == 2
+        objects.filter(pk=two.pk).mark_as_read()
+        Notification.objects.get(pk=two.pk).delete()
+    assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+def test_error_of_the_database_inside_a_savepoint(alice):
+    one, *_ = notify(alice)
+    with transaction.atomic():
+        add(alice)
+        with suppress(IntegrityError), transaction.atomic():
+            add(alice)
+            Notification(pk=one.pk, user=alice, title="x").save(force_insert=True)
+        add(alice)
+        with suppress(DatabaseError), transaction.atomic():
+            objects.bulk_create([Notification(user=alice, title="x"), Notification(pk=one.pk, user=alice, title="x")])
+    assert unread.count(alice) == 5
+    assert_exact(alice)
+
+
+# ---------------------------------------------------------------------------------------------------------- hooks
+def test_save_inside_on_commit(alice, bob):
+    """Before and after our own hook."""
+    seen = []
+
+    def save_more(user: Any) -> None:
+        seen.append(unread.count(alice))
+        add(user)
+        with transaction.atomic():
+            add(user)
+            transaction.on_commit(lambda: add(user))
+        seen.append(unread.count(alice))
+
+    with transaction.atomic():
+        transaction.on_commit(lambda: save_more(alice))
+        add(alice)
+        transaction.on_commit(lambda: save_more(bob))
+    assert seen == [1, 4, 4, 4]
+    assert (unread.count(alice), unread.count(bob)) == (4, 3)
+    assert_exact(alice, bob)
+
+
+def test_hook_of_somebody_else_that_raises_before_ours(alice):
+    """Django forgets the hooks after it, so only the open part tells."""
+
+    def fail() -> None:
+        raise Undone
+
+    notify(alice)
+    unread.count(alice)
+    with suppress(Undone), transaction.atomic():
+        transaction.on_commit(fail)
+        add(alice)
+    assert rows(alice) == 4
+    assert_heals(alice)
+    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+        unread.heal()
+    assert_exact(alice)
+
+
+def test_hook_of_somebody_else_that_raises_after_ours(alice):
+    def fail() -> None:
+        raise Undone
+
+    with suppress(Undone), transaction.atomic():
+        add(alice)
+        transaction.on_commit(fail)
+    assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+def test_robust_hook_that_raises(alice):
+    def fail() -> None:
+        raise ValidationError("robust")
+
+    with transaction.atomic():
+        transaction.on_commit(fail, robust=True)
+        add(alice)
+    assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+# -------------------------------------------------------------------------------------------- transactions by hand
+CHANGES = {
+    "create": lambda alice, bob: add(alice),
+    "bulk_create": lambda alice, bob: objects.bulk_create([Notification(user=alice, title="x")]),
+    "save": lambda alice, bob: Notification(pk=objects.first().pk, user=bob, created_at=timezone.now()).save(),
+    "update": lambda alice, bob: objects.filter(user__username="alice", title="0").update(read_at=Now()),
+    "mark": lambda alice, bob: objects.for_user(alice).mark_as_read(),
+    "delete": lambda alice, bob: objects.filter(user=alice, title="0").delete(),
+    "delete instance": lambda alice, bob: objects.first().delete(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_autocommit_switched_off_by_hand(alice, bob, change):
+    """Nothing tells when such a transaction commits: a RecountRequest in it does."""
+    notify(alice)
+    unread.counts([alice, bob])
+    with OtherConnection() as other:
+        transaction.set_autocommit(False)
+        try:
+            CHANGES[change](alice, bob)
+            assert unread.count(alice) == rows(alice)
+            transaction.commit()
+            right = {user.pk: rows(user) for user in (alice, bob)}
+            assert unread.counts([alice, bob]) == right
+            transaction.commit()
+            other.run(unread.heal)
+            assert other.run(unread.counts, [alice.pk, bob.pk]) == right
+            CHANGES[change](alice, bob)
+            transaction.rollback()
+        finally:
+            transaction.set_autocommit(True)
+    assert_reads(alice, bob)
+    assert_heals(alice, bob)
+    assert not RecountRequest.objects.exists()
+
+
+def test_atomic_while_autocommit_is_off(alice):
+    transaction.set_autocommit(False)
+    try:
+        with transaction.atomic():
+            add(alice)
+            assert unread.count(alice) == 1
+        add(alice)
+        assert unread.count(alice) == 2
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert unread.count(alice) == 2
+    assert_heals(alice)
