@@ -206,7 +206,7 @@ def check_databases() -> Messages:
         elif connection.vendor not in SUPPORTED:
             yield Warning(
                 f"The counters are not tested with the database {alias!r} ({connection.display_name}).",
-                hint="PostgreSQL, MariaDB, MySQL and SQLite are. Flushing takes some statements for each user here.",
+                hint="PostgreSQL, MariaDB and SQLite are. Flushing takes some statements for each user here.",
                 id=id_("W002"),
             )
 

@@ -95,7 +95,7 @@ class Counter:
         recount, for at most ``seconds``, the users of whom there is doubt.
 
         ``progress`` is called with the number of users a recovery has recounted so far, ``report`` with each wrong
-        count, ``stopped`` is asked after each page.
+        count, ``stopped`` is asked after each page. NotInTransaction if called inside a transaction.
         """
         return Healer(self, report).heal(seconds, progress, stopped)
 

@@ -16,7 +16,7 @@ from .buffer import Buffer, Status
 from .conf import options
 from .history import record
 from .recount import PAGE, Correction, Recounter, RecountResult
-from .shards import epoch_of, is_left, raise_epoch, refuse_changed_shards, row
+from .shards import epoch_of, is_left, raise_epoch, refuse_changed_shards, refuse_in_transaction, row
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -60,6 +60,7 @@ class Healer:
         self, seconds: float, progress: Callable[[int], None] | None, stopped: Callable[[], bool]
     ) -> RecountResult:
         """Recover what was lost, then recount those in doubt for at most ``seconds``."""
+        refuse_in_transaction(self.counter.db)
         refuse_changed_shards(self.counter)
         result = RecountResult()
         for shard, buffer in enumerate(self.counter.buffers):
