@@ -5,13 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
-from django.core.cache import InvalidCacheBackendError
+from django.core.cache import InvalidCacheBackendError, caches
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 from django_redis import get_redis_connection
-from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
@@ -20,6 +28,7 @@ from .scripts import Script
 logger = logging.getLogger("notifications_counter")
 
 Argument = str | int | bytes
+FAILURES = (RedisError, RedisClusterException, OSError)
 _clients: dict[str, Client] = {}
 
 
@@ -34,12 +43,15 @@ def client_of(alias: str) -> Client:
     client = _clients.get(alias)
     if client is None:
         try:
-            client = _clients[alias] = Client(alias, get_redis_connection(alias))
-        except (NotImplementedError, InvalidCacheBackendError):
+            is_usable = hasattr(getattr(caches[alias], "client", None), "get_client")
+        except InvalidCacheBackendError:
+            is_usable = False
+        if not is_usable:
             raise ConfigurationError(
                 f"CACHE_ALIAS {alias!r} is not a django-redis cache; set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an "
                 "entry of CACHES whose BACKEND is django_redis.cache.RedisCache."
-            ) from None
+            )
+        client = _clients[alias] = Client(alias)
     return client
 
 
@@ -63,8 +75,8 @@ class Reply:
                 connection.send_command("EVAL", self._script.source, *self._call)
                 answer = connection.read_response()
         except ResponseError as error:
-            raise self._client.refused(error) from error
-        except (RedisError, OSError) as error:
+            raise self._client.refused(error, self._script) from error
+        except FAILURES as error:
             connection.disconnect()
             raise self._client.lost(error) from error
         except BaseException:  # an interrupt: the reply would be taken for that of the next command
@@ -74,23 +86,32 @@ class Reply:
             self._pool.release(connection)
         if self._client.down_since is not None:
             self._client.found()
+        if self._client.no_room_for and self._script is not None:
+            self._client.found_room(self._script)
         return answer
 
 
 class Client:
     """Sends commands to the Redis behind a cache alias, each once and never again by itself."""
 
-    def __init__(self, alias: str, redis: Any):
+    def __init__(self, alias: str):
         self.alias = alias
-        self.redis = redis
-        self.is_cluster = hasattr(redis, "nodes_manager")
         self.down_since: float | None = None
+        self.no_room_for: set[str] = set()
         self._quiet_until = 0.0
 
+    @cached_property
+    def redis(self) -> Any:
+        """The client of redis-py. That of a cluster asks a node at once, and so may fail as commands do."""
+        return get_redis_connection(self.alias)
+
     def _pool(self, key: str) -> Any:
-        if self.is_cluster:
-            return self.redis.get_redis_connection(self.redis.get_node_from_key(key)).connection_pool
-        return self.redis.connection_pool
+        redis = self.redis
+        if not hasattr(redis, "nodes_manager"):
+            return redis.connection_pool
+        if self.down_since is not None:  # another node may have taken the place of one that is gone
+            redis.nodes_manager.initialize()
+        return redis.get_redis_connection(redis.get_node_from_key(key)).connection_pool
 
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
         """Send a command to the node that holds ``key``, without waiting for the reply.
@@ -104,7 +125,7 @@ class Client:
             pool = self._pool(key)
             connection = pool.get_connection()
             connection.send_command(*command)
-        except (RedisError, OSError) as error:
+        except FAILURES as error:
             if connection is not None:
                 connection.disconnect()
                 pool.release(connection)
@@ -123,12 +144,21 @@ class Client:
         """Call a script and return its reply."""
         return self.start(script, keys, args, urgent).read()
 
-    def refused(self, error: Exception) -> BufferUnavailable:
-        """Redis is there but does not do it. A cluster that moved is looked at anew."""
-        if isinstance(error, MovedError) and self.is_cluster:
-            self.redis.nodes_manager.initialize()
-            return BufferUnavailable(f"The cluster has moved: {error}")
-        return self.lost(error)
+    def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
+        """Redis is there but does not do it. Without memory it still does what makes room, and answers readers; a
+        cluster that has moved is looked at anew."""
+        if isinstance(error, OutOfMemoryError) and script is not None:
+            if not self.no_room_for:
+                logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error)
+            self.no_room_for.add(script.name)
+        elif isinstance(error, MovedError):
+            try:
+                self.redis.nodes_manager.initialize()
+            except FAILURES as failure:
+                return self.lost(failure)
+        else:
+            return self.lost(error)
+        return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
 
     def lost(self, error: Exception) -> BufferUnavailable:
         """Note a failure; one warning for each outage."""
@@ -145,3 +175,9 @@ class Client:
         if self.down_since is not None:
             logger.info("Redis (cache %r) answers again after %.1f s.", self.alias, time.monotonic() - self.down_since)
             self.down_since = None
+
+    def found_room(self, script: Script) -> None:
+        """Note that there is memory again for what was refused."""
+        if script.name in self.no_room_for:
+            logger.info("Redis (cache %r) has memory again.", self.alias)
+            self.no_room_for.clear()

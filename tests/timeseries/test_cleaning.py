@@ -3,9 +3,10 @@ import sys
 from contextlib import ExitStack
 
 import pytest
+import redis
 
 from demo_project import servers
-from notifications_counter.buffer import client
+from notifications_counter.buffer.client import client_of
 from notifications_counter.timeseries import PAGE, TimeSeries, clean_counters, counters, get_counter, update_counter
 
 from . import actor
@@ -203,13 +204,12 @@ def test_a_counter_stays_small_when_nobody_cleans():
 
 
 # ----------------------------------------------------------------------------------------------------------- cluster
-def test_on_a_cluster(monkeypatch, request):
-    import redis
-
+def test_on_a_cluster(settings, request):
     kind = request.node.callspec.params["server"]
     with servers.redis_cluster(kind=kind) as nodes:
-        cluster = redis.RedisCluster.from_url(nodes[0].url)
-        monkeypatch.setitem(client._clients, "cluster", client.Client("cluster", cluster))
+        options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
+        cluster = {**settings.CACHES["default"], "LOCATION": nodes[0].url, "OPTIONS": options}
+        settings.CACHES = {**settings.CACHES, "cluster": cluster}
         for prefix in "abcdef":
             series = TimeSeries(prefix=prefix, alias="cluster")
             series.update_counters({"hits": 2, "other": 1}, now=LONG_AGO)
@@ -219,4 +219,4 @@ def test_on_a_cluster(monkeypatch, request):
             assert series.clean_counters().gone == 14
             assert series.counters() == ["new"]
         assert all(redis.Redis.from_url(node.url).dbsize() for node in nodes)
-        cluster.close()
+        client_of("cluster").redis.close()
