@@ -5,12 +5,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from django.conf import settings
 from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
 from notifications_counter.buffer.client import Client
-from notifications_counter.conf import options
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 
@@ -69,8 +69,8 @@ def assert_heals(*users: Any, counter: Counter = unread) -> None:
 
 @contextmanager
 def entries(**changed: Any) -> Iterator[None]:
-    """Entries of NOTIFICATIONS_COUNTER changed for a while, the keys still those of the test."""
-    with override_settings(NOTIFICATIONS_COUNTER={"KEY_PREFIX": options.KEY_PREFIX, **changed}):
+    """Entries of NOTIFICATIONS_COUNTER changed for a while, the others still those of the test."""
+    with override_settings(NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, **changed}):
         yield
 
 

@@ -3,23 +3,21 @@
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import DataError, connection, transaction
-from django.test import override_settings
 
 from notifications_counter import flush
 from notifications_counter.buffer.buffer import BATCHES, Buffer
-from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.sql import dialect, generic
 from notifications_counter.sql.target import Chunk, Target
+from tests.support import entries
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -29,11 +27,6 @@ NOBODY = {
     "StringUser": ["x" * 101, "a\0b"],
 }
 LARGEST = 2**31 - 1  # that unread_count can hold, where the database cares
-
-
-@pytest.fixture
-def healed() -> None:
-    unread.heal()
 
 
 @pytest.fixture
@@ -48,12 +41,6 @@ def statements(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(flush, "dialect", lambda vendor: generic)
         return generic.apply
     return dialect(connection.vendor).apply
-
-
-@contextmanager
-def entries(**changed: Any) -> Iterator[None]:
-    with override_settings(NOTIFICATIONS_COUNTER={"KEY_PREFIX": options.KEY_PREFIX, **changed}):
-        yield
 
 
 def make_keys(number: int) -> list[Any]:

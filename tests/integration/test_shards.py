@@ -1,0 +1,159 @@
+"""A counter that is split over several shards of one Redis."""
+
+import re
+from collections import Counter as Tally
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from notifications_counter.controller import NotificationController
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import ShardsChanged
+from notifications_counter.models import CounterShard, Notification
+from tests.support import assert_exact, assert_heals, assert_reads, entries, notify, rows, stored
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SHARDS = 4
+
+
+@pytest.fixture(autouse=True)
+def _shards():
+    with entries(SHARDS=SHARDS):
+        yield
+
+
+@pytest.fixture
+def users(make_user) -> list[Any]:
+    return [make_user() for _ in range(24)]
+
+
+def keys_of(users: list[Any]) -> list[Any]:
+    return [user.pk for user in users]
+
+
+def notify_all(users: list[Any]) -> None:
+    Notification.objects.bulk_create(Notification(user=user, title="x") for user in users for _ in range(2))
+
+
+def test_every_operation_is_exact(healed, users):
+    first, second, *_ = users
+    notify_all(users)
+    assert_reads(*users)
+    unread.flush()
+    assert Notification.objects.filter(user__in=users[:12]).mark_as_read() == 24
+    Notification.objects.filter(user=second).mark_as_unread()
+    notes = list(Notification.objects.filter(user__in=users[12:18]))
+    for note in notes[:4]:
+        note.delete()
+    for note in notes[4:8]:
+        note.user = first
+        note.save()
+    with transaction.atomic():
+        notify_all(users[18:])
+        assert unread.counts(keys_of(users)) == {user.pk: rows(user) for user in users}
+    Notification.objects.filter(user__in=users[20:]).delete()
+    NotificationController(first).mark_all_as_read()
+    assert_exact(*users)
+
+
+def test_users_are_spread_and_every_shard_is_flushed(healed, users):
+    notify_all(users)
+    waiting = [status.status.pending for status in unread.status()]
+    spread = Tally(unread.buffer_of(str(user.pk)).keys.base for user in users)
+    assert waiting == [spread[buffer.keys.base] for buffer in unread.buffers]
+    assert sum(waiting) == 24
+    assert sum(map(bool, waiting)) > 1
+    result = unread.flush()
+    assert (result.users, result.net, result.batches) == (24, 48, sum(map(bool, waiting)))
+    assert [stored(user) for user in users] == [2] * 24
+    assert_exact(*users)
+
+
+def test_keys_of_a_shard_share_one_hash_tag(healed, users, redis_client):
+    notify_all(users)
+    unread.counts(keys_of(users))
+    unread.recount(keys_of(users[:4]), dry_run=True)
+    prefix = unread.buffers[0].keys.base.split(":")[0].lstrip("{")
+    found = [key.decode() for key in redis_client.scan_iter(match=f"*{prefix}*", count=1000)]
+    tags = Tally(re.match(r"\{([^{}]+)\}", key)[1] for key in found if ":unread:" in key)
+    assert set(tags) == {f"{prefix}:unread:{shard}of{SHARDS}" for shard in range(SHARDS)}
+
+
+def test_a_shard_that_is_lost_is_recovered_alone(healed, users, redis_client):
+    notify_all(users)
+    unread.flush()
+    notify_all(users)
+    epochs = [status.epoch for status in unread.status()]
+    lost = unread.buffers[1].keys.base
+    for key in redis_client.scan_iter(match=f"{lost}*", count=1000):
+        redis_client.delete(key)
+    assert_reads(*users)
+    unread.heal()
+    after = [status.epoch for status in unread.status()]
+    assert [i for i in range(SHARDS) if after[i] != epochs[i]] == [1]
+    unread.flush()
+    assert_exact(*users)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 3)])
+def test_another_number_of_shards_with_changes_waiting_is_refused(users, before, after):
+    with entries(SHARDS=before):
+        unread.heal()
+        notify_all(users)
+    with entries(SHARDS=after):
+        for call in (unread.flush, unread.heal):
+            with pytest.raises(ShardsChanged, match=f"Set it back to {before}, run `manage.py flush_counters`"):
+                call()
+        assert_reads(*users)
+    with entries(SHARDS=before):
+        unread.flush()
+        assert_exact(*users)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 3)])
+def test_another_number_of_shards_after_a_drain(users, before, after):
+    with entries(SHARDS=before):
+        unread.heal()
+        for _ in range(3):  # batch numbers grow, and must not start again
+            notify_all(users)
+            unread.flush()
+    with entries(SHARDS=after):
+        assert unread.flush().batches == 0
+        assert_reads(*users)
+        notify_all(users[:12])
+        assert_reads(*users)
+        unread.heal()
+        unread.flush()
+        assert set(CounterShard.objects.values_list("shards", flat=True)) == {after}
+        notify_all(users)
+        assert_exact(*users)
+
+
+def test_back_to_the_old_number(users):
+    """Cached totals of the first time must not come back to life."""
+    for shards in (1, SHARDS, 1):
+        with entries(SHARDS=shards):
+            unread.heal()
+            notify_all(users)
+            assert_reads(*users)
+            unread.flush()
+            assert_exact(*users)
+
+
+def test_back_to_the_old_number_at_once(users):
+    with entries(SHARDS=1):
+        unread.heal()
+        notify_all(users)
+        unread.flush()
+        assert_reads(*users)
+    with entries(SHARDS=SHARDS):
+        unread.flush()
+        notify(users[0])
+        unread.heal()
+        unread.flush()
+    with entries(SHARDS=1):
+        unread.heal()
+        assert_reads(*users)
+        assert_heals(*users)
