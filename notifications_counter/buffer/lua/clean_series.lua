@@ -6,9 +6,12 @@
 local known = KEYS[1]
 local base = known:sub(1, -1 - #'known')
 local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber(ARGV[3])
--- Compared as text, which costs a fraction of making numbers of all of them.
-cutoff = cutoff < 0 and '' or string.format('%.0f', cutoff)
-local digits, work = #cutoff, tonumber(ARGV[6])
+local work = tonumber(ARGV[6])
+-- Counters of one precision have the same slices: each is made a number once.
+local is_old = setmetatable({}, {__index = function(seen, slice)
+  seen[slice] = (tonumber(slice) or math.huge) <= cutoff
+  return rawget(seen, slice)
+end})
 local last, counters, removed, gone = '', 0, 0, 0
 
 for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[5])) do
@@ -16,7 +19,7 @@ for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMI
   local key, old = base .. member, {}
   local slices = redis.call('HKEYS', key)
   for _, slice in ipairs(slices) do
-    if #slice < digits or (#slice == digits and slice <= cutoff) then old[#old + 1] = slice end
+    if is_old[slice] then old[#old + 1] = slice end
   end
   for i = 1, #old, 1000 do redis.call('HDEL', key, unpack(old, i, math.min(i + 999, #old))) end
   if #old == #slices then
