@@ -1,0 +1,334 @@
+"""What a read costs, and that it is right whatever it finds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AnonymousUser
+from django.db import connection, transaction
+from django.test import override_settings
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+
+from demo_project.servers import free_port
+from notifications_counter.buffer.buffer import Buffer
+from notifications_counter.conf import options
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, RecountRequest
+from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, entries, notify, rows, sent
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+
+objects = Notification.objects
+
+
+def buffer() -> Buffer:
+    return unread.buffers[0]
+
+
+def total_key(user: Any) -> str:
+    return buffer().keys.total("1", str(user.pk))
+
+
+def make_keys(number: int) -> list[Any]:
+    model = get_user_model()
+    model.objects.bulk_create(model(username=f"u{i}") for i in range(number))
+    return list(model.objects.values_list("pk", flat=True))
+
+
+# ----------------------------------------------------------------------------------------------------------- cost
+@pytest.mark.keys
+def test_a_cached_total_costs_one_command_and_no_query(alice, django_assert_num_queries):
+    notify(alice)
+    unread.count(alice)
+    with django_assert_num_queries(0), sent() as commands:
+        assert unread.count(alice) == 3
+    assert commands == ["MGET"]
+
+
+def test_a_missed_total_costs_one_row(alice, django_assert_num_queries, redis_client):
+    notify(alice)
+    objects.create(user=alice, title="not flushed")
+    unread.count(alice)
+    redis_client.delete(total_key(alice))
+    with django_assert_num_queries(1) as queries, sent() as commands:
+        assert unread.count(alice) == 4
+    assert unread.totals._meta.db_table in queries[0]["sql"]
+    assert commands == ["MGET", "snapshot", "keep"]
+
+
+def test_writes_go_on_with_the_cached_total(alice):
+    notify(alice)
+    unread.count(alice)
+    objects.create(user=alice, title="x")
+    objects.filter(title="0", user=alice).mark_as_read()
+    with sent() as commands:
+        assert unread.count(alice) == 3
+    assert commands == ["MGET"]
+    assert_exact(alice)
+
+
+def test_thousands_of_users_cost_two_round_trips(django_assert_num_queries):
+    keys = make_keys(3000)
+    objects.bulk_create(Notification(user_id=key, title="x") for key in keys[::3])
+    unread.flush()
+    right = {key: int(i % 3 == 0) for i, key in enumerate(keys)}
+    assert unread.counts(keys) == right
+    with django_assert_num_queries(0), sent() as commands:
+        assert unread.counts(keys) == right
+    assert commands == ["MGET"]
+
+
+@pytest.mark.keys
+def test_many_users_in_every_state(alice, bob, make_user, redis_client):
+    """Cached, missed, dirty, changed here and not committed, without any row."""
+    carol, dave, erin = make_user(), make_user(), make_user()
+    for user in (alice, bob, carol, dave):
+        notify(user, 2)
+    unread.counts([alice, bob, carol, dave])
+    redis_client.delete(total_key(bob))
+    buffer().mark_dirty([str(carol.pk)])
+    with transaction.atomic():
+        objects.create(user=dave, title="x")
+        right = {alice.pk: 2, bob.pk: 2, carol.pk: 2, dave.pk: 3, erin.pk: 0}
+        assert unread.counts([alice, bob, carol, dave, erin, alice]) == right
+    assert unread.counts([dave, erin, carol, bob, alice]) == right
+    assert_exact(alice, bob, carol, dave, erin, dirty=1)
+
+
+def test_totals_do_not_live_for_ever(alice, redis_client):
+    notify(alice)
+    with entries(TOTAL_TTL=100):
+        unread.count(alice)
+    assert 0 < redis_client.ttl(total_key(alice)) <= 100
+    objects.create(user=alice, title="x")
+    assert 0 < redis_client.ttl(total_key(alice)) <= 100
+    waiting = [key for key in redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:*") if b":total:" not in key]
+    assert waiting
+    assert all(redis_client.ttl(key) == -1 for key in waiting if b":lease:" not in key)
+
+
+# ---------------------------------------------------------------------------------------------------------- doubt
+def test_a_dirty_user_is_counted(alice):
+    notify(alice)
+    objects.filter(user=alice)._raw_delete(using="default")
+    assert unread.count(alice) == 3  # nothing tells
+    buffer().mark_dirty([str(alice.pk)])
+    assert unread.count(alice) == 0
+    assert unread.counts([alice]) == {alice.pk: 0}
+    assert_exact(alice, dirty=1)
+
+
+def test_without_ready_rows_are_counted(alice, redis_client):
+    notify(alice)
+    unread.count(alice)
+    redis_client.delete(buffer().keys.ready)
+    objects.filter(user=alice)._raw_delete(using="default")
+    assert unread.count(alice) == 0
+    assert unread.counts([alice]) == {alice.pk: 0}
+
+
+@pytest.mark.parametrize("where", ["total", "row", "pending"])
+def test_a_negative_count_is_shown_as_zero_and_healed(alice, redis_client, where):
+    notify(alice)
+    if where == "total":
+        redis_client.set(total_key(alice), -5)
+    elif where == "row":
+        redis_client.delete(total_key(alice))
+        unread.totals.objects.update(unread_count=-5)
+    else:
+        redis_client.delete(total_key(alice))
+        redis_client.zadd(buffer().keys.pending, {str(alice.pk): -8})
+    assert unread.count(alice) == 0
+    if where != "total":
+        assert unread.counts([alice]) in ({alice.pk: 0}, {alice.pk: 3})
+    assert_exact(alice, dirty=1)
+    assert unread.count(alice) == 3
+
+
+# ----------------------------------------------------------------------------------------------------------- keys
+@pytest.mark.keys
+def test_owners_in_every_form(alice):
+    notify(alice)
+    for owner in (alice, alice.pk, str(alice.pk), SimpleLazyObject(lambda: alice)):
+        assert unread.count(owner) == 3
+        assert unread.counts([owner]) == {alice.pk: 3}
+    assert unread.counts(iter([alice, alice.pk])) == {alice.pk: 3}
+    assert unread.counts([]) == {}
+    assert unread.counts(get_user_model().objects.all()) == {alice.pk: 3}
+    assert async_to_sync(unread.acount)(alice) == 3
+    assert async_to_sync(unread.acounts)([alice]) == {alice.pk: 3}
+
+
+@pytest.mark.keys
+def test_owners_that_are_none():
+    for owner in (None, AnonymousUser(), get_user_model()(pk=None)):
+        for read in (unread.count, lambda owner: unread.counts([owner])):
+            with pytest.raises(ValueError, match="without a primary key"):
+                read(owner)
+
+
+def test_keys_that_are_none():
+    if unread.key_field.get_internal_type() == "CharField":
+        assert unread.count("nobody") == 0
+        return
+    for owner in ("nobody", "", [], {}, object(), "1.5"):
+        with pytest.raises(ValueError, match="no primary key"):
+            unread.count(owner)
+
+
+def test_keys_of_nobody(alice):
+    key = {"UUIDField": "12345678-1234-5678-1234-567812345678"}.get(unread.key_field.get_internal_type(), "987654321")
+    assert unread.count(key) == 0
+    assert list(unread.counts([key]).values()) == [0]
+
+
+# --------------------------------------------------------------------------------------------- inside transactions
+def test_own_changes_inside_a_transaction(alice, bob):
+    notify(alice)
+    with transaction.atomic():
+        objects.for_user(alice).mark_as_read()
+        assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 0}
+        objects.create(user=bob, title="x")
+        assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 1}
+    assert_exact(alice, bob)
+
+
+@contextmanager
+def repeatable_read() -> Iterator[None]:
+    """A transaction that goes on seeing what it saw first."""
+    if connection.vendor == "mysql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        yield
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_transaction_that_sees_old_rows_harms_nobody(alice, bob, redis_client, warm):
+    """Neither does it mix its old rows with what waits by now, nor keep what it made of them."""
+    for user in (alice, bob):
+        notify(user)
+        unread.count(user)
+    with OtherConnection() as other:
+
+        def change() -> None:
+            objects.bulk_create(Notification(user_id=user.pk, title="x") for user in (alice, bob))
+            if connection.vendor != "sqlite":
+                unread.flush()
+                objects.create(user_id=alice.pk, title="x")
+            if not warm:
+                redis_client.delete(total_key(alice), total_key(bob))
+
+        if connection.vendor == "sqlite":
+            with transaction.atomic():
+                assert unread.counts([alice, bob]) == {alice.pk: 3, bob.pk: 3}
+                assert unread.count(alice) == 3
+            other.run(change)
+        else:
+            with repeatable_read():
+                seen = rows(alice)
+                other.run(change)
+                assert rows(alice) == seen == 3
+                assert unread.count(alice) in (3, 5)
+                assert unread.counts([alice, bob]) in ({alice.pk: 3, bob.pk: 3}, {alice.pk: 5, bob.pk: 4})
+    assert_exact(alice, bob)
+
+
+def test_a_repeatable_read_by_the_settings_of_the_database(alice, redis_client):
+    if connection.vendor != "postgresql":
+        pytest.skip("MariaDB's level is Django's choice, and SQLite has none.")
+    notify(alice)
+    with OtherConnection() as other, connection.cursor() as cursor:
+        cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        cursor.execute("SELECT set_config('default_transaction_isolation', 'repeatable read', false)")
+        with transaction.atomic():
+            assert rows(alice) == 3
+
+            def change() -> None:
+                objects.create(user_id=alice.pk, title="x")
+                unread.flush()
+                redis_client.delete(total_key(alice))
+
+            other.run(change)
+            assert unread.count(alice) in (3, 4)
+        cursor.execute("SELECT set_config('default_transaction_isolation', 'read committed', false)")
+    assert unread.count(alice) == 4
+    assert_exact(alice)
+
+
+# ---------------------------------------------------------------------------------------------------- out of reach
+@contextmanager
+def redis_out_of_reach() -> Iterator[None]:
+    from django.conf import settings
+
+    nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
+    with override_settings(CACHES={"default": nowhere}):
+        yield
+
+
+@pytest.mark.keys
+@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
+def test_redis_out_of_reach(alice, bob, atomic, caplog):
+    notify(alice, 4)
+    unread.counts([alice, bob])
+    with redis_out_of_reach():
+
+        def work() -> None:
+            for change in (
+                lambda: objects.create(user=alice, title="x"),
+                lambda: objects.bulk_create(Notification(user=u, title="x") for u in (alice, bob)),
+                lambda: objects.filter(user=alice, title="0").mark_as_read(),
+                lambda: objects.filter(title="1").update(read_at=timezone.now()),
+                lambda: objects.filter(title="2").delete(),
+                lambda: objects.get(title="3").delete(),
+            ):
+                change()
+                right = {user.pk: rows(user) for user in (alice, bob)}
+                assert {key: unread.count(key) for key in right} == right
+                assert unread.counts([alice, bob]) == right
+
+        if atomic:
+            with transaction.atomic():
+                work()
+        else:
+            work()
+        assert RecountRequest.objects.exists()
+        assert sum("out of reach" in record.message for record in caplog.records) == 1
+    assert_heals(alice, bob)
+    assert not RecountRequest.objects.exists()
+
+
+def test_requests_go_with_what_is_rolled_back(alice, bob):
+    with redis_out_of_reach(), transaction.atomic():
+        savepoint = transaction.savepoint()
+        objects.create(user=alice, title="x")
+        assert RecountRequest.objects.count() == 1
+        transaction.savepoint_rollback(savepoint)
+        assert not RecountRequest.objects.exists()
+        objects.create(user=alice, title="x")
+        objects.create(user=bob, title="x")
+    assert set(RecountRequest.objects.values_list("owner", flat=True)) == {str(alice.pk), str(bob.pk)}
+    assert_heals(alice, bob)
+
+
+def test_redis_goes_and_comes_back_inside_a_transaction(alice, bob):
+    """Some began in Redis, some could not."""
+    with transaction.atomic():
+        objects.create(user=alice, title="x")
+        with redis_out_of_reach():
+            objects.create(user=bob, title="x")
+            objects.create(user=alice, title="y")
+        objects.create(user=bob, title="y")
+    assert (unread.count(alice), unread.count(bob)) == (2, 2)
+    assert_exact(alice, bob, dirty=1)
+    with redis_out_of_reach(), transaction.atomic():
+        objects.create(user=alice, title="z")
+    assert_reads(bob)
+    assert_heals(alice, bob)

@@ -1,0 +1,269 @@
+"""Recounts: whatever is wrong is found and corrected, whatever is right is left alone."""
+
+import threading
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models import QuerySet
+
+from notifications_counter.buffer.buffer import Buffer
+from notifications_counter.conf import options
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.recount import Correction, RecountResult
+from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify, rows, stored
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+
+
+def buffer() -> Buffer:
+    return unread.buffers[0]
+
+
+def dump(redis_client: Any) -> dict[bytes, bytes]:
+    """Every key of this test and what it holds."""
+    return {key: redis_client.dump(key) for key in redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:*")}
+
+
+def create_uncounted(user_key: Any, number: int) -> None:
+    QuerySet(Notification).bulk_create(Notification(user_id=user_key, title="x") for _ in range(number))
+
+
+WRONG = {
+    "row too high": lambda redis, user: UserNotificationsCount.objects.filter(pk=user.pk).update(unread_count=7),
+    "row too low": lambda redis, user: UserNotificationsCount.objects.filter(pk=user.pk).update(unread_count=-7),
+    "row missing": lambda redis, user: UserNotificationsCount.objects.filter(pk=user.pk).delete(),
+    "pending": lambda redis, user: redis.zincrby(buffer().keys.pending, 4, str(user.pk)),
+    "total": lambda redis, user: redis.set(buffer().keys.total("1", str(user.pk)), 9),
+    "rows behind the back": lambda redis, user: QuerySet(Notification).filter(user=user, title="0").delete(),
+    "rows in SQL": lambda redis, user: create_uncounted(user.pk, 2),
+}
+
+
+@pytest.mark.keys
+@pytest.mark.parametrize("everyone", [False, True], ids=["one user", "everyone"])
+@pytest.mark.parametrize("name", WRONG)
+def test_whatever_is_wrong_is_corrected(healed, alice, bob, redis_client, name, everyone):
+    for user in (alice, bob):
+        notify(user)
+        unread.count(user)
+    WRONG[name](redis_client, alice)
+    unread.recount(None if everyone else [alice])
+    assert_exact(alice, bob)
+
+
+def test_what_a_recount_reports(healed, alice, bob):
+    notify(alice)
+    notify(bob)
+    create_uncounted(bob.pk, 2)
+    seen: list[Correction] = []
+    assert unread.recount([alice, bob], dry_run=True, report=seen.append) == RecountResult(2, 1, 0, 0)
+    assert unread.recount([alice, bob, str(bob.pk)], report=seen.append) == RecountResult(2, 1, 1, 0)
+    assert seen == [Correction(bob.pk, 3, 5)] * 2
+    assert unread.recount([alice, bob]) == RecountResult(2, 0, 0, 0)
+    assert unread.recount([]) == RecountResult(0, 0, 0, 0)
+    assert_exact(alice, bob)
+
+
+def test_a_dry_run_changes_nothing(healed, alice, bob, redis_client):
+    notify(alice)
+    notify(bob)
+    create_uncounted(bob.pk, 2)
+    Notification.objects.create(user=bob, title="not flushed")
+    unread.count(alice)
+    before = dump(redis_client), list(UserNotificationsCount.objects.order_by("pk").values())
+    assert before[0]
+    progress: list[int] = []
+    assert unread.recount(dry_run=True, progress=progress.append).wrong == 1
+    assert progress[-1] == 2
+    assert (dump(redis_client), list(UserNotificationsCount.objects.order_by("pk").values())) == before
+
+
+def test_a_recount_refuses_to_run_inside_a_transaction(healed, alice):
+    with transaction.atomic(), pytest.raises(NotInTransaction):
+        unread.recount([alice])
+    with transaction.atomic(), pytest.raises(NotInTransaction):
+        unread.recount(dry_run=True)
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(NotInTransaction):
+            unread.recount([alice])
+    finally:
+        transaction.set_autocommit(True)
+
+
+def test_keys_that_are_none(healed):
+    with pytest.raises(ValueError, match="without a primary key"):
+        unread.recount([None])
+
+
+def test_users_who_are_busy_are_left_to_the_next_run(healed, alice, bob):
+    """A write between look and fix takes the lease away."""
+    notify(alice)
+    create_uncounted(alice.pk, 2)
+    create_uncounted(bob.pk, 1)
+    fix = Buffer.fix
+
+    def busy(self: Buffer, *args: Any) -> Any:
+        Notification.objects.create(user=alice, title="busy")
+        return fix(self, *args)
+
+    Buffer.fix = busy  # type: ignore[method-assign]
+    try:
+        result = unread.recount([alice, bob])
+    finally:
+        Buffer.fix = fix  # type: ignore[method-assign]
+    assert result.retried > 0
+    assert result.corrected == 1
+    assert_reads(alice, bob)
+    assert_exact(alice, bob, dirty=1)
+
+
+def test_recounts_while_others_write(healed, alice, bob):
+    """Real locks, real time: counts are exact when all is over, and never wrong by more than what is under way."""
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            Notification.objects.create(user_id=alice.pk, title="x")
+            Notification.objects.filter(user=bob.pk).mark_as_read()
+            with transaction.atomic():
+                Notification.objects.bulk_create(Notification(user_id=bob.pk, title="x") for _ in range(3))
+
+    with OtherConnection() as other:
+        writing = other.start(write)
+        try:
+            for _ in range(10):
+                unread.recount([alice, bob])
+                unread.heal()
+                unread.flush()
+        finally:
+            stop.set()
+        writing.result(30)
+    assert rows(alice) > 0
+    assert_heals(alice, bob)
+
+
+# -------------------------------------------------------------------------------------------------- first install
+def make_keys(number: int) -> list[Any]:
+    model = get_user_model()
+    model.objects.bulk_create(model(username=f"u{i}") for i in range(number))
+    return list(model.objects.order_by("pk").values_list("pk", flat=True))
+
+
+@pytest.mark.keys
+def test_first_install_on_existing_rows(make_user):
+    users = [make_user() for _ in range(5)]
+    for number, user in enumerate(users):
+        create_uncounted(user.pk, number)
+    assert unread.counts(users) == {user.pk: number for number, user in enumerate(users)}
+    Notification.objects.create(user=users[0], title="counted, but there is no epoch yet")
+    assert unread.count(users[0]) == 1
+    assert_heals(*users)
+    assert unread.status()[0].epoch == 1
+    assert not unread.status()[0].recovering
+
+
+@pytest.mark.keys
+def test_first_install_that_is_stopped_half_way():
+    keys = make_keys(2300)
+    QuerySet(Notification).bulk_create(Notification(user_id=key, title="x") for key in keys)
+    UserNotificationsCount.objects.bulk_create(UserNotificationsCount(pk=key, unread_count=5) for key in keys[:3])
+    progress: list[int] = []
+    first = unread.heal(progress=progress.append, stopped=lambda: bool(progress))
+    assert first.checked == 1000
+    assert unread.status()[0].recovering
+    assert CounterShard.objects.get(counter="unread").audited
+    QuerySet(Notification).filter(user_id=keys[5]).delete()  # nobody trusts what the first part counted
+    assert unread.count(keys[5]) == 0
+    Notification.objects.create(user_id=keys[1], title="y")
+    assert unread.count(keys[1]) == 2
+    second = unread.heal()
+    assert second.checked == 1301
+    assert not unread.status()[0].recovering
+    assert unread.recount([keys[5]]).wrong == 1
+    assert_exact(*keys[:6], *keys[-4:])
+    assert unread.recount(dry_run=True).wrong == 0
+
+
+def test_a_stored_count_of_someone_without_rows_is_audited(alice, bob):
+    UserNotificationsCount.objects.create(pk=alice.pk, unread_count=4)
+    UserNotificationsCount.objects.create(pk=bob.pk, unread_count=-4)
+    assert_heals(alice, bob)
+
+
+# ------------------------------------------------------------------------------------------------------- oddities
+def members_that_are_no_key() -> list[str]:
+    odd = {
+        "CharField": ["x" * 101, "with\0zero"],
+        "UUIDField": ["nobody", "", "12345678123456781234567812345678", "12345678-1234-5678-1234-56781234567A"],
+    }
+    return odd.get(unread.key_field.get_internal_type(), ["nobody", "", "007", " 7", "7.0", "+7", "-0", "9" * 30])
+
+
+@pytest.mark.keys
+@pytest.mark.parametrize("where", ["pending", "dirty"])
+def test_members_that_are_no_key_are_put_aside(healed, alice, redis_client, where):
+    notify(alice)
+    Notification.objects.create(user=alice, title="x")
+    odd = members_that_are_no_key()
+    keys = buffer().keys
+    redis_client.zadd(getattr(keys, where), dict.fromkeys(odd, 3))
+    unread.heal()
+    unread.flush()
+    assert stored(alice) == 4
+    assert {member.decode() for member in redis_client.hkeys(keys.rejected)} == set(odd)
+    status = unread.status()[0].status
+    assert (status.pending, status.flushing, status.dirty) == (0, 0, 0)
+    assert_reads(alice)
+
+
+@pytest.mark.parametrize("score", [1.5, "inf", "-inf", 2**31, -(2**31), 2**40, 1e300])
+def test_scores_that_no_count_can_be(healed, alice, bob, redis_client, score):
+    notify(alice)
+    notify(bob)
+    redis_client.zadd(buffer().keys.pending, {str(alice.pk): score})
+    Notification.objects.create(user=bob, title="x")
+    unread.recount([alice])
+    for _ in range(3):
+        unread.heal()
+        unread.flush()
+    assert {user.pk: stored(user) for user in (alice, bob)} == {alice.pk: 3, bob.pk: 4}
+    assert_reads(alice, bob)
+    status = unread.status()[0].status
+    assert (status.pending, status.flushing, status.dirty) == (0, 0, 0)
+
+
+def test_a_stored_count_at_the_end_of_its_range(healed, alice):
+    notify(alice)
+    UserNotificationsCount.objects.update(unread_count=2**31 - 1)
+    Notification.objects.create(user=alice, title="x")
+    unread.heal()
+    unread.flush()
+    unread.recount()
+    for _ in range(2):
+        unread.heal()
+        unread.flush()
+    assert stored(alice) == 4
+    assert_reads(alice)
+
+
+def test_requests_are_answered_once(healed, alice, bob):
+    notify(alice)
+    create_uncounted(alice.pk, 1)
+    create_uncounted(bob.pk, 1)
+    RecountRequest.objects.bulk_create(
+        RecountRequest(counter=counter, owner=owner)
+        for counter, owner in [
+            ("unread", str(alice.pk)),
+            ("unread", str(alice.pk)),
+            ("unread", str(bob.pk)),
+            ("another", str(bob.pk)),
+        ]
+    )
+    assert unread.heal().corrected == 2
+    assert list(RecountRequest.objects.values_list("counter", flat=True)) == ["another"]
+    assert_exact(alice, bob)
