@@ -89,6 +89,8 @@ def _compile_node(node: WhereNode) -> Predicate:
     children = [_compile(child) for child in node.children]
     if node.connector not in (AND, OR):
         raise Undecidable
+    if len(children) == 1 and not node.negated:
+        return children[0]
     decisive = node.connector == OR
 
     def evaluate(row: Model, using: str) -> bool | None:

@@ -45,5 +45,4 @@ class NotificationController:
             raise ValueError(f"delta must be a whole number, not {delta!r}.")
         ledger = Ledger.of(unread.db)
         member = str(self.user_id)
-        with ledger.writing({unread: [member]}):
-            ledger.record(unread, {member: delta})
+        ledger.write({unread: [member]}, lambda: ledger.record(unread, {member: delta}))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import connections, transaction
 from django.db.backends.signals import connection_created
@@ -20,11 +19,17 @@ from .rows import RowStates
 if TYPE_CHECKING:
     from .counters import Counter
 
+T = TypeVar("T")
+
 SAVEPOINT = re.compile(
     r"\s*(?:(SAVEPOINT)|(RELEASE)(?:\s+SAVEPOINT)?|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(\S+)",
     re.IGNORECASE,
 )
 ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
+
+
+class _NotBegun(Exception):
+    """Redis did not take a begin whose statement is not executed yet."""
 
 
 class _Hook:
@@ -118,31 +123,33 @@ class Ledger:
             log.record(counter, dict.fromkeys(deltas))
             log.send()
 
-    @contextmanager
-    def writing(self, owners: Mapping[Counter, Iterable[str]]) -> Iterator[None]:
-        """Account for a statement that changes rows of these users: they begin before it; what it records is sent
-        when it is committed, which in autocommit is at the end of this block."""
+    def write(self, owners: Mapping[Counter, Iterable[str]], statement: Callable[[], T]) -> T:
+        """Run a statement that changes rows of these users and records what it has changed: they begin before it, and
+        the record is sent when it is committed, which in autocommit is at once.
+
+        In autocommit it is prepared while begin is on its way. If Redis does not take that, the statement is called
+        again, before anything was executed, in a transaction that commits it together with a RecountRequest.
+        """
         if self.in_manual_transaction():
-            yield
-            return
+            return statement()
         if self.connection.in_atomic_block:
             self.begin(owners)
-            yield
-            return
-        log = Log(self.using)
-        failed = log.begin(owners)
-        failed += log.settle()
-        if failed:  # the request must be committed together with the rows
+            return statement()
+        try:
+            return self._write_alone(owners, statement)
+        except _NotBegun:
             with transaction.atomic(using=self.using):
-                transaction_log = self._transaction_log()
-                transaction_log.parts += log.parts
-                transaction_log.begun |= log.begun
-                transaction_log.request(failed)
-                yield
-            return
+                return self.write(owners, statement)
+
+    def _write_alone(self, owners: Mapping[Counter, Iterable[str]], statement: Callable[[], T]) -> T:
+        log = Log(self.using)
         self._standalone.append(log)
         try:
-            yield
+            if log.begin(owners):
+                raise _NotBegun
+            return statement()
+        except _NotBegun:
+            raise
         except BaseException:
             log.doubt_the_rest()
             raise
@@ -188,6 +195,8 @@ class Ledger:
         text = sql if isinstance(sql, str) else ""
         if ISOLATION.match(text):
             self.isolation_was_set = True
+        if self._standalone and self._standalone[-1].settle():
+            raise _NotBegun
         log = self._open_log()
         if log is None:
             return execute(sql, params, many, context)

@@ -9,7 +9,7 @@ from django.db import models, router
 from django.utils.translation import gettext_lazy as _
 
 from .querysets import CountedQuerySet, NotificationQuerySet
-from .receivers import only_inserts, saving
+from .receivers import only_inserts, saved
 
 
 class CountedModel(models.Model):
@@ -32,8 +32,9 @@ class CountedModel(models.Model):
         update_fields: Any = None,
     ) -> bool:
         inserts = force_insert or only_inserts(self, cls, raw or force_update)
-        with saving(self, cls, using, inserts, update_fields):
-            return super()._save_table(raw, cls, force_insert, force_update, using, update_fields)  # type: ignore[misc]
+        save = super()._save_table  # type: ignore[misc]
+        arguments = (raw, cls, force_insert, force_update, using, update_fields)
+        return saved(self, cls, using, inserts, update_fields, lambda: save(*arguments))
 
 
 class BaseCount(models.Model):

@@ -58,13 +58,10 @@ class CountedQuerySet(QuerySet):
         self._for_write = True
         owners = {c: list(dict.fromkeys(m for o in objs if (m := owner_of(c, o)) is not None)) for c in counters}
         ledger = Ledger.of(self.db)
-        with (
-            transaction.atomic(using=self.db, savepoint=False) if update_conflicts else nullcontext(),
-            ledger.writing(owners),
-        ):
-            created = super().bulk_create(
-                objs, batch_size, ignore_conflicts, update_conflicts, update_fields, unique_fields
-            )
+        create = super().bulk_create
+
+        def created() -> list[Any]:
+            rows = create(objs, batch_size, ignore_conflicts, update_conflicts, update_fields, unique_fields)
             for counter in counters:
                 deltas: dict[str, int | None] = defaultdict(int)
                 for obj in objs:
@@ -80,7 +77,10 @@ class CountedQuerySet(QuerySet):
                     for counter, member, _ in chain(*locked(source, self.db, pks).values()):
                         if member is not None:
                             ledger.record(counter, {member: None})
-        return created
+            return rows
+
+        with transaction.atomic(using=self.db, savepoint=False) if update_conflicts else nullcontext():
+            return ledger.write(owners, created)
 
     bulk_create.alters_data = True  # type: ignore[attr-defined]
 
@@ -149,11 +149,14 @@ class CountedQuerySet(QuerySet):
             return CountedQuerySet.update(self, **values)
         self._for_write = True
         ledger = Ledger.of(self.db)
-        with ledger.writing({counter: [owner]}):
-            changed = super().update(**values)
-            if changed:
-                ledger.record(counter, {owner: delta * changed})
-        return changed
+        update = super().update
+
+        def changed() -> int:
+            if rows := update(**values):
+                ledger.record(counter, {owner: delta * rows})
+            return rows
+
+        return ledger.write({counter: [owner]}, changed)
 
     def _only_owner(self, counter: Counter) -> str | None:
         """The one owner whose rows this queryset can select, if its conditions name one."""

@@ -1,13 +1,12 @@
 """What happens to single instances: signals of the source model, brought to the ledger.
 
-A counted model (``CountedModel``) counts its saves itself, in ``saving``. For a model that cannot be changed, signals
+A counted model (``CountedModel``) counts its saves itself, by ``saved``. For a model that cannot be changed, signals
 send the owners to a recount. Deletions are exact for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from itertools import chain
 from typing import Any
 
@@ -65,31 +64,39 @@ def owner_of(counter: Counter, instance: Model) -> str | None:
 
 
 # ------------------------------------------------------------------------ saves
-@contextmanager
-def saving(
-    instance: Model, source: type[Model], using: str, inserts: bool, update_fields: Collection[str] | None
-) -> Iterator[None]:
-    """Around the statements that save an instance in the table of a source: they are counted right there, because
-    receivers of others, before ours and after, may change both row and instance, or raise."""
+def saved(
+    instance: Model,
+    source: type[Model],
+    using: str,
+    inserts: bool,
+    update_fields: Collection[str] | None,
+    save: Callable[[], bool],
+) -> bool:
+    """Save an instance in the table of a source by ``save``, and count that: right there, because receivers of others,
+    before ours and after, may change both row and instance, or raise."""
     counters = [c for c in counters_of(source) if c.source is source]
     if update_fields is not None:
         counters = [c for c in counters if c.reads(update_fields)]
-    ledger = Ledger.of(using)
     if not counters:
-        yield
-    elif inserts and all(c.condition.holds(instance, using) is not None for c in counters):
+        return save()
+    ledger = Ledger.of(using)
+    if inserts and all(c.condition.holds(instance, using) is not None for c in counters):
         owners = {c: m for c in counters if (m := owner_of(c, instance)) is not None}
-        with ledger.writing({c: [m] for c, m in owners.items()}):
-            yield
+
+        def insert() -> bool:
+            result = save()
             for counter, member in owners.items():
                 if counter.condition.holds(instance, using):
                     ledger.record(counter, {member: 1})
-    else:
-        with transaction.atomic(using=using, savepoint=False):
-            before = _lock(instance, source, using)
-            yield
-            for counter, deltas in difference(before, _lock(instance, source, using)).items():
-                ledger.record(counter, {m: d for m, d in deltas.items() if d})
+            return result
+
+        return ledger.write({c: [m] for c, m in owners.items()}, insert)
+    with transaction.atomic(using=using, savepoint=False):
+        before = _lock(instance, source, using)
+        result = save()
+        for counter, deltas in difference(before, _lock(instance, source, using)).items():
+            ledger.record(counter, {m: d for m, d in deltas.items() if d})
+    return result
 
 
 def only_inserts(instance: Model, source: type[Model], updates: bool) -> bool:
