@@ -193,7 +193,8 @@ def remove_orphans(counter: Counter) -> int:
     """Delete totals of owners that are gone, where the count is zero and nothing waits in Redis. Returns how many."""
     owner: Any = counter.totals._meta.pk.remote_field
     owners: QuerySet[Any] = QuerySet(owner.model, using=counter.db).filter(pk=OuterRef("pk"))
-    gone: QuerySet[Any] = QuerySet(counter.totals, using=counter.db).filter(**{counter.field: 0}).exclude(Exists(owners))
+    totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
+    gone = totals.filter(**{counter.field: 0}).exclude(Exists(owners))
     page, removed = gone, 0
     while keys := list(page.order_by("pk").values_list("pk", flat=True)[:PAGE]):
         for buffer, members in counter.by_shard([str(key) for key in keys]):

@@ -1,5 +1,6 @@
 import re
 from contextlib import contextmanager
+from html import unescape
 
 import pytest
 from django.contrib.admin.templatetags.admin_list import results
@@ -35,7 +36,7 @@ def told(response) -> list[str]:
 
 def table(response) -> list[list[str]]:
     """The cells of a list."""
-    return [[re.sub(r"<[^>]*>", "", cell) for cell in row] for row in results(response.context["cl"])]
+    return [[unescape(re.sub(r"<[^>]*>", "", cell)) for cell in row] for row in results(response.context["cl"])]
 
 
 def search(term) -> str:
