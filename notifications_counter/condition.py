@@ -31,8 +31,10 @@ class Condition:
         return QuerySet(self.model).filter(self.q).query.where
 
     @cached_property
-    def flag(self) -> Case:
+    def flag(self) -> Case | Value:
         """An expression that is 1 for a row that counts and 0 for another."""
+        if not self.q:
+            return Value(1)
         return Case(When(self.q, then=Value(1)), default=Value(0), output_field=IntegerField())
 
     @cached_property

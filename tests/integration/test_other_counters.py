@@ -1,0 +1,290 @@
+"""Counters of an application's own: other keys, conditions and relations, and a model that knows nothing of it."""
+
+import pytest
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.utils import timezone
+
+from notifications_counter.counters import unread
+from notifications_counter.models import RecountRequest
+from notifications_counter.registry import all_counters
+from tests.support import assert_exact, assert_heals, assert_reads
+from tests.tasks.counters import open_tasks, open_transfers, sent_transfers, visible_posts
+from tests.tasks.models import Campaign, Post, Project, RecurringTask, Task, Topic, Transfer, UrgentTask
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(autouse=True)
+def all_healed() -> None:
+    for counter in all_counters():
+        counter.heal()
+
+
+@pytest.fixture
+def house() -> Project:
+    return Project.objects.create()
+
+
+@pytest.fixture
+def garden() -> Project:
+    return Project.objects.create()
+
+
+# ---------------------------------------------------------------------------------------- a boolean, owners by UUID
+def test_every_kind_of_change(house, garden):
+    one = Task.objects.create(project=house, title="1")
+    two, three, four = Task.objects.bulk_create(Task(project=house, title=t, done=t == "4") for t in "234")
+    assert open_tasks.count(house) == 3
+    one.done = True
+    one.save()
+    one.save(update_fields=["done"])
+    Task.objects.filter(title="2").update(done=True)
+    Task.objects.filter(title="4").update(done=False)
+    assert open_tasks.counts([house, garden]) == {house.pk: 2, garden.pk: 0}
+    Task.objects.update(done=F("done"))
+    garden.tasks.add(*Task.objects.filter(title="3"))
+    assert open_tasks.counts([house, garden]) == {house.pk: 1, garden.pk: 1}
+    for task, done in zip(tasks := list(Task.objects.order_by("title")), [False, False, True, True], strict=True):
+        task.done = done
+    Task.objects.bulk_update(tasks, ["done"])
+    assert open_tasks.counts([house, garden]) == {house.pk: 2, garden.pk: 0}
+    Task.objects.get(title="1").delete()
+    assert open_tasks.count(str(house.pk)) == 1
+    Task.objects.filter(project__tasks__title="2").delete()
+    assert open_tasks.count(house) == 0
+    assert_exact(house, garden, counter=open_tasks)
+
+
+def test_values_of_other_types(house):
+    """Django takes a 1 for a boolean, and so must a counter."""
+    Task.objects.create(project=house, title="x", done=0)
+    Task.objects.create(project=house, title="x", done=1)
+    Task.objects.create(project_id=str(house.pk), title="x", done="f" == "t")
+    Task.objects.bulk_create([Task(project_id=str(house.pk).upper(), title="x", done=0)])
+    assert open_tasks.count(house) == 3
+    assert_exact(house, counter=open_tasks)
+
+
+def test_cascades(house, garden):
+    campaign = Campaign.objects.create()
+    for project in (house, house, garden):
+        Task.objects.create(project=project, campaign=campaign, title="x")
+    RecurringTask.objects.create(project=garden, campaign=campaign, title="x")
+    kept = Task.objects.create(project=garden, title="kept")
+    campaign.delete()
+    assert open_tasks.counts([house, garden]) == {house.pk: 0, garden.pk: 1}
+    assert Task.objects.get() == kept
+    key = garden.pk
+    garden.delete()
+    assert open_tasks.count(key) == 0
+    assert_exact(house, key, counter=open_tasks)
+
+
+def test_children(house, garden):
+    urgent = UrgentTask.objects.create(project=house, title="urgent")
+    recurring = RecurringTask.objects.create(project=house, title="recurring")
+    assert open_tasks.count(house) == 2
+    recurring.project = garden
+    recurring.save()
+    Task.objects.filter(pk=urgent.pk).update(done=True)
+    assert open_tasks.counts([house, garden]) == {house.pk: 0, garden.pk: 1}
+    RecurringTask.objects.update(done=True)
+    RecurringTask.objects.update(done=False, interval=None)
+    assert open_tasks.count(garden) == 1
+    RecurringTask.objects.all().delete()
+    UrgentTask.objects.all().delete()
+    assert_exact(house, garden, counter=open_tasks)
+
+
+def test_a_transaction_of_several_counters(house, make_user):
+    user = make_user()
+    topic = Topic.objects.create(id="topic")
+    with transaction.atomic():
+        user.notifications.create(title="x")
+        Task.objects.create(project=house, title="x")
+        topic.posts.create()
+        savepoint = transaction.savepoint()
+        Task.objects.create(project=house, title="x")
+        user.notifications.create(title="x")
+        transaction.savepoint_rollback(savepoint)
+        assert (unread.count(user), open_tasks.count(house), visible_posts.count(topic)) == (1, 1, 1)
+    assert (unread.count(user), open_tasks.count(house), visible_posts.count(topic)) == (1, 1, 1)
+    assert_exact(user)
+    assert_exact(house, counter=open_tasks)
+    assert_exact(topic, counter=visible_posts, dirty=1)
+
+
+# ------------------------------------------------------------------------------- two counters of one model, no cascade
+def check_transfers(*projects: Project) -> None:
+    assert_exact(*projects, counter=sent_transfers)
+    assert_exact(*projects, counter=open_transfers)
+
+
+def test_two_counters_of_one_model(house, garden):
+    one = Transfer.objects.create(sender=house, receiver=garden)
+    Transfer.objects.create(sender=house)
+    Transfer.objects.bulk_create([Transfer(sender=garden, receiver=house, state="done"), Transfer(sender=house)])
+    assert (sent_transfers.count(house), open_transfers.count(garden)) == (3, 1)
+    one.state = "done"
+    one.save()
+    assert (sent_transfers.count(house), open_transfers.count(garden)) == (3, 0)
+    Transfer.objects.update(state="open")
+    one.receiver = None
+    one.save(update_fields=["receiver"])
+    Transfer.objects.filter(sender=house).update(sender=garden, receiver=house)
+    assert (sent_transfers.count(garden), open_transfers.count(house)) == (4, 4)
+    open_transfers.heal()  # bulk_create left the text to the database
+    check_transfers(house, garden)
+
+
+def test_a_key_by_default(house, garden):
+    """Such an instance is inserted, unless it is told not to."""
+    one = Transfer(sender=house, receiver=house)
+    one.save()
+    Transfer(pk=one.pk, sender=garden, receiver=garden).save(force_update=True)
+    assert (sent_transfers.count(house), sent_transfers.count(garden)) == (0, 1)
+    again = Transfer.objects.get()
+    again.pk = None
+    again.save()
+    assert sent_transfers.count(garden) == 2
+    check_transfers(house, garden)
+
+
+def test_deletion_in_one_statement(house, garden, django_assert_max_num_queries):
+    Transfer.objects.bulk_create(Transfer(sender=house, receiver=garden) for _ in range(2000))
+    open_transfers.heal()
+    with django_assert_max_num_queries(12):
+        assert Transfer.objects.filter(sender=house).delete()[0] == 2000
+    assert (sent_transfers.count(house), open_transfers.count(garden)) == (0, 0)
+    Transfer.objects.bulk_create(Transfer(sender=house, receiver=garden) for _ in range(3))
+    open_transfers.heal()
+    assert Transfer.objects.order_by("pk").distinct().filter(receiver__received__state="open").delete()[0] == 3
+    assert Transfer.objects.none().delete()[0] == 0
+    check_transfers(house, garden)
+
+
+def test_owners_set_to_null(house, garden):
+    Transfer.objects.create(sender=house, receiver=garden)
+    Transfer.objects.create(sender=garden, receiver=house)
+    key = garden.pk
+    garden.delete()
+    assert sent_transfers.counts([house, key]) == {house.pk: 1, key: 0}
+    assert open_transfers.counts([house, key]) == {house.pk: 0, key: 0}
+    check_transfers(house, key)
+
+
+def test_owners_of_both_ends_deleted_at_once(house, garden):
+    """The same row is set to NULL for one, and deleted for the other."""
+    Transfer.objects.create(sender=house, receiver=garden)
+    Transfer.objects.create(sender=garden, receiver=garden)
+    keys = house.pk, garden.pk
+    Project.objects.all().delete()
+    check_transfers(*keys)
+
+
+def test_conflicts_of_rows_that_others_own(house, garden):
+    one = Transfer.objects.create(sender=house, receiver=garden)
+    Transfer.objects.bulk_create([Transfer(pk=one.pk, sender=garden, receiver=house)], ignore_conflicts=True)
+    assert_exact(house, garden, counter=sent_transfers, dirty=1)
+    assert_exact(house, garden, counter=open_transfers, dirty=1)
+
+
+# -------------------------------------------------------------------------- a model without the mixin, owners by text
+TOPICS = ["plain", "with spaces ", "with:colons::", "{braces}", "主题 – 中文", "'quotes\" and \\", "%s %%", "1", "007"]
+
+
+def test_owners_by_text():
+    topics = [Topic.objects.create(id=name) for name in TOPICS]
+    for number, topic in enumerate(topics):
+        for _ in range(number):
+            Post.objects.create(topic=topic)
+    right = {name: number for number, name in enumerate(TOPICS)}
+    assert visible_posts.counts(TOPICS) == right
+    assert_exact(*topics, counter=visible_posts, dirty=len(TOPICS) - 1)
+    with transaction.atomic():
+        Post.objects.filter(topic__in=TOPICS).delete()
+    assert visible_posts.counts(topics) == dict.fromkeys(TOPICS, 0)
+    assert_exact(*topics, counter=visible_posts)
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
+def test_signals_alone(atomic):
+    """Saves send the owners to a recount; deletions are exact."""
+    old, new = Topic.objects.create(id="old"), Topic.objects.create(id="new")
+
+    def work() -> None:
+        one, two = old.posts.create(), old.posts.create()
+        old.posts.create(hidden=True)
+        one.topic = new
+        one.save()
+        two.hidden = True
+        two.save(update_fields=["hidden"])
+
+    if atomic:
+        with transaction.atomic():
+            work()
+            assert visible_posts.counts([old, new]) == {"old": 0, "new": 1}
+    else:
+        work()
+    assert visible_posts.counts([old, new]) == {"old": 0, "new": 1}
+    assert_exact(old, new, counter=visible_posts, dirty=2)
+    Post.objects.filter(topic=new).delete()
+    stale = old.posts.first()
+    Post.objects.get(pk=stale.pk).delete()
+    stale.delete()
+    assert_exact(old, new, counter=visible_posts)
+    new.posts.create()
+    visible_posts.heal()
+    new.delete()
+    assert visible_posts.count("new") == 0
+    assert_exact(old, "new", counter=visible_posts)
+
+
+def test_signals_alone_without_redis():
+    from tests.integration.test_reads import redis_out_of_reach
+
+    topic = Topic.objects.create(id="topic")
+    with redis_out_of_reach():
+        post = topic.posts.create()
+        assert visible_posts.count(topic) == 1
+        topic.posts.create()
+        post.delete()
+        assert visible_posts.count(topic) == 1
+    assert RecountRequest.objects.exists()
+    assert_heals(topic, counter=visible_posts)
+
+
+def test_bulk_operations_of_such_a_model_need_a_recount():
+    topic = Topic.objects.create(id="topic")
+    Post.objects.bulk_create([Post(topic=topic), Post(topic=topic)])
+    Post.objects.filter(pk=Post.objects.first().pk).update(hidden=True)
+    assert visible_posts.recount([topic]).corrected == 1
+    assert_exact(topic, counter=visible_posts)
+
+
+# ---------------------------------------------------------------------------------------------------------- audits
+def test_first_install_of_every_counter(make_user):
+    """Pages by key, in the order of the database, whatever the keys."""
+    for name in TOPICS:
+        QuerySet(Topic).create(id=name)
+    Post.objects.bulk_create(Post(topic_id=name) for name in TOPICS)
+    projects = Project.objects.bulk_create(Project() for _ in range(30))
+    QuerySet(Task).bulk_create(Task(project=project, title="x") for project in projects)
+    assert visible_posts.recount().corrected == len(TOPICS)
+    assert open_tasks.recount().corrected == 30
+    assert_exact(*TOPICS, counter=visible_posts)
+    assert_exact(*projects, counter=open_tasks)
+    assert_reads(*projects, counter=sent_transfers)
+
+
+def test_created_at_is_no_business_of_a_counter(make_user, django_assert_num_queries):
+    """A save that touches nothing counted is one statement, as without the app."""
+    user = make_user()
+    one = user.notifications.create(title="x")
+    one.title = "y"
+    with django_assert_num_queries(1):
+        one.save(update_fields=["title"])
+    with django_assert_num_queries(1):
+        user.notifications.update(title="z", created_at=timezone.now())
+    assert_exact(user)
