@@ -64,6 +64,7 @@ ENTRIES = {
     ),
     "SAMPLES": Entry(120, _samples, "a whole number of slices, from 1 to 10000"),
     "RECORD_EVENTS": Entry(True, _bool, "True or False"),
+    "RECORD_ACTIVITY": Entry(False, _bool, "True or False"),
 }
 
 
@@ -81,6 +82,7 @@ class Options:
     PRECISIONS: Sequence[int]
     SAMPLES: int
     RECORD_EVENTS: bool
+    RECORD_ACTIVITY: bool
 
     def __getattr__(self, name: str) -> Any:
         if name not in ENTRIES:

@@ -38,10 +38,14 @@ class Counter:
     ``condition``  a Q over the row's own columns: which rows count
     ``totals``     the model, on BaseCount, whose one-to-one primary key is the owner
     ``field``      its integer field that holds the count
+    ``activity``   name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
     """
 
-    def __init__(self, name: str, *, source: str, owner: str, condition: Q, totals: str, field: str):
+    def __init__(
+        self, name: str, *, source: str, owner: str, condition: Q, totals: str, field: str, activity: str = ""
+    ):
         self.name = name
+        self.activity = activity
         self.source_label = source
         self.owner = owner
         self.q = condition
@@ -244,4 +248,5 @@ unread = Counter(
     condition=Q(read_at__isnull=True),
     totals="notifications_counter.UserNotificationsCount",
     field="unread_count",
+    activity="notifications",
 )

@@ -13,6 +13,7 @@ from django.db.models import Model
 from django.dispatch import receiver
 
 from .buffer.buffer import Delta
+from .conf import options
 from .log import Log, mark_dirty, request_recounts
 from .rows import RowStates
 
@@ -122,6 +123,15 @@ class Ledger:
             log = Log(self.using)
             log.record(counter, dict.fromkeys(deltas))
             log.send()
+
+    def happened(self, activity: Mapping[tuple[Counter, str], int]) -> None:
+        """Note for the time-sliced counters what the statement just run has done, if RECORD_ACTIVITY is on."""
+        if not activity or not options.RECORD_ACTIVITY or self.in_manual_transaction():
+            return
+        if self.connection.in_atomic_block:
+            self._transaction_log().happened(activity)
+        elif self._standalone:
+            self._standalone[-1].happened(activity)
 
     def write(self, owners: Mapping[Counter, Iterable[str]], statement: Callable[[], T]) -> T:
         """Run a statement that changes rows of these users and records what it has changed: they begin before it, and

@@ -11,6 +11,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from .buffer.buffer import PART, Delta
 from .buffer.client import Reply
 from .exceptions import BufferUnavailable
 from .rows import RowStates, locked
+from .timeseries import TimeSeries
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -53,7 +55,8 @@ class Log:
         self.begun: set[tuple[Counter, str]] = set()
         self.parts: list[Part] = []
         self.requested: list[tuple[int, Counter, str]] = []  # users with a RecountRequest, and from which entry on
-        self.savepoints: list[tuple[str, int]] = []
+        self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
+        self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
         self.unread: list[Part] = []
         self.doomed: dict[type[Model], list[Any]] = defaultdict(list)  # rows about to be deleted
         self.deleted: dict[tuple[type[Model], Any], RowStates | None] = {}  # what the database said of them
@@ -119,9 +122,14 @@ class Log:
         """Note what a statement changed. None: unknown, the user goes to a recount."""
         self.entries += [(counter, member, delta) for member, delta in deltas.items()]
 
-    def cut_back(self, position: int) -> None:
+    def happened(self, activity: Mapping[tuple[Counter, str], int]) -> None:
+        """Note what a statement did, for the time-sliced counters."""
+        self.activity += [(f"{c.activity}:{what}", n) for (c, what), n in activity.items() if c.activity and n]
+
+    def cut_back(self, position: int, activity: int) -> None:
         """Forget what came after a savepoint that was rolled back."""
         del self.entries[position:]
+        del self.activity[activity:]
         for at, counter, member in [r for r in self.requested if r[0] >= position]:
             self.requested.remove((at, counter, member))
             self.begun.discard((counter, member))  # its RecountRequest is gone, so it begins anew
@@ -131,14 +139,14 @@ class Log:
         made, released, name = statement.groups()
         name = name.rstrip(";").strip('"`').lower()
         if made:
-            self.savepoints.append((name, len(self.entries)))
+            self.savepoints.append((name, len(self.entries), len(self.activity)))
             return
         at = next((i for i in reversed(range(len(self.savepoints))) if self.savepoints[i][0] == name), None)
         if released:
             if at is not None:
                 del self.savepoints[at:]
         else:  # an unknown savepoint is older than the log
-            self.cut_back(self.savepoints[at][1] if at is not None else 0)
+            self.cut_back(*(self.savepoints[at][1:] if at is not None else (0, 0)))
             del self.savepoints[at + 1 if at is not None else 0 :]
 
     def lock_doomed(self, statement: str) -> None:
@@ -173,6 +181,7 @@ class Log:
             net[counter, member] = None if delta is None or before is None else before + delta
         for _, counter, member in self.requested:
             net[counter, member] = None
+        on_its_way = self._send_activity()
         failed: list[tuple[Counter, str]] = []
         grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
         for part in self.parts:
@@ -185,8 +194,21 @@ class Log:
                 except BufferUnavailable:
                     failed += [(counter, m) for counter, _, deltas in slice_ for m in deltas]
         failed += mark_dirty(user for user, delta in net.items() if delta != 0)
+        for reply in on_its_way:
+            with suppress(BufferUnavailable):
+                reply.read()
         asked = {(counter, member) for _, counter, member in self.requested}
         request_recounts(self.using, [user for user in failed if user not in asked])
+
+    def _send_activity(self) -> list[Reply]:
+        """Raise the time-sliced counters; while that is on its way, the deltas follow."""
+        counts: dict[str, int] = defaultdict(int)
+        for name, n in self.activity:
+            counts[name] += n
+        try:
+            return list(TimeSeries().send(counts)) if counts else []
+        except BufferUnavailable:
+            return []
 
 
 def _slices(

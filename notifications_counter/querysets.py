@@ -18,7 +18,7 @@ from django.utils import timezone
 from .ledger import Ledger
 from .receivers import others_listen, owner_of, sources_of
 from .registry import counters_of
-from .rows import RowStates, chunks, difference, is_plain, locked, locked_by
+from .rows import RowStates, activity, chunks, difference, is_plain, locked, locked_by
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -71,6 +71,8 @@ class CountedQuerySet(QuerySet):
                         known = deltas[member]
                         deltas[member] = None if doubt or holds is None or known is None else known + holds
                 ledger.record(counter, deltas)
+            if not doubt:
+                ledger.happened({(counter, "created"): len(objs) for counter in counters})
             if update_conflicts:  # rows may have other owners than their new instances believe
                 for source in sources_of(counters):
                     pks = [obj.pk for obj in objs if obj.pk is not None]
@@ -102,6 +104,7 @@ class CountedQuerySet(QuerySet):
                 after = locked(source, using, list(rows))
                 for counter, deltas in difference(rows.values(), after.values()).items():
                     ledger.record(counter, {m: d for m, d in deltas.items() if d})
+                ledger.happened(activity(rows, after))
         self._result_cache = None
         return changed
 
@@ -125,6 +128,7 @@ class CountedQuerySet(QuerySet):
             for rows in before.values():
                 for counter, deltas in difference(rows.values()).items():
                     ledger.record(counter, deltas)
+                ledger.happened(activity(rows))
         self._result_cache = None
         return deleted, {self.model._meta.label: deleted} if deleted else {}
 
@@ -154,6 +158,7 @@ class CountedQuerySet(QuerySet):
         def changed() -> int:
             if rows := update(**values):
                 ledger.record(counter, {owner: delta * rows})
+                ledger.happened({(counter, "read"): rows} if delta < 0 else {})
             return rows
 
         return ledger.write({counter: [owner]}, changed)

@@ -20,7 +20,7 @@ from .counters import Counter
 from .ledger import Ledger
 from .log import Log
 from .registry import counters_of
-from .rows import RowStates, difference, locked, states
+from .rows import RowStates, activity, difference, locked, states
 
 
 def connect(model: type[Model]) -> None:
@@ -88,14 +88,17 @@ def saved(
             for counter, member in owners.items():
                 if counter.condition.holds(instance, using):
                     ledger.record(counter, {member: 1})
+            ledger.happened({(counter, "created"): 1 for counter in counters})
             return result
 
         return ledger.write({c: [m] for c, m in owners.items()}, insert)
     with transaction.atomic(using=using, savepoint=False):
         before = _lock(instance, source, using)
         result = save()
-        for counter, deltas in difference(before, _lock(instance, source, using)).items():
+        after = _lock(instance, source, using)
+        for counter, deltas in difference(before.values(), after.values()).items():
             ledger.record(counter, {m: d for m, d in deltas.items() if d})
+        ledger.happened(activity(before, after))
     return result
 
 
@@ -107,10 +110,10 @@ def only_inserts(instance: Model, source: type[Model], updates: bool) -> bool:
     return pk_of(instance, source) is None
 
 
-def _lock(instance: Model, source: type[Model], using: str) -> Collection[RowStates]:
+def _lock(instance: Model, source: type[Model], using: str) -> dict[Any, RowStates]:
     """What the row of an instance counts for, locked; nothing if there is none."""
     pk = pk_of(instance, source)
-    return [] if pk is None else locked(source, using, [pk]).values()
+    return {} if pk is None else locked(source, using, [pk])
 
 
 def before_save(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
@@ -168,6 +171,7 @@ def after_delete(sender: type[Model], instance: Model, using: str, **_: Any) -> 
             row = ledger.deleted(source, pk_of(instance, source))
             for counter, deltas in difference([row] if row else []).items():
                 ledger.record(counter, deltas)
+            ledger.happened(activity({0: row} if row else {}))
 
 
 SAVES = ((pre_save, before_save), (post_save, after_save))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -73,3 +73,22 @@ def difference(before: Iterable[RowStates], after: Iterable[RowStates] = ()) -> 
                 if counts and member is not None:
                     deltas[counter][member] += sign
     return deltas
+
+
+def activity(
+    before: Mapping[Any, RowStates], after: Mapping[Any, RowStates] | None = None
+) -> dict[tuple[Counter, str], int]:
+    """How many rows a statement created or deleted, and how many stayed and ceased to count (``read``)."""
+    after = after or {}
+    happened: dict[tuple[Counter, str], int] = defaultdict(int)
+    for pk, row in after.items():
+        for i, (counter, _, counts) in enumerate(row):
+            if pk not in before:
+                happened[counter, "created"] += 1
+            elif before[pk][i][2] and not counts:
+                happened[counter, "read"] += 1
+    for pk, row in before.items():
+        if pk not in after:
+            for counter, _, _ in row:
+                happened[counter, "deleted"] += 1
+    return happened

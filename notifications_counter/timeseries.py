@@ -22,7 +22,7 @@ from typing import overload
 from asgiref.sync import sync_to_async
 
 from .buffer.buffer import text
-from .buffer.client import Client, client_of
+from .buffer.client import Client, Reply, client_of
 from .buffer.scripts import script
 from .conf import ENTRIES, options
 
@@ -30,10 +30,10 @@ Time = float | int | datetime
 
 NAMES = 50
 """Names that one script call updates at the most."""
-PAGE = 1000
+PAGE = 400
 """Counters that one script call looks at, at the most, so that it holds Redis for a few milliseconds only."""
-PAGE_WORK = 15_000
-"""Slices after which it stops earlier; a counter without slices costs as much as a few."""
+PAGE_WORK = 10_000
+"""Slices after which it stops earlier; a counter itself costs as much as 20 of them."""
 LATEST = 32_503_680_000
 """Seconds; the year 3000. A later time was given in milliseconds."""
 LARGEST = 2**53
@@ -101,6 +101,11 @@ class TimeSeries:
 
         ValueError before anything is counted if a name or count will not do.
         """
+        for reply in self.send(counts, now):
+            reply.read()
+
+    def send(self, counts: Mapping[str, int], now: Time | None = None) -> Iterator[Reply]:
+        """The same, without waiting for the replies, which must be read one by one."""
         time = "" if now is None else _seconds(now)
         for name, count in counts.items():
             _check_name(name)
@@ -111,7 +116,8 @@ class TimeSeries:
             some = names[i : i + NAMES]
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
-            self._client.run(script("update_series"), keys, (time, self.samples, len(precisions), *precisions, *values))
+            args = (time, self.samples, len(precisions), *precisions, *values)
+            yield self._client.start(script("update_series"), keys, args)
 
     # ------------------------------------------------------------------ read
     @overload
