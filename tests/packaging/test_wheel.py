@@ -19,7 +19,13 @@ PACKAGE = ROOT / "notifications_counter"
 SETTINGS = """
 SECRET_KEY = "only for this test"
 INSTALLED_APPS = ["notifications_counter", "django.contrib.auth", "django.contrib.contenttypes"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}}
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": "site.sqlite3",
+        "OPTIONS": {"transaction_mode": "IMMEDIATE"},
+    }
+}
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "REDIS_URL"}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
