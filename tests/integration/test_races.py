@@ -1,0 +1,199 @@
+"""Several connections change the same row at the same moment: each counts what its own statement changed."""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from tests.support import OtherConnection, assert_exact, assert_heals, notify, rows
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+
+objects = Notification.objects
+ROUNDS = 5
+THREADS = 3
+
+
+def race(*works: Callable[[int], Any]) -> list[list[Any]]:
+    """Run each on a connection of its own, all at the same moment, ROUNDS times."""
+    barrier = threading.Barrier(len(works))
+
+    def run(work: Callable[[int], Any]) -> list[Any]:
+        results = []
+        for number in range(ROUNDS):
+            barrier.wait(30)
+            results.append(again(work, number))
+        return results
+
+    with ExitStack() as stack:
+        threads = [stack.enter_context(OtherConnection()) for _ in works]
+        running = [thread.start(run, work) for thread, work in zip(threads, works, strict=True)]
+        return [future.result(60) for future in running]
+
+
+def again(work: Callable[..., Any], *args: Any) -> Any:
+    """After a deadlock, or a reference to a row that went meanwhile, one tries again."""
+    for _ in range(20):
+        try:
+            return work(*args)
+        except IntegrityError:
+            pass
+        except OperationalError as error:
+            if "eadlock" not in str(error):
+                raise
+    raise AssertionError("It never works.")
+
+
+def test_two_read_the_same_row(alice):
+    pks = [one.pk for one in notify(alice, ROUNDS)]
+    changed = race(*[lambda number: Notification.objects.get(pk=pks[number]).mark_as_read()] * THREADS)
+    assert [sum(results) for results in zip(*changed, strict=True)] == [1] * ROUNDS
+    assert unread.count(alice) == 0
+    assert_exact(alice)
+
+
+def test_two_read_everything(alice, bob):
+    notify(alice, 4)
+    notify(bob, 4)
+
+    def mark(number: int) -> int:
+        objects.filter(user__username="alice").mark_as_unread()
+        return objects.for_user(alice.pk).mark_as_read() + objects.filter(user__username="bob").mark_as_read()
+
+    race(*[mark] * THREADS)
+    assert_exact(alice, bob)
+
+
+def test_two_update_the_same_rows(alice, bob):
+    notify(alice, 6)
+
+    def there(number: int) -> int:
+        return objects.filter(user=alice.pk).update(user=bob.pk)
+
+    def back(number: int) -> int:
+        return objects.filter(user__username="bob").update(user=alice.pk, read_at=Now() if number % 2 else None)
+
+    race(there, back, there)
+    assert unread.count(alice) + unread.count(bob) == objects.unread().count()
+    assert_exact(alice, bob)
+
+
+def test_two_save_the_same_row(alice, bob):
+    one, *_ = notify(alice)
+    stale = [Notification.objects.get(pk=one.pk) for _ in range(THREADS)]
+
+    def save(instance: Notification) -> Callable[[int], None]:
+        def work(number: int) -> None:
+            instance.read_at = None if (number + stale.index(instance)) % 2 else timezone.now()
+            instance.user_id = (alice, bob)[number % 2].pk
+            instance.save()
+
+        return work
+
+    race(*map(save, stale))
+    assert_exact(alice, bob)
+
+
+def test_two_delete_the_same_row(alice):
+    pks = [one.pk for one in notify(alice, ROUNDS)]
+    stale = [list(objects.order_by("pk")) for _ in range(THREADS)]
+    deleted = race(*[lambda number, mine=mine: mine[number].delete()[0] for mine in stale])
+    assert [sum(results) for results in zip(*deleted, strict=True)] == [1] * ROUNDS
+    assert not objects.filter(pk__in=pks).exists()
+    assert unread.count(alice) == 0
+    assert_exact(alice)
+
+
+def test_one_reads_what_another_deletes(alice):
+    notify(alice, ROUNDS)
+    pks = list(objects.order_by("pk").values_list("pk", flat=True))
+    race(
+        lambda number: objects.filter(pk=pks[number]).mark_as_read(),
+        lambda number: objects.filter(pk=pks[number]).delete(),
+        lambda number: objects.filter(user=alice.pk, pk__lte=pks[number]).mark_as_read(),
+    )
+    assert unread.count(alice) == 0
+    assert_exact(alice)
+
+
+def test_rows_that_arrive_while_others_are_deleted(alice):
+    """What is deleted is what was locked, not what the filter selects a moment later."""
+    notify(alice, 10)
+    race(
+        lambda number: objects.for_user(alice.pk).delete(),
+        lambda number: objects.bulk_create(Notification(user_id=alice.pk, title="new") for _ in range(5)),
+        lambda number: objects.for_user(alice.pk).mark_as_read(),
+    )
+    assert_exact(alice)
+
+
+def test_a_user_is_deleted_while_notified(alice, bob):
+    """The constraint lets either the notification or the deletion win."""
+    notify(bob)
+    key = alice.pk
+
+    def create(number: int) -> None:
+        with transaction.atomic():
+            if type(alice)._base_manager.select_for_update().filter(pk=key).exists():
+                objects.create(user_id=key, title="x")
+
+    def delete(number: int) -> None:
+        if number == 2:
+            type(alice)._base_manager.get(pk=key).delete()
+
+    race(create, delete)
+    assert rows(key) == 0
+    assert_heals(key, bob)
+
+
+def test_reads_while_others_write_and_flush(alice):
+    """Every read is the number of rows at some moment between its start and its end."""
+    notify(alice, 1)
+    seen: list[int] = []
+    done = threading.Event()
+
+    def create() -> None:
+        try:
+            for number in range(20):
+                objects.create(user_id=alice.pk, title=str(number))
+        finally:
+            done.set()
+
+    def flush() -> None:
+        while not done.is_set():
+            again(unread.flush)
+            again(unread.recount, [alice.pk])
+
+    with OtherConnection() as writer, OtherConnection() as flusher:
+        writing, flushing = writer.start(create), flusher.start(flush)
+        while not done.is_set():
+            before = rows(alice)
+            read = unread.count(alice)
+            # The last one may be committed to the database and not to Redis yet.
+            assert before - 1 <= read <= rows(alice)
+            seen.append(read)
+        writing.result(60)
+        flushing.result(60)
+    assert unread.count(alice) == 21
+    assert_exact(alice)
+
+
+def test_a_transaction_waits_for_the_row_of_another(alice):
+    """The loser of a lock counts what it finds afterwards."""
+    if connection.vendor == "sqlite":
+        pytest.skip("One transaction at a time is SQLite's way.")
+    one, *_ = notify(alice)
+    with OtherConnection() as other:
+        with transaction.atomic():
+            objects.filter(pk=one.pk).update(read_at=Now())
+            marking = other.start(objects.for_user(alice.pk).mark_as_read)
+        assert marking.result(30) == 2
+    assert unread.count(alice) == 0
+    assert_exact(alice)
