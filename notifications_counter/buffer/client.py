@@ -119,7 +119,7 @@ class Client:
         For RETRY_AFTER seconds after a failure only urgent commands are sent; BufferUnavailable for the others.
         """
         if self.down_since is not None and not urgent and time.monotonic() < self._quiet_until:
-            raise BufferUnavailable("Redis did not answer a moment ago.")
+            raise BufferUnavailable(f"Redis (cache {self.alias!r}) did not answer a moment ago.")
         connection = None
         try:
             pool = self._pool(key)
