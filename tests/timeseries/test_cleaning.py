@@ -161,6 +161,12 @@ def test_everything_says_when_it_ends(server):
             assert redis.execute_command("HEXPIRETIME", key, "FIELDS", 1, start) == [start + 3 * MONTH]
 
 
+def test_a_counter_with_a_clock_of_its_own_goes_by_itself():
+    update_counter("hits", now=LONG_AGO)
+    series = TimeSeries()
+    assert 60 * 119 - 5 < series._client.redis.ttl(f"{series.base}:60:hits") <= 60 * 120
+
+
 def test_slices_and_counters_go_by_themselves():
     series = TimeSeries(precisions=[1], samples=2)
     series.update_counter("hits")

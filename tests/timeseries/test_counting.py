@@ -168,6 +168,14 @@ def test_fill_gives_zeros_for_gaps():
     assert max(minutes(end=2 * LONG_AGO)) == 4 + 119
 
 
+def test_a_clock_that_is_ahead():
+    series = TimeSeries(precisions=[60], samples=3)
+    ahead = redis_clock() // 60 * 60 + 60 * 10**5
+    for minute in range(5):
+        series.update_counter("hits", now=ahead + 60 * minute)
+    assert series.get_counter("hits", 60) == [(ahead + 60 * minute, 1) for minute in (2, 3, 4)]
+
+
 def test_fill_without_any_count():
     assert get_counter("hits", 86400, fill=True) == []
     today = redis_clock() // 86400 * 86400

@@ -26,6 +26,6 @@ for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMI
     redis.call('ZREM', known, member)
     gone = gone + 1
   end
-  last, counters, removed, work = member, counters + 1, removed + #old, work - #slices - 5
+  last, counters, removed, work = member, counters + 1, removed + #old, work - #slices - 20
 end
 return {last, counters, removed, gone}
