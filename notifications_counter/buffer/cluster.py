@@ -39,4 +39,4 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
 
     def disconnect(self, connection: RedisCluster) -> None:
         """Close the connections to all nodes."""
-        connection.disconnect_connection_pools()
+        connection.disconnect_connection_pools()  # type: ignore[no-untyped-call]

@@ -67,6 +67,8 @@ def plain_errors() -> Iterator[None]:
         yield
     except (CounterError, *OUTAGES) as error:
         raise CommandError(one_line(error)) from error
+    except KeyboardInterrupt:
+        raise CommandError("Interrupted. Nothing is lost; run it again to go on.", returncode=130) from None
 
 
 def one_line(error: Exception) -> str:
