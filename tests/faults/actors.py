@@ -67,7 +67,9 @@ class Writer:
 
     def delete(self) -> Change:
         user, pks = self.some(read_at=None)
-        deleted, _ = Notification.objects.unread().filter(user_id=user, pk__in=pks).delete()
+        with transaction.atomic():  # Django deletes by primary key, also what has been read since it was selected
+            unread = Notification.objects.unread().filter(user_id=user, pk__in=pks).select_for_update()
+            deleted, _ = Notification.objects.filter(pk__in=list(unread.values_list("pk", flat=True))).delete()
         return {user: -deleted}
 
     def move(self) -> Change:

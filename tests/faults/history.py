@@ -53,6 +53,14 @@ class History:
         for kind, calls in json.loads(path.read_text()).items():
             getattr(self, kind).extend(Call(*call) for call in calls)
 
+    def sums(self) -> Numbers:
+        """What all changes together come to."""
+        sums: Numbers = defaultdict(int)
+        for call in self.writes:
+            for user, delta in call.numbers.items():
+                sums[user] += delta
+        return sums
+
     def impossible(self) -> list[str]:
         """Reads that no moment explains. All users start at zero."""
         by_user: dict[str, list[tuple[float, float, int]]] = defaultdict(list)

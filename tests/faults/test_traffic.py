@@ -3,12 +3,13 @@
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 
 from notifications_counter.counters import unread
 from notifications_counter.models import RecountRequest
-from tests.support import entries
+from tests.support import entries, rows
 
 from .conftest import ROOT
 from .history import History
@@ -29,15 +30,24 @@ def test_traffic(users, child_environment, tmp_path, assert_exact):
     history = History()
     for path in tmp_path.iterdir():
         history.load(path)
-    assert len(history.writes) > 50
-    assert len(history.reads) > 50
+    assert len(history.writes) > 10
+    assert len(history.reads) > 10
+    # The writers knew what they did: else reads would be compared with something else.
+    assert history.sums() == {str(u): rows(u) for u in users}
     assert history.impossible() == []
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
-        for _ in range(2):
+        deadline = time.monotonic() + 30
+        while not done_with_everything() and time.monotonic() < deadline:
             unread.heal()
             unread.flush()
+    assert done_with_everything()
     assert_exact()
-    for shard in unread.status():
-        status = shard.status
-        assert (status.pending, status.flushing, status.dirty, status.open, status.rejected) == (0, 0, 0, 0, 0)
-    assert not RecountRequest.objects.exists()
+
+
+def done_with_everything() -> bool:
+    """Transactions that were rolled back stay open until their age has doubled."""
+    states = [shard.status for shard in unread.status()]
+    return not (
+        any(s.pending or s.flushing or s.dirty or s.open or s.rejected for s in states)
+        or RecountRequest.objects.exists()
+    )
