@@ -9,8 +9,6 @@ from notifications_counter import events
 from notifications_counter.events import EventLog
 from notifications_counter.testing import isolated_counters
 
-pytestmark = pytest.mark.once
-
 
 def numbers(page: list[dict[str, Any]]) -> list[int]:
     return [event["n"] for event in page]
