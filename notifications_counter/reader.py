@@ -112,9 +112,10 @@ class Reader:
             return  # the totals are right all the same
 
     def _negative(self, keys: dict[str, Any]) -> dict[Any, int]:
-        """A count below zero is shown as zero, and recounted."""
+        """A count below zero is wrong, or lacks what a transaction has committed and not sent yet: rows are counted,
+        and the owner is recounted."""
         mark_dirty((self.counter, member) for member in keys)
-        return dict.fromkeys(keys.values(), 0)
+        return dict.fromkeys(keys.values(), 0) | self.rows(list(keys.values()))
 
     def rows(self, keys: Sequence[Any]) -> dict[Any, int]:
         """COUNT(*) of the rows that count, for owners that have any."""

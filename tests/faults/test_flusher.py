@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
+from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 
@@ -110,3 +111,33 @@ def test_several_at_once(flusher, traffic, check):
             child.go_on()
         here.reads()
     check(here)
+
+
+def test_a_change_that_overtakes_another(users):
+    """Between the two commits of a writer others already read what it created: the sum alone would be negative."""
+    user = users[0]
+    unread.heal()
+    created, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        created.set()
+        go_on.wait()
+
+    def create() -> None:
+        with transaction.atomic():
+            transaction.on_commit(wait)  # ours comes after it
+            Notification.objects.bulk_create(Notification(user_id=user, title="x") for _ in range(3))
+        connection.close()
+
+    writer = threading.Thread(target=create)
+    writer.start()
+    created.wait()
+    assert NotificationController(user).mark_all_as_read(list(Notification.objects.values_list("pk", flat=True)[:2])) == 2
+    assert unread.count(user) == 1
+    assert unread.counts(users)[user] == 1
+    go_on.set()
+    writer.join()
+    assert unread.count(user) == 1
+    unread.heal()
+    unread.flush()
+    assert unread.count(user) == 1
