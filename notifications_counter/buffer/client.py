@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,6 +13,7 @@ from django.core.cache import InvalidCacheBackendError, caches
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 from django_redis import get_redis_connection
+from redis import ConnectionPool
 from redis.exceptions import (
     MovedError,
     NoScriptError,
@@ -53,6 +55,37 @@ def client_of(alias: str) -> Client:
             )
         client = _clients[alias] = Client(alias)
     return client
+
+
+class Connections:
+    """Connections to one server, idle ones first. They are made as their pool makes them, and in its place, because
+    its bookkeeping for one command takes a quarter of the time of that command."""
+
+    def __init__(self, pool: Any):
+        self._pool = pool
+        self._idle: list[Any] = []
+
+    def get_connection(self) -> Any:
+        """A connection that nobody uses."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return self._pool.connection_class(**self._pool.connection_kwargs)
+        if connection.pid != os.getpid():  # it belongs to the process that this one was forked from
+            return self.get_connection()
+        connection.connect()
+        try:
+            usable = not connection.can_read()
+        except FAILURES:
+            usable = False
+        if not usable:
+            connection.disconnect()
+            connection.connect()
+        return connection
+
+    def release(self, connection: Any) -> None:
+        """Take a connection back."""
+        self._idle.append(connection)
 
 
 class Reply:
@@ -105,10 +138,16 @@ class Client:
         """The client of redis-py. That of a cluster asks a node at once, and so may fail as commands do."""
         return get_redis_connection(self.alias)
 
+    @cached_property
+    def _connections(self) -> Any:
+        """Those of a single server. None in a cluster."""
+        pool = getattr(self.redis, "connection_pool", None)
+        return Connections(pool) if type(pool) is ConnectionPool else pool  # others know more, such as who is master
+
     def _pool(self, key: str) -> Any:
+        if self._connections is not None:
+            return self._connections
         redis = self.redis
-        if not hasattr(redis, "nodes_manager"):
-            return redis.connection_pool
         if self.down_since is not None:  # another node may have taken the place of one that is gone
             redis.nodes_manager.initialize()
         return redis.get_redis_connection(redis.get_node_from_key(key)).connection_pool
