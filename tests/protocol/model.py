@@ -1,0 +1,792 @@
+"""The protocol of docs/discussions/protocol.md as a model of one shard, explored exhaustively.
+
+Every interleaving of a few processes is tried. Between any two steps a process may be killed, a reply may be lost,
+Redis may be out of reach, may lose everything, or may come back with older data (restart, failover).
+
+  READ   a read returns the number of rows at some moment between its start and its end, where a transaction whose
+         call has not returned yet may count or not
+  TOTAL  a cached total equals the counter
+  END    when everything has stopped, two runs of healer and flusher make counter, stored count and cached total
+         equal to the rows
+
+    python -m tests.protocol.model                 # every scenario: 'bad 0' on each line
+    python -m tests.protocol.model --drop fence    # without one rule: the shortest history that breaks
+
+The steps are those of the Lua scripts and of ledger.py, flush.py, recount.py, healing.py and reader.py. Time is not
+modelled: a part whose transaction is over may be taken for dead at once, a lease never expires by itself. A healer
+begins a recovery once, because two of them could raise the epoch in turn for ever. A flush goes through a batch one
+user at a time, and a recount looks at a user once, not again when it was active.
+"""
+
+import argparse
+import gc
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+RULES = {
+    "registry": "commit finds its part in `open`, else marks the user dirty",
+    "fence": "a correction sends parts that had begun before it to a recount",
+    "lease": "a commit or a dirty mark stops a correction that is under way",
+    "dirty_counts": "marking dirty drops the total, and readers count the rows of a dirty user",
+    "guard": "a batch is applied to a row only once",
+    "fetch_batch": "only the current batch is fetched",
+    "finish_batch": "only the current batch is dropped",
+    "keep": "a total is kept only if nothing moved since the snapshot",
+    "request": "a commit that did not reach Redis leaves a RecountRequest",
+    "server": "a Redis that restarted is recovered",
+    "epoch": "apply, fix and complete refuse what belongs to an earlier epoch",
+    "ready": "readers count rows until a recovery is complete, and never see totals from before it",
+    "begun_ready": "a part that began before or during a recovery is not added but recounted",
+}
+BREAKS = {  # the scenario in which that is found soonest
+    "registry": "2 users in two parts, healer, flusher",
+    "fence": "writer, healer, reader",
+    "lease": "writer, healer, reader",
+    "dirty_counts": "writer, healer, 2 readers",
+    "guard": "2 writers, flusher, reader",
+    "fetch_batch": "2 users, 2 writers, 2 flushers",
+    "finish_batch": "2 writers, 2 flushers",
+    "keep": "2 writers, flusher, reader",
+    "request": "writer without commit, flusher, healer twice, reader",
+    "server": "2 writers, flusher twice, failover",
+    "epoch": "2 writers, flusher, healer, restart",
+    "ready": "writer, flusher, healer, restart, reader",
+    "begun_ready": "2 writers, flusher, healer, restart",
+}
+BATCHES = 100  # batch = epoch * BATCHES + cuts in it
+
+dropped: set[str] = set()
+
+
+def rule(name: str) -> bool:
+    return name not in dropped
+
+
+# ---------------------------------------------------------------------------------------------------------- the state
+class Waiting(NamedTuple):
+    """One user in Redis."""
+
+    pending: int | None = None  # None: not a member
+    flushing: int | None = None
+    total: tuple[int, int] | None = None  # (ready, value)
+    lease: str | None = None
+    fence: int = 0  # seq of the last correction, 0 if there is none
+    dirty: bool = False
+
+
+class Redis(NamedTuple):
+    users: tuple[Waiting, ...]
+    epoch: int | None = 1  # None: the key `state` is gone
+    batch: int = BATCHES
+    server: int = 0  # run_id at the last recovery
+    run: int = 0  # run_id now
+    ready: int | None = 1  # None: readers count rows
+    seq: int = 0
+    open: tuple = ()  # ((part, seq, ready at begin), ...)
+
+    @property
+    def cut(self) -> bool:
+        return any(w.flushing is not None for w in self.users)
+
+
+class Row(NamedTuple):
+    """One user in the database."""
+
+    rows: int = 0  # COUNT(*): the truth
+    count: int = 0
+    batch: int = 0
+
+
+class Database(NamedTuple):
+    users: tuple[Row, ...]
+    epoch: int = 1
+    audited: bool = False
+    requests: frozenset = frozenset()  # RecountRequests: {(part, user), ...}
+
+
+class World(NamedTuple):
+    redis: Redis
+    db: Database
+    processes: tuple
+
+
+def change(users: tuple, user: int, new: Any) -> tuple:
+    return (*users[:user], new, *users[user + 1 :])
+
+
+# -------------------------------------------------------------------------------------------------------- the scripts
+def is_lost(redis: Redis, db: Database) -> bool:
+    """Is this Redis not the one that was left?"""
+    return redis.epoch != db.epoch or (rule("server") and redis.server != redis.run)
+
+
+def value(waiting: Waiting, cut: bool, batch: int, row: Row) -> int:
+    if row.batch > batch:  # a later cut carried the snapshot's pending along
+        return row.count
+    return row.count + (waiting.pending or 0) + ((waiting.flushing or 0) if cut and row.batch < batch else 0)
+
+
+def counter(redis: Redis, db: Database, user: int) -> int:
+    return value(redis.users[user], redis.cut, redis.batch, db.users[user])
+
+
+def without_total(waiting: Waiting, ready: int | None) -> Waiting:
+    return waiting._replace(total=None) if waiting.total and waiting.total[0] == ready else waiting
+
+
+def marked(waiting: Waiting, ready: int | None) -> Waiting:
+    waiting = waiting._replace(dirty=True)
+    if rule("lease"):
+        waiting = waiting._replace(lease=None)
+    return without_total(waiting, ready) if rule("dirty_counts") else waiting
+
+
+def mark_dirty(redis: Redis, members: Iterable[int]) -> Redis:
+    users = redis.users
+    for user in members:
+        users = change(users, user, marked(users[user], redis.ready))
+    return redis._replace(users=users)
+
+
+def begin(redis: Redis, part: int) -> Redis:
+    opened = tuple(sorted((*redis.open, (part, redis.seq + 1, redis.ready))))
+    return redis._replace(seq=redis.seq + 1, open=opened)
+
+
+def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]]) -> Redis:
+    users, ready, opened = redis.users, redis.ready, redis.open
+    for part, deltas in parts:
+        entry = next((entry for entry in opened if entry[0] == part), None)
+        opened = tuple(entry for entry in opened if entry[0] != part)
+        gone = entry is None and rule("registry")
+        gone = gone or (rule("begun_ready") and (ready is None or (entry is not None and entry[2] != ready)))
+        for user, delta in enumerate(deltas):
+            if delta == 0:
+                continue
+            waiting = users[user]
+            if gone or (rule("fence") and entry and waiting.fence >= entry[1]):
+                waiting = marked(waiting, ready)
+            else:
+                total = waiting.total
+                if total and total[0] == ready:
+                    total = (total[0], total[1] + delta)
+                waiting = waiting._replace(pending=(waiting.pending or 0) + delta, total=total)
+                if rule("lease"):
+                    waiting = waiting._replace(lease=None)
+            users = change(users, user, waiting)
+    if not opened:
+        users = tuple(waiting._replace(fence=0) for waiting in users)
+    return redis._replace(users=users, open=opened)
+
+
+def keep(redis: Redis, user: int, seen: tuple[Waiting, bool, int, int], total: int) -> Redis:
+    before, _, batch, ready = seen
+    waiting = redis.users[user]
+    unmoved = redis.batch == batch and (waiting.pending or 0) == (before.pending or 0)
+    if redis.ready != ready or waiting.dirty or (rule("keep") and not unmoved):
+        return redis
+    return redis._replace(users=change(redis.users, user, waiting._replace(total=(ready, total))))
+
+
+def fix(redis: Redis, token: str, epoch: int, corrections: dict[int, int]) -> tuple[Redis, tuple[int, ...]]:
+    """Also the users that were active."""
+    active = []
+    for user, correction in corrections.items():
+        waiting = redis.users[user]
+        if waiting.lease != token or (rule("epoch") and redis.epoch != epoch):
+            active.append(user)
+            continue
+        waiting = without_total(waiting, redis.ready)._replace(dirty=False, lease=None)
+        if correction:
+            waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
+        if redis.open:
+            redis = redis._replace(seq=redis.seq + 1)
+            waiting = waiting._replace(fence=redis.seq)
+        redis = redis._replace(users=change(redis.users, user, waiting))
+    return redis, tuple(active)
+
+
+def recover(redis: Redis, epoch: int) -> Redis:
+    """Start an epoch. open, dirty and fences stay."""
+    if redis.epoch is not None and redis.epoch >= epoch:
+        return redis
+    users = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.users)
+    return redis._replace(users=users, ready=None, epoch=epoch, batch=epoch * BATCHES, server=redis.run)
+
+
+def complete(redis: Redis, epoch: int) -> Redis:
+    if redis.epoch is not None and (not rule("epoch") or (redis.epoch == epoch and redis.server == redis.run)):
+        return redis._replace(ready=redis.epoch)
+    return redis
+
+
+# ------------------------------------------------------- the processes: a step yields (label, redis, db, next process)
+class Writer(NamedTuple):
+    """A transaction; each of its parts has a number and a delta for each user."""
+
+    parts: tuple[tuple[int, tuple[int, ...]], ...]
+    faults: frozenset[str] = frozenset()
+    step: str = "begin"
+    begun: int = 0  # parts
+    failed: tuple[int, ...] = ()  # parts that could not begin
+
+    def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        sent = [part for part in self.parts if part[0] not in self.failed]
+        refused = [
+            (part, user) for part, deltas in self.parts if part in self.failed for user, d in enumerate(deltas) if d
+        ]
+        if self.step == "begin":
+            part = self.parts[self.begun][0]
+            following = self._replace(begun=self.begun + 1, step="begin" if self.begun + 1 < len(self.parts) else "db")
+            yield "", begin(redis, part), db, following
+            if "begin" in self.faults:
+                following = following._replace(failed=(*self.failed, part))
+                yield "not delivered", redis, db, following
+                yield "reply lost", begin(redis, part), db, following
+        elif self.step == "db":
+            users = tuple(
+                row._replace(rows=row.rows + sum(deltas[user] for _, deltas in self.parts))
+                for user, row in enumerate(db.users)
+            )
+            if all(row.rows >= 0 for row in users):
+                yield (
+                    "",
+                    redis,
+                    db._replace(users=users, requests=db.requests.union(refused)),
+                    self._replace(step="commit" if sent else "mark"),
+                )
+            if "kill" in self.faults:
+                yield "killed", redis, db, self._replace(step="rolled back")
+        elif self.step == "commit":
+            done = self._replace(step="mark" if refused else "done")
+            committed = commit(redis, sent)
+            yield "", committed, db, done
+            if "retry" in self.faults:
+                yield "reply lost", committed, db, self._replace(step="commit again")
+            if "kill" in self.faults:
+                yield "killed", redis, db, self._replace(step="killed")
+            if "commit" in self.faults:
+                asked = [(part, user) for part, deltas in sent for user, d in enumerate(deltas) if d]
+                with_requests = db._replace(requests=db.requests.union(asked)) if rule("request") else db
+                yield "not delivered", redis, with_requests, self._replace(step="done late")
+                yield "reply lost, request", committed, with_requests, self._replace(step="done late")
+        elif self.step == "commit again":
+            yield "", commit(redis, sent), db, self._replace(step="mark" if refused else "done")
+        elif self.step == "mark":  # after its database commit, if Redis answers again
+            yield "", mark_dirty(redis, [user for _, user in refused]), db, self._replace(step="done")
+            yield "not delivered", redis, db, self._replace(step="done late")
+
+    @property
+    def lives(self) -> bool:
+        return self.step in ("begin", "db", "commit", "commit again")
+
+    def delta(self, user: int) -> int:
+        return sum(deltas[user] for _, deltas in self.parts)
+
+
+class Flusher(NamedTuple):
+    runs: int = 1
+    step: str = "check"
+    seen: Any = None
+
+    def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        again = Flusher(self.runs - 1)
+        if self.runs == 0:
+            return
+        if self.step == "check":
+            yield "", redis, db, again if is_lost(redis, db) else Flusher(self.runs, "cut", redis.epoch)
+        elif self.step == "cut":
+            if redis.epoch == self.seen and not redis.cut and any(w.pending is not None for w in redis.users):
+                users = tuple(w._replace(pending=None, flushing=w.pending) for w in redis.users)
+                redis = redis._replace(users=users, batch=redis.batch + 1)
+            if redis.epoch == self.seen and redis.cut:  # perhaps left by a flusher that died
+                size = sum(w.flushing is not None for w in redis.users)
+                yield "", redis, db, Flusher(self.runs, "fetch", (redis.batch, 0, size))
+            else:
+                yield "", redis, db, again
+        elif self.step == "fetch":
+            batch, rank, size = self.seen
+            ranked = sorted((w.flushing, user) for user, w in enumerate(redis.users) if w.flushing is not None)
+            if (redis.batch == batch or not rule("fetch_batch")) and rank < len(ranked):
+                yield "", redis, db, Flusher(self.runs, "apply", (*self.seen, ranked[rank]))
+            else:
+                yield "", redis, db, Flusher(self.runs, "finish", batch)
+        elif self.step == "apply":
+            batch, rank, size, (delta, user) = self.seen
+            if rule("epoch") and batch // BATCHES != db.epoch:  # refused: the flush ends without finish
+                yield "", redis, db, again
+                return
+            row = db.users[user]
+            if row.batch < batch or not rule("guard"):
+                row = row._replace(count=row.count + delta, batch=batch)
+            applied = db._replace(users=change(db.users, user, row))
+            more = rank + 1 < size
+            yield (
+                "",
+                redis,
+                applied,
+                Flusher(self.runs, *(("fetch", (batch, rank + 1, size)) if more else ("finish", batch))),
+            )
+            yield "killed", redis, applied, again
+        elif self.step == "finish":
+            if redis.cut and (redis.batch == self.seen or not rule("finish_batch")):
+                redis = redis._replace(users=tuple(w._replace(flushing=None) for w in redis.users))
+            yield "", redis, db, again
+
+
+class Reader(NamedTuple):
+    flags: frozenset[str] = frozenset()  # "lags": may be behind as long as a fault was not noticed
+    user: int = 0
+    step: str = "get"
+    seen: Any = None
+    allowed: frozenset[int] | None = frozenset()
+    lagged: bool = False
+    wrong: bool = False
+
+    def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        waiting, row = redis.users[self.user], db.users[self.user]
+        if self.step == "get":
+            total = waiting.total
+            if redis.epoch is None or (redis.ready is None and rule("ready")):
+                yield "", redis, db, self._replace(step="rows")
+            elif total and (total[0] == redis.ready or not rule("ready")):
+                yield "", redis, db, self._replace(step="return", seen=total[1])
+            elif waiting.dirty and rule("dirty_counts"):
+                yield "", redis, db, self._replace(step="rows")
+            else:
+                snapshot = (waiting._replace(total=None, lease=None, fence=0), redis.cut, redis.batch, redis.ready)
+                yield "", redis, db, self._replace(step="row", seen=snapshot)
+        elif self.step == "rows":
+            yield "", redis, db, self._replace(step="return", seen=row.rows)
+        elif self.step == "row":
+            yield "", redis, db, self._replace(step="keep", seen=(self.seen, value(*self.seen[:3], row)))
+        elif self.step == "keep":
+            snapshot, total = self.seen
+            yield "", keep(redis, self.user, snapshot, total), db, self._replace(step="return", seen=total)
+        elif self.step == "return":
+            wrong = not self.lagged and self.seen not in self.allowed
+            yield "", redis, db, self._replace(step="end", allowed=None, wrong=wrong)
+
+    def observe(self, allowed: frozenset[int], unnoticed: bool) -> "Reader":
+        if self.step == "end":
+            return self
+        if self.step == "get":
+            return self._replace(allowed=allowed)
+        return self._replace(allowed=self.allowed | allowed, lagged=self.lagged or (unnoticed and "lags" in self.flags))
+
+
+class Healer(NamedTuple):
+    token: str
+    runs: int = 1
+    flags: frozenset[str] = frozenset()  # "suspects": drops also parts of transactions that live
+    recoveries: int = 1  # that it may begin
+    step: str = "check"
+    seen: Any = None
+
+    def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        if self.runs == 0:
+            return
+        for label, *after, following in getattr(self, f"_{self.step}")(redis, db, ended):
+            if following is None:
+                yield label, *after, self._replace(runs=self.runs - 1, step="check", seen=None)
+            else:
+                recoveries = self.recoveries - (following[0] == "compare")
+                yield label, *after, self._replace(step=following[0], seen=following[1], recoveries=recoveries)
+
+    # ------------------------------------------------------------------------------------------------------- recovery
+    def _check(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        if is_lost(redis, db):
+            yield "", redis, db, ("compare", redis.epoch or 0) if self.recoveries else None
+        elif redis.ready is None:
+            yield "", redis, db, ("audit_rows", redis.epoch)
+        else:
+            yield from self._look(redis, db, ended)
+
+    def _compare(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        yield "", redis, db, ("raise", (db.epoch, self.seen))
+
+    def _raise(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        was, of_redis = self.seen
+        if db.epoch == was:  # else another process has raised it
+            db = db._replace(epoch=max(was, of_redis) + 1, audited=False)
+        yield "", redis, db, ("recover", db.epoch)
+
+    def _recover(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        yield "", recover(redis, self.seen), db, ("check", None)
+
+    # ---------------------------------------------------------------------------------------------------------- audit
+    def _audit_rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        if db.audited:
+            yield "", redis, db, ("complete", self.seen)
+            return
+        found = tuple(user for user, row in enumerate(db.users) if row.rows)
+        if len(found) == len(db.users):
+            yield "", redis, db, ("look", (self.seen, found))
+        else:
+            yield "", redis, db, ("audit_stored", (self.seen, found))
+
+    def _audit_stored(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        epoch, found = self.seen
+        found += tuple(user for user, row in enumerate(db.users) if row.count and not row.rows and user not in found)
+        yield "", redis, db, ("look", (epoch, found)) if found else ("complete", epoch)
+
+    def _note(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        if db.epoch == self.seen:
+            yield "", redis, db._replace(audited=True), ("complete", self.seen)
+        else:
+            yield "", redis, db, None
+
+    def _complete(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        yield "", complete(redis, self.seen), db, None
+
+    # -------------------------------------------------------------------------------------------------------- recount
+    def _look(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        """Of an audit, or else of everyone; what has given reason to doubt is dropped afterwards."""
+        epoch, members = self.seen or (None, tuple(range(len(db.users))))
+        parts, reasons = frozenset(part for part, _, _ in redis.open), (frozenset(), frozenset(), 0)
+        if epoch is None:
+            oldest = min([redis.seq + 1, *(seq for _, seq, _ in redis.open)])
+            reasons = (parts & ended, db.requests, oldest)
+        users = redis.users
+        snapshot = (
+            tuple(w._replace(total=None, lease=None, fence=0) for w in users),
+            redis.cut,
+            redis.batch,
+            redis.epoch,
+        )
+        for user in members:
+            users = change(users, user, users[user]._replace(lease=self.token))
+        leased = redis._replace(users=users)
+        yield "", leased, db, ("rows", (epoch, members, reasons, snapshot))
+        if epoch is None and "suspects" in self.flags and parts - ended:
+            yield "suspects", leased, db, ("rows", (epoch, members, (parts, *reasons[1:]), snapshot))
+
+    def _rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        yield "", redis, db, ("row", (*self.seen, tuple(row.rows for row in db.users)))
+
+    def _row(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        epoch, members, reasons, (waiting, cut, batch, epoch_seen), rows = self.seen
+        corrections = tuple(rows[user] - value(waiting[user], cut, batch, db.users[user]) for user in members)
+        yield "", redis, db, ("fix", (epoch, members, reasons, epoch_seen, corrections))
+
+    def _fix(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        epoch, members, reasons, epoch_seen, corrections = self.seen
+        redis, active = fix(redis, self.token, epoch_seen, dict(zip(members, corrections, strict=True)))
+        if active:
+            yield "", redis, db, ("mark", (epoch, active, reasons))
+        else:
+            yield "", redis, db, self._after(redis, epoch, reasons)
+
+    def _mark(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        epoch, active, reasons = self.seen
+        redis = mark_dirty(redis, active)
+        yield "", redis, db, self._after(redis, epoch, reasons)
+
+    def _after(self, redis: Redis, epoch: int | None, reasons: tuple) -> tuple | None:
+        if epoch is not None:
+            return "note", epoch
+        parts, requests, oldest = reasons
+        fences = any(0 < w.fence < oldest for w in redis.users)
+        return ("tidy", reasons) if parts or requests or fences else None
+
+    def _tidy(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        parts, requests, oldest = self.seen
+        users = tuple(w._replace(fence=0) if w.fence < oldest else w for w in redis.users)
+        redis = redis._replace(users=users, open=tuple(entry for entry in redis.open if entry[0] not in parts))
+        yield "", redis, db._replace(requests=db.requests - requests), None
+
+
+class Fault(NamedTuple):
+    """What befalls Redis: ``loss`` of everything; a ``restart``, under another run_id; a ``failover`` to what a
+    replica, or a snapshot on disk, held at an earlier moment; and the ``expiry`` of totals."""
+
+    what: str
+    step: str = "armed"
+    seen: Any = None
+
+    def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        fired, run = Fault(self.what, "fired"), redis.run + 1
+        if self.step == "fired":
+            return
+        if self.what == "loss":
+            users = tuple(Waiting() for _ in redis.users)
+            yield "", Redis(users, epoch=None, batch=0, server=-1, run=run, ready=None), db, fired
+        elif self.what == "restart":
+            yield "", redis._replace(run=run), db, fired
+        elif self.what == "expiry":
+            yield "", redis._replace(users=tuple(w._replace(total=None) for w in redis.users)), db, fired
+        elif self.step == "armed":
+            yield "", redis, db, Fault(self.what, "copied", redis)
+        else:
+            yield "", self.seen._replace(run=run), db, fired
+
+
+# ---------------------------------------------------------------------------------------------------------- exploring
+class Move(NamedTuple):
+    """One step of a history."""
+
+    process: int
+    step: str
+    label: str
+
+
+class Found(NamedTuple):
+    """What an exploration has found: how many states, and the first violation with its history."""
+
+    states: int
+    finals: int
+    bad: int
+    what: str = ""
+    history: tuple[tuple[Move | None, World], ...] = ()
+
+
+def allowed_values(writers: Iterable[Writer], user: int) -> frozenset[int]:
+    values, writers = {0}, list(writers)
+    for writer in writers:
+        if writer.step.startswith("done"):
+            values = {v + writer.delta(user) for v in values}
+        elif writer.step in ("commit", "commit again", "killed", "mark"):
+            values |= {v + writer.delta(user) for v in values}
+    return frozenset(values)
+
+
+class Space:
+    """The states of one scenario. What they are made of is numbered, so that a state is a tuple of a few small numbers
+    (Redis, database, each process), and a step that was worked out once is looked up from then on."""
+
+    def __init__(self, start: World):
+        self.things: list[Any] = []
+        self.numbers: dict[Any, int] = {}
+        self.steps: dict[tuple, list[tuple[str, int, int, int]]] = {}
+        self.observed: dict[tuple, int] = {}
+        self.unnoticed: dict[tuple, bool] = {}
+        self.writers = [i for i, p in enumerate(start.processes, 2) if type(p) is Writer]
+        self.readers = [i for i, p in enumerate(start.processes, 2) if type(p) is Reader]
+        self.healers = {i for i, p in enumerate(start.processes, 2) if type(p) is Healer}
+        self.start = (self.number(start.redis), self.number(start.db), *map(self.number, start.processes))
+
+    def number(self, thing: Any) -> int:
+        number = self.numbers.setdefault(thing, len(self.things))
+        if number == len(self.things):
+            self.things.append(thing)
+        return number
+
+    def world(self, state: tuple[int, ...]) -> World:
+        redis, db, *processes = (self.things[number] for number in state)
+        return World(redis, db, tuple(processes))
+
+    def successors(self, state: tuple[int, ...]) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        for i in range(2, len(state)):
+            about = (*state[:2], state[i])
+            if i in self.healers:  # only they ask who lives
+                about += tuple(state[w] for w in self.writers)
+            steps = self.steps.get(about)
+            if steps is None:
+                steps = self.steps[about] = self.work_out(about)
+            for label, redis, db, moved in steps:
+                new = (redis, db, *state[2:i], moved, *state[i + 1 :])
+                yield i, label, self.observe(state, new) if self.readers else new
+
+    def work_out(self, about: tuple[int, ...]) -> list[tuple[str, int, int, int]]:
+        redis, db, process, *writers = (self.things[number] for number in about)
+        living = {part for w in writers if w.lives for part, _ in w.parts if part not in w.failed}
+        ended = frozenset(part for part, _, _ in redis.open) - living
+        moves = process.moves(redis, db, ended)
+        return [(label, *map(self.number, moved)) for label, *moved in moves]
+
+    def observe(self, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
+        """Readers note what they may return."""
+        unnoticed = self.is_unnoticed(before[:2]) or self.is_unnoticed(after[:2])
+        for i in self.readers:
+            reader = after[i]
+            writers = tuple(before[w] for w in self.writers), tuple(after[w] for w in self.writers)
+            key = (reader, unnoticed, *writers)
+            if key not in self.observed:
+                mine = self.things[reader]
+                allowed = allowed_values((self.things[w] for w in writers[0]), mine.user)
+                allowed |= allowed_values((self.things[w] for w in writers[1]), mine.user)
+                self.observed[key] = self.number(mine.observe(allowed, unnoticed))
+            after = (*after[:i], self.observed[key], *after[i + 1 :])
+        return after
+
+    def is_unnoticed(self, where: tuple[int, ...]) -> bool:
+        if where not in self.unnoticed:
+            redis, db = self.things[where[0]], self.things[where[1]]
+            self.unnoticed[where] = is_lost(redis, db) or bool(db.requests)
+        return self.unnoticed[where]
+
+
+def run(process: Any, redis: Redis, db: Database) -> tuple[Redis, Database]:
+    """Run a process to its end, alone and without a fault."""
+    while True:
+        step = next(process.moves(redis, db, frozenset(part for part, _, _ in redis.open)), None)
+        if step is None:
+            return redis, db
+        _, redis, db, process = step
+
+
+def wrong_read(processes: Iterable[Any]) -> str:
+    return next((f"READ: a reader returned {p.seen}" for p in processes if type(p) is Reader and p.wrong), "")
+
+
+def wrong_total(redis: Redis, db: Database) -> str:
+    if is_lost(redis, db):
+        return ""
+    for user, waiting in enumerate(redis.users):
+        ready, total = waiting.total or (None, 0)
+        if ready is not None and ready == redis.ready and not waiting.dirty and total != counter(redis, db, user):
+            return f"TOTAL: {total} is cached, the counter is {counter(redis, db, user)}"
+    return ""
+
+
+def wrong_end(redis: Redis, db: Database) -> str:
+    for _ in range(2):
+        doubts = redis.open or db.requests or any(w.dirty for w in redis.users)
+        if is_lost(redis, db) or redis.ready is None or doubts:
+            redis, db = run(Healer("last", 2), redis, db)  # the audit, then those in doubt
+        redis, db = run(Flusher(2), redis, db)  # what was left unfinished, then what is pending
+    for user, (rows, count, _) in enumerate(db.users):
+        waiting = redis.users[user]
+        total = waiting.total[1] if waiting.total and waiting.total[0] == redis.ready else rows
+        if not (redis.ready and counter(redis, db, user) == count == rows == total):
+            return f"END: rows {rows}, counter {counter(redis, db, user)}, stored {count}, total {total}"
+    if redis.open or db.requests or any(w.dirty or w.flushing is not None for w in redis.users):
+        return "END: something is left"
+    return ""
+
+
+def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
+    """Explore a scenario, breadth first: the first violation is a shortest one."""
+    processes = SCENARIOS[scenario]
+    number = max(len(deltas) for p in processes if type(p) is Writer for _, deltas in p.parts)
+    space = Space(World(Redis((Waiting(),) * number), Database((Row(),) * number), processes))
+    parents: dict[tuple[int, ...], Any] = {space.start: None}
+    queue, finals, bad, what, first = deque([space.start]), 0, 0, "", None
+    totals: dict[tuple[int, ...], str] = {}
+    ends: dict[tuple[int, ...], str] = {}
+    dropped.update(drop)
+    gc.disable()  # of many small tuples, none of which is in a cycle, it takes half of the time
+    try:
+        while queue:
+            state = queue.popleft()
+            final = True
+            for i, label, following in space.successors(state):
+                final = False
+                if following not in parents:
+                    parents[following] = (state, i, label)
+                    queue.append(following)
+            finals += final
+            where = state[:2]
+            if where not in totals:
+                totals[where] = wrong_total(space.things[state[0]], space.things[state[1]])
+            broken = totals[where] or wrong_read(space.things[state[i]] for i in space.readers)
+            if final and not broken:
+                if where not in ends:
+                    ends[where] = wrong_end(space.things[state[0]], space.things[state[1]])
+                broken = ends[where]
+            if broken:
+                bad += 1
+                if first is None:
+                    what, first = broken, state
+                if first_only:
+                    break
+    finally:
+        dropped.difference_update(drop)
+        gc.enable()
+    history: list[tuple[Move | None, World]] = []
+    while first:
+        before, i, label = parents[first] or (None, 0, "")
+        move = Move(i - 2, space.things[before[i]].step, label) if before else None
+        history.insert(0, (move, space.world(first)))
+        first = before
+    return Found(len(parents), finals, bad, what, tuple(history))
+
+
+# ---------------------------------------------------------------------------------------------------------- scenarios
+def W(part: int, delta: int, *faults: str) -> Writer:
+    return Writer(((part, (delta,)),), frozenset(faults))
+
+
+def R(*flags: str, user: int = 0) -> Reader:
+    return Reader(frozenset(flags), user)
+
+
+F = Flusher
+H, SUSPECTS = Healer, frozenset({"suspects"})
+LOSS, RESTART, FAILOVER, EXPIRY = Fault("loss"), Fault("restart"), Fault("failover"), Fault("expiry")
+
+SCENARIOS: dict[str, tuple] = {
+    "2 writers, flusher, reader": (W(1, 1), W(2, -1), F(2), R()),
+    "writer, 2 flushers, 2 readers": (W(1, 1), F(2), F(1), R(), R()),
+    "2 writers, 2 flushers": (W(1, 1), W(2, 1), F(2), F(1)),
+    "writer, healer, reader": (W(1, 1), H("h"), R()),
+    "2 writers, healer twice, reader": (W(1, 1), W(2, 1), H("h", 2), R()),
+    "writer, healer, 2 readers": (W(1, 1), H("h"), R(), R()),
+    "2 writers killed or retried, flusher, healer": (W(1, 1, "kill", "retry"), W(2, 1, "kill"), F(2), H("h")),
+    "writer killed or retried, flusher, healer twice, reader": (W(1, 1, "kill", "retry"), F(1), H("h", 2), R()),
+    "2 writers killed, 2 healers": (W(1, 1, "kill", "retry"), W(2, -1, "kill"), H("h"), H("i")),
+    "2 writers under suspicion, flusher, healer twice": (W(1, 1), W(2, -1), F(1), H("h", 2, SUSPECTS)),
+    "writer under suspicion, 2 healers, reader": (W(1, 1), H("h", 1, SUSPECTS), H("i"), R()),
+    "writer without begin, writer, healer, flusher": (W(1, 1, "begin"), W(2, 1), H("h"), F(1)),
+    "writer without commit, flusher, healer twice, reader": (W(1, 1, "commit"), F(1), H("h", 2), R("lags")),
+    "2 writers without begin or commit, healer": (W(1, 1, "begin", "commit"), W(2, -1, "commit"), H("h", 2)),
+    "writer, flusher, healer, expiring total, reader": (W(1, 1), F(1), H("h"), EXPIRY, R()),
+    "2 writers, flusher, healer, loss": (W(1, 1), W(2, -1), F(1), H("h"), LOSS),
+    "writer without commit, 2 flushers, healer, loss": (W(1, 1, "commit", "retry"), F(1), F(1), H("h"), LOSS),
+    "writer, flusher, healer, loss, reader": (W(1, 1), F(1), H("h"), LOSS, R("lags")),
+    "writer, 2 healers, loss": (W(1, 1, "retry"), H("h"), H("i"), LOSS),
+    "2 writers, flusher, healer, restart": (W(1, 1), W(2, -1), F(1), H("h"), RESTART),
+    "writer, flusher, healer, restart, reader": (W(1, 1), F(1), H("h"), RESTART, R("lags")),
+    "writer, flusher, 2 healers, restart": (W(1, 1), F(1), H("h"), H("i"), RESTART),
+    "2 writers, flusher twice, failover": (W(1, 1), W(2, 1), F(2), FAILOVER),
+    "writer, 2 flushers, healer, failover": (W(1, 1, "retry"), F(1), F(1), H("h"), FAILOVER),
+    "2 writers, healer, failover": (W(1, 1), W(2, -1), H("h", 2), FAILOVER),
+    "writer, healer, failover, 2 readers": (W(1, 1), H("h"), FAILOVER, R("lags"), R("lags")),
+    "writer, flusher, healer, failover, reader": (W(1, 1), F(1), H("h"), FAILOVER, R("lags")),
+    # Two users, the second one last in each tuple of deltas.
+    "2 users, 2 writers, 2 flushers": (Writer(((1, (1, 0)),)), Writer(((2, (0, 1)),)), F(2), F(1)),
+    "2 users in one part, 2 flushers, reader": (Writer(((1, (1, 1)),)), F(2), F(1), R()),
+    "2 users in two parts, healer, flusher": (
+        Writer(((1, (1, 0)), (2, (0, 1))), frozenset({"kill", "retry"})),
+        H("h"),
+        F(1),
+    ),
+    "2 users in two parts under suspicion, writer, healer": (
+        Writer(((1, (1, 0)), (2, (0, 1)))),
+        Writer(((3, (-1, 0)),)),
+        H("h", 1, SUSPECTS),
+    ),
+    "2 users in two parts without begin or commit, healer": (
+        Writer(((1, (1, 0)), (2, (0, 1))), frozenset({"begin", "commit"})),
+        H("h", 2),
+    ),
+    "2 users in two parts, flusher, healer, failover": (Writer(((1, (1, 0)), (2, (0, 1)))), F(1), H("h"), FAILOVER),
+}
+
+
+def show(found: Found) -> None:
+    for move, (redis, db, processes) in found.history:
+        who = f"{type(processes[move.process]).__name__} {move.process}: {move.step} {move.label}" if move else "start"
+        print(f"    {who}")
+        print(f"        {redis}\n        {db}")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--drop", action="append", default=[], choices=RULES, help="leave a rule out")
+    options.add_argument("--only", choices=SCENARIOS, help="one scenario")
+    chosen = options.parse_args()
+    bad = 0
+    for scenario in [chosen.only] if chosen.only else SCENARIOS:
+        found = explore(scenario, chosen.drop)
+        print(f"{scenario:58s} states {found.states:7d}  finals {found.finals:6d}  bad {found.bad}", flush=True)
+        if found.bad:
+            print(f"  {found.what}")
+            show(found)
+        bad += found.bad
+    raise SystemExit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

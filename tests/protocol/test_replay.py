@@ -1,0 +1,328 @@
+"""The shortest history that breaks the protocol without one of its rules, step by step with the real thing: nothing is
+read wrong on the way, and in the end everything is right."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from notifications_counter.buffer.buffer import BATCHES, Buffer, Delta
+from notifications_counter.counters import unread
+from notifications_counter.log import request_recounts
+from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.reader import Reader as RealReader
+from notifications_counter.recount import Recounter
+from notifications_counter.shards import epoch_of, is_left, raise_epoch, row, takes
+from notifications_counter.sql import dialect
+from notifications_counter.sql.target import Chunk, Target
+from tests import support
+
+from . import model
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Step = Iterator[None]
+
+
+class Copy(NamedTuple):
+    key: bytes
+    milliseconds: int  # to live, 0 for ever
+    value: bytes
+
+
+class Replay:
+    """The processes of a history. Each step of the model is one of a generator here; one that comes to its end sooner
+    than in the model, because the rule is there, has no more steps. ``label`` tells what befalls the next one."""
+
+    def __init__(self, processes: tuple, users: list[Any]):
+        self.keys = [unread.key(user) for user in users]
+        self.members = [str(key) for key in self.keys]
+        self.models = processes
+        self.reader, self.recounter = RealReader(unread), Recounter(unread)
+        self.label = ""
+        self.living: set[str] = set()  # parts
+        self.returned: set[int] = set()  # writers
+        self.in_flight: set[int] = set()  # committed in the database, their call has not returned
+        self.allowed: dict[int, set[int]] = {}  # by reader
+        self.lagging: set[int] = set()
+        kinds: dict[type, Callable[..., Step]] = {
+            model.Writer: self.write,
+            model.Flusher: self.flush,
+            model.Reader: self.read,
+            model.Healer: self.heal,
+            model.Fault: self.befall,
+        }
+        self.steps = [kinds[type(process)](i, process) for i, process in enumerate(processes)]
+        for step in self.steps:
+            next(step)
+
+    @property
+    def buffer(self) -> Buffer:
+        return unread.buffers[0]
+
+    def play(self, process: int, label: str) -> None:
+        """One step of one process."""
+        before = self.observe()
+        self.label = label
+        next(self.steps[process], None)
+        for reader, allowed in self.allowed.items():
+            allowed |= before.get(reader, set())
+        self.observe()
+        self.check_totals()
+
+    def observe(self) -> dict[int, set[int]]:
+        """What each reader may return."""
+        status = self.buffer.status()
+        unnoticed = not is_left(status, epoch_of(unread, 0)) or RecountRequest.objects.exists()
+        now = {}
+        for i, reader in enumerate(self.models):
+            if type(reader) is model.Reader:
+                values = {sum(self.models[w].delta(reader.user) for w in self.returned)}
+                for w in self.in_flight:
+                    values |= {v + self.models[w].delta(reader.user) for v in values}
+                now[i] = values
+                if i in self.allowed:
+                    self.allowed[i] |= values
+                    if unnoticed:
+                        self.lagging.add(i)
+        return now
+
+    def check_totals(self) -> None:
+        """A cached total equals the counter, unless this Redis is not the one that was left."""
+        if not is_left(self.buffer.status(), epoch_of(unread, 0)):
+            return
+        totals = self.buffer.totals(self.members)
+        snapshot = self.buffer.snapshot(self.members)
+        stored = self.reader.stored(self.keys)
+        for key, member, total in zip(self.keys, self.members, totals or (), strict=totals is not None):
+            if total is not None and not snapshot.users[member].dirty:
+                assert total == snapshot.value(member, *stored.get(key, (0, 0)))
+
+    # ------------------------------------------------------------------------------------------------------ processes
+    def write(self, me: int, writer: model.Writer) -> Step:
+        sent: list[tuple[str, dict[str, Delta]]] = []
+        failed: list[str] = []
+        for part, deltas in writer.parts:
+            yield
+            id_, mine = f"part {part}", {self.members[user]: delta for user, delta in enumerate(deltas) if delta}
+            if self.label != "not delivered":
+                self.buffer.begin(id_, list(mine)).read()
+            if self.label:
+                failed += mine
+            else:
+                sent.append((id_, mine))
+        self.living.update(id_ for id_, _ in sent)
+        yield
+        if self.label != "killed":
+            with transaction.atomic():
+                for user, key in enumerate(self.keys):
+                    self.change_rows(key, writer.delta(user))
+                request(failed)
+            self.in_flight.add(me)
+            if sent:
+                yield
+            if self.label != "killed":
+                yield from self.commit(sent)
+                if failed:
+                    yield
+                    if self.label != "not delivered":
+                        self.buffer.mark_dirty(failed)
+                self.in_flight.discard(me)
+                self.returned.add(me)
+        self.living.difference_update(id_ for id_, _ in sent)
+
+    def commit(self, parts: list[tuple[str, dict[str, Delta]]]) -> Step:
+        if not parts:
+            return
+        if self.label != "not delivered":
+            self.buffer.commit(parts)
+        if self.label in ("not delivered", "reply lost, request"):
+            request([member for _, deltas in parts for member in deltas])
+        elif self.label == "reply lost":
+            yield
+            self.buffer.commit(parts)
+
+    def change_rows(self, key: Any, delta: int) -> None:
+        """As the database sees it, unseen by the counter."""
+        rows: QuerySet[Notification] = QuerySet(Notification)
+        if delta > 0:
+            rows.bulk_create(Notification(user_id=key, title="new") for _ in range(delta))
+        elif delta < 0:
+            some = rows.filter(user_id=key, read_at=None).values_list("pk", flat=True)[:-delta]
+            assert rows.filter(pk__in=list(some)).update(read_at=timezone.now()) == -delta
+
+    def flush(self, me: int, flusher: model.Flusher) -> Step:
+        target, apply = Target(unread, connection), dialect(connection.vendor).apply
+        yield
+        for _ in range(flusher.runs):
+            status = self.buffer.status()
+            left = is_left(status, epoch_of(unread, 0))
+            yield
+            if not left:
+                continue
+            cut = self.buffer.cut(status.epoch)
+            yield
+            if cut is None:
+                continue
+            finished = True
+            for rank in range(cut[1]):
+                found = self.buffer.fetch(cut[0], rank, rank)
+                yield
+                if not found:
+                    break
+                with transaction.atomic():
+                    finished = takes(unread, 0, cut[0])
+                    if finished:
+                        apply(target, cut[0], Chunk([unread.decode(m) for m, _ in found], [int(d) for _, d in found]))
+                finished = finished and self.label != "killed"
+                yield
+                if not finished:
+                    break
+            if finished:
+                self.buffer.finish(cut[0])
+                yield
+
+    def read(self, me: int, reader: model.Reader) -> Step:
+        key, member = self.keys[reader.user], self.members[reader.user]
+        yield
+        self.allowed[me] = set()
+        totals = self.buffer.totals([member])
+        snapshot = self.buffer.snapshot([member])
+        total = totals[0] if totals else None
+        yield
+        if total is None:
+            if totals is None or not snapshot.ready or snapshot.users[member].dirty:
+                total = self.reader.rows([key]).get(key, 0)
+                yield
+            else:
+                total = snapshot.value(member, *self.reader.stored([key]).get(key, (0, 0)))
+                yield
+                self.buffer.keep(snapshot, {member: total})
+                yield
+        assert total in self.allowed.pop(me) or (me in self.lagging and "lags" in reader.flags)
+
+    def heal(self, me: int, healer: model.Healer) -> Step:
+        yield
+        for _ in range(healer.runs):
+            while True:
+                status = self.buffer.status()
+                if is_left(status, epoch_of(unread, 0)):
+                    break
+                yield
+                seen = epoch_of(unread, 0)
+                yield
+                raise_epoch(unread, 0, seen, status.epoch)
+                epoch = epoch_of(unread, 0)
+                yield
+                self.buffer.recover(epoch)
+                yield
+            if status.ready:
+                yield from self.doubt(f"{me}")
+            else:
+                yield
+                yield from self.audit(f"{me}", status.epoch)
+
+    def audit(self, me: str, epoch: int) -> Step:
+        stored = row(unread, 0)
+        after = stored.values_list("audited", flat=True).first() or ""
+        has_rows = self.reader.rows(self.keys)
+        yield
+        if not after:
+            if not all(key in has_rows for key in self.keys):
+                yield
+            for page, end in list(self.recounter.pages(after)):
+                yield from self.recount(me, page)
+                after = end
+            noted = stored.filter(epoch=epoch).update(audited=after)
+            if after:
+                yield
+            if not noted:
+                return
+        self.buffer.complete(epoch)
+        yield
+
+    def doubt(self, me: str) -> Step:
+        """Recount everyone, then drop what has given reason to doubt."""
+        oldest, parts = self.buffer.seq() + 1, list(self.buffer.open_parts())
+        requests = list(RecountRequest.objects.values_list("pk", flat=True))
+        dead = [part.id for part in parts if self.label == "suspects" or part.id not in self.living]
+        yield from self.recount(me, self.members)
+        for part in dead:
+            self.buffer.recheck(part, None)
+        self.buffer.drop_fences(min([oldest, *(part.seq for part in parts)]))
+        RecountRequest.objects.filter(pk__in=requests).delete()
+        if dead or requests:
+            yield
+
+    def recount(self, me: str, members: list[str]) -> Step:
+        keys = {member: unread.decode(member) for member in members}
+        snapshot = self.buffer.snapshot(members, me)
+        yield
+        rows = self.reader.rows(list(keys.values()))
+        yield
+        stored = self.reader.stored(list(keys.values()))
+        counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
+        yield
+        fixed = self.buffer.fix(snapshot.epoch, me, {m: rows.get(keys[m], 0) - counts[m] for m in members})
+        yield
+        if active := [member for member, done in fixed.items() if not done]:
+            self.buffer.mark_dirty(active)
+            yield
+
+    # --------------------------------------------------------------------------------------------------------- faults
+    def befall(self, me: int, fault: model.Fault) -> Step:
+        yield
+        if fault.what == "expiry":
+            ready = self.buffer.status().ready
+            self.redis.delete(*[self.buffer.keys.total(ready, member) for member in self.members])
+            return
+        copies: list[Copy] = []
+        if fault.what == "failover":
+            copies = self.copy()
+            yield
+        if fault.what != "restart":
+            self.redis.delete(*self.keys_of_shard())
+        for copy in copies:
+            self.redis.restore(copy.key, copy.milliseconds, copy.value)
+        if fault.what != "loss":  # what is in Redis was left by another server
+            self.redis.hset(self.buffer.keys.state, "server", "another")
+
+    @property
+    def redis(self) -> Any:
+        return self.buffer.client.redis
+
+    def copy(self) -> list[Copy]:
+        return [Copy(key, max(0, self.redis.pttl(key)), self.redis.dump(key)) for key in self.keys_of_shard()]
+
+    def keys_of_shard(self) -> list[bytes]:
+        return list(self.redis.scan_iter(match=f"{self.buffer.keys.base}:*", count=1000))
+
+
+def request(members: list[str]) -> None:
+    request_recounts("default", [(unread, member) for member in members])
+
+
+@pytest.mark.parametrize("rule", model.RULES)
+def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
+    rule: str, healed: None, make_user: Callable[..., Any]
+) -> None:
+    found = model.explore(model.BREAKS[rule], [rule], first_only=True)
+    assert found.what
+    start = found.history[0][1]
+    users = sorted((make_user() for _ in start.db.users), key=lambda user: str(user.pk))
+    replay = Replay(start.processes, users)
+    assert replay.buffer.status().batch == BATCHES
+    for move, _ in found.history[1:]:
+        replay.play(move.process, move.label)
+    for i, process in enumerate(start.processes):
+        while type(process) is model.Reader and i in replay.allowed:  # its step back then was the last one
+            replay.play(i, "")
+    for _ in range(2):
+        with support.entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+            unread.heal()
+        unread.flush()
+    support.assert_exact(*users)
+    assert [support.stored(user) for user in users] == [support.rows(user) for user in users]
