@@ -1,0 +1,82 @@
+"""The notifications of one user."""
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+from django.db import transaction
+from django.db.models import QuerySet
+
+from notifications_counter.controller import NotificationController
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from tests.support import assert_exact, notify
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed"), pytest.mark.keys]
+
+
+def test_one_notification(alice, bob):
+    one, two, _ = notify(alice)
+    other, *_ = notify(bob)
+    for controller in (NotificationController(alice), NotificationController(alice.pk)):
+        assert controller.mark_as_read(other.pk) is False
+        assert controller.mark_as_read(987654321) is False
+    controller = NotificationController(str(alice.pk))
+    assert controller.mark_as_read(one.pk) is True
+    assert controller.mark_as_read(str(one.pk)) is False
+    assert (controller.unread_count, NotificationController(bob).unread_count) == (2, 3)
+    assert_exact(alice, bob)
+
+
+def test_all_of_them(alice, bob):
+    one, two, *_ = notify(alice, 5, read=1)
+    other, *_ = notify(bob)
+    controller = NotificationController(alice)
+    assert controller.mark_all_as_read([]) == 0
+    assert controller.mark_all_as_read(iter([one.pk, two.pk, other.pk])) == 1
+    assert controller.mark_all_as_read() == 3
+    assert controller.mark_all_as_read() == 0
+    assert (controller.unread_count, unread.count(bob)) == (0, 3)
+    assert set(controller.notifications) == set(Notification.objects.filter(user=alice))
+    assert_exact(alice, bob)
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_rows_changed_behind_the_back(alice, atomic):
+    notify(alice)
+    controller = NotificationController(alice)
+
+    def work() -> None:
+        QuerySet(Notification).bulk_create(Notification(user=alice, title="x") for _ in range(2))
+        controller.update_unread_count(2)
+        QuerySet(Notification).filter(title="0")._raw_delete("default")
+        controller.update_unread_count(-1)
+
+    if atomic:
+        with transaction.atomic():
+            work()
+    else:
+        work()
+    controller.update_unread_count(0)
+    assert controller.unread_count == 4
+    assert_exact(alice)
+
+
+def test_what_is_rolled_back_counts_for_nothing(alice):
+    notify(alice)
+    with transaction.atomic():
+        savepoint = transaction.savepoint()
+        NotificationController(alice).update_unread_count(5)
+        transaction.savepoint_rollback(savepoint)
+    assert NotificationController(alice).unread_count == 3
+    assert_exact(alice)
+
+
+@pytest.mark.parametrize("delta", [1.0, "1", None, True])
+def test_deltas_are_whole_numbers(alice, delta):
+    with pytest.raises(ValueError, match="whole number"):
+        NotificationController(alice).update_unread_count(delta)
+
+
+def test_nobody(db):
+    for nobody in (None, AnonymousUser()):
+        with pytest.raises(ValueError, match="without a primary key"):
+            NotificationController(nobody)

@@ -1,0 +1,71 @@
+"""What the tests of a site get from this app."""
+
+import pytest
+from django.conf import settings
+from django.test import override_settings
+
+from demo_project.servers import free_port
+from notifications_counter.conf import options
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from notifications_counter.testing import isolated_counters
+from tests.support import assert_exact, notify
+
+
+@pytest.fixture
+def no_redis():
+    nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
+    with override_settings(CACHES={"default": nowhere}):
+        yield
+
+
+@pytest.mark.django_db(transaction=True)
+def test_keys_of_its_own(alice, redis_client):
+    outside = options.KEY_PREFIX
+    with isolated_counters(TOTAL_TTL=7) as prefix:
+        assert prefix == options.KEY_PREFIX != outside
+        assert options.TOTAL_TTL == 7
+        unread.heal()
+        notify(alice)
+        assert_exact(alice)
+        assert list(redis_client.scan_iter(match=f"{{{prefix}:*"))
+        with isolated_counters() as inner:
+            assert inner != prefix
+            assert unread.count(alice) == 3
+        assert prefix == options.KEY_PREFIX
+    assert outside == options.KEY_PREFIX
+    assert options.TOTAL_TTL != 7
+    assert not list(redis_client.scan_iter(match=f"{{{prefix}:*"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_as_a_decorator(alice):
+    @isolated_counters()
+    def work() -> str:
+        Notification.objects.create(user=alice, title="x")
+        assert unread.count(alice) == 1
+        return options.KEY_PREFIX
+
+    assert work() != options.KEY_PREFIX
+
+
+@pytest.mark.django_db
+def test_without_redis(alice, no_redis):
+    """In a test that never commits, rows are counted."""
+    with isolated_counters():
+        Notification.objects.create(user=alice, title="x")
+        assert unread.count(alice) == 1
+        Notification.objects.for_user(alice).mark_as_read()
+        assert unread.counts([alice]) == {alice.pk: 0}
+
+
+@pytest.mark.django_db
+def test_in_a_test_that_never_commits(alice, bob, django_capture_on_commit_callbacks):
+    with isolated_counters():
+        for number in (1, 2, 3):
+            with django_capture_on_commit_callbacks(execute=True):
+                Notification.objects.create(user=alice, title="x")
+                assert unread.count(alice) == number
+            assert unread.counts([alice, bob]) == {alice.pk: number, bob.pk: 0}
+        Notification.objects.for_user(alice).mark_as_read()
+        assert unread.count(alice) == 0
