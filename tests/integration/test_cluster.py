@@ -1,0 +1,173 @@
+"""A counter whose shards live on the masters of a Redis Cluster."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from demo_project import servers
+from notifications_counter.buffer.client import client_of
+from notifications_counter.counters import unread
+from notifications_counter.events import record_event
+from notifications_counter.models import Notification, RecountRequest
+from tests.support import assert_exact, assert_heals, assert_reads, entries, stored
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+SHARDS = 6
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[servers.Server]]:
+    with servers.redis_cluster() as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def cluster(nodes, settings) -> Iterator[redis.RedisCluster]:
+    """The cache is on the cluster."""
+    options = {
+        **settings.CACHES["default"]["OPTIONS"],
+        "CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory",
+    }
+    settings.CACHES = {"default": {**settings.CACHES["default"], "LOCATION": nodes[0].url, "OPTIONS": options}}
+    with entries(SHARDS=SHARDS, RETRY_AFTER=0):
+        client = client_of("default").redis
+        yield client
+    client.close()
+
+
+@pytest.fixture
+def users(make_user) -> list[Any]:
+    return [make_user() for _ in range(20)]
+
+
+def notify(users: list[Any]) -> None:
+    Notification.objects.bulk_create(Notification(user=user, title="x") for user in users for _ in range(2))
+
+
+def test_everything_is_exact(cluster, nodes, users):
+    unread.heal()
+    notify(users)
+    assert_reads(*users)
+    assert unread.flush().users == 20
+    assert [stored(user) for user in users] == [2] * 20
+    Notification.objects.filter(user__in=users[:7]).mark_as_read()
+    Notification.objects.filter(user=users[8]).first().delete()
+    users[0].notifications.create(title="x")
+    unread.recount()
+    record_event({"type": "test"})
+    unread.flush()
+    assert_exact(*users)
+    for node in nodes:
+        with redis.Redis.from_url(node.url) as client:
+            assert client.dbsize()
+            assert not [n for n in client.info("errorstats") if n in ("errorstat_CROSSSLOT", "errorstat_MOVED")]
+
+
+def move_slots(nodes: list[servers.Server]) -> None:
+    """Give every slot of the first master, with its keys, to the second: each key moves, no client is told."""
+    first, second = (redis.Redis.from_url(node.url) for node in nodes[:2])
+    with first, second:
+        ids = [client.execute_command("CLUSTER MYID").decode() for client in (first, second)]
+        slots = {first.execute_command("CLUSTER KEYSLOT", key) for key in first.scan_iter(count=1000)}
+        assert slots
+        for slot in slots:
+            second.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
+            first.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
+            while keys := first.execute_command("CLUSTER GETKEYSINSLOT", slot, 100):
+                first.execute_command("MIGRATE", servers.HOST, nodes[1].port, "", 0, 5000, "KEYS", *keys)
+            for client in (second, first):
+                client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[1])
+
+
+def test_slots_that_move(cluster, nodes, users):
+    """Their shards are now on a server with another run_id, so that they are recovered."""
+    unread.heal()
+    notify(users)
+    unread.flush()
+    notify(users)
+    move_slots(nodes)
+    assert_reads(*users)  # what is refused is answered by the rows
+    notify(users)
+    assert_reads(*users)
+    unread.heal()
+    unread.flush()
+    assert_heals(*users)
+    assert not RecountRequest.objects.exists()
+    assert all(not shard.recovering for shard in unread.status())
+
+
+def test_a_cluster_that_is_down(nodes, cluster, users, caplog):
+    unread.heal()
+    notify(users)
+    for node in nodes:
+        node.kill()
+    started = time.monotonic()
+    notify(users)
+    assert_reads(*users)
+    assert time.monotonic() - started < 10
+    assert RecountRequest.objects.count() == 20
+    assert len([r for r in caplog.records if "out of reach" in r.message]) == 1
+
+
+def test_a_process_that_starts_while_the_cluster_is_down(settings, users):
+    """Nothing can be asked where the shards are."""
+    options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
+    location = f"redis://{servers.HOST}:{servers.free_port()}/0"
+    caches = settings.CACHES
+    settings.CACHES = {"default": {**caches["default"], "LOCATION": location, "OPTIONS": options}}
+    with entries(SHARDS=SHARDS):
+        notify(users)
+        assert_reads(*users)
+        assert RecountRequest.objects.count() == 20
+    settings.CACHES = caches  # the keys of the test are deleted there
+
+
+def test_a_master_whose_replica_takes_over(nodes, cluster, users):
+    with servers.redis("--cluster-enabled", "yes") as replica:
+        first, second = redis.Redis.from_url(nodes[0].url), redis.Redis.from_url(replica.url)
+        with first, second:
+            master = first.execute_command("CLUSTER MYID").decode()
+            second.execute_command("CLUSTER MEET", servers.HOST, nodes[0].port)
+            wait_until(lambda: replicates(second, master))
+            unread.heal()
+            notify(users)
+            unread.flush()
+            assert_reads(*users)
+            notify(users)
+            wait_until(lambda: second.info("replication")["master_link_status"] == "up")
+            first.execute_command("WAIT", 1, 5000)
+            nodes[0].kill()
+            second.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+            wait_until(lambda: all(knows(node, replica) for node in nodes[1:]))
+        assert_reads(*users)
+        notify(users)
+        assert_reads(*users)
+        unread.heal()
+        unread.flush()
+        assert_heals(*users)
+        assert all(not shard.recovering for shard in unread.status())
+
+
+def replicates(client: redis.Redis, master: str) -> bool:
+    try:
+        client.execute_command("CLUSTER REPLICATE", master)
+    except redis.ResponseError:
+        return False  # they have not met yet
+    return True
+
+
+def knows(node: servers.Server, master: servers.Server) -> bool:
+    with redis.Redis.from_url(node.url) as client:
+        about = client.execute_command("CLUSTER NODES")[f"{servers.HOST}:{master.port}"]
+        return "master" in about["flags"] and bool(about["slots"])
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
