@@ -766,10 +766,19 @@ SCENARIOS: dict[str, tuple] = {
 
 
 def show(found: Found) -> None:
+    before: dict[str, Any] = {}
     for move, (redis, db, processes) in found.history:
-        who = f"{type(processes[move.process]).__name__} {move.process}: {move.step} {move.label}" if move else "start"
-        print(f"    {who}")
-        print(f"        {redis}\n        {db}")
+        now = {**redis._asdict(), "epoch in the database": db.epoch, "requests": set(db.requests)}
+        del now["users"]
+        for user, both in enumerate(zip(redis.users, db.users, strict=True)):
+            of_redis, of_db = (part._asdict() for part in both)
+            of_db["count at"] = (of_db.pop("count"), of_db.pop("batch"))
+            now |= {f"{name}{user or ''}": v for name, v in {**of_redis, **of_db}.items()}
+        changes = ", ".join(f"{name} {v}" for name, v in now.items() if before and before[name] != v)
+        if move:
+            process = type(processes[move.process]).__name__
+            print(f"    {f'{process} {move.process}: {move.step} {move.label}':40s} {changes}")
+        before = now
 
 
 def main() -> None:

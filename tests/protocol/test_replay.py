@@ -228,12 +228,14 @@ class Replay:
     def audit(self, me: str, epoch: int) -> Step:
         stored = row(unread, 0)
         after = stored.values_list("audited", flat=True).first() or ""
-        has_rows = self.reader.rows(self.keys)
-        yield
-        if not after:
-            if not all(key in has_rows for key in self.keys):
+        if after:
+            yield
+        else:
+            if len(self.reader.rows(self.keys)) < len(self.keys):
                 yield
-            for page, end in list(self.recounter.pages(after)):
+            pages = list(self.recounter.pages(after))
+            yield
+            for page, end in pages:
                 yield from self.recount(me, page)
                 after = end
             noted = stored.filter(epoch=epoch).update(audited=after)
