@@ -132,7 +132,8 @@ def test_a_change_that_overtakes_another(users):
     writer = threading.Thread(target=create)
     writer.start()
     created.wait()
-    assert NotificationController(user).mark_all_as_read(list(Notification.objects.values_list("pk", flat=True)[:2])) == 2
+    seen = list(Notification.objects.values_list("pk", flat=True)[:2])
+    assert NotificationController(user).mark_all_as_read(seen) == 2
     assert unread.count(user) == 1
     assert unread.counts(users)[user] == 1
     go_on.set()

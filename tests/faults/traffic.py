@@ -11,7 +11,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,8 @@ def main(directory: str, seed: str, seconds: str) -> int:
     others += [fork(lambda name=f"reader{n}": read(name)) for n in range(READERS)]  # type: ignore[misc]
     others.append(fork(lambda: repeat(lambda: unread.recount(users), until, LONG_PAUSE)))
     flushers: dict[int, float] = {}
-    for kills in count():
+    kills = 0
+    while time.monotonic() < until:
         while len(flushers) < FLUSHERS:
             flushers[fork(flush)] = time.monotonic() + chance.uniform(0.02, 0.5)
         pid, when = min(flushers.items(), key=lambda item: item[1])
@@ -92,8 +92,7 @@ def main(directory: str, seed: str, seconds: str) -> int:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         del flushers[pid]
-        if time.monotonic() > until:
-            break
+        kills += 1
     for pid in flushers:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -49,7 +49,8 @@ def make_keys(number: int) -> list[Any]:
 
 
 def notify(tallies: dict[Any, int]) -> None:
-    Notification.objects.bulk_create(Notification(user_id=key, title="x") for key, n in tallies.items() for _ in range(n))
+    keys = [key for key, number in tallies.items() for _ in range(number)]
+    Notification.objects.bulk_create(Notification(user_id=key, title="x") for key in keys)
 
 
 def stored() -> dict[Any, int]:

@@ -1,0 +1,358 @@
+"""The one module that talks to Redis: stale connections, refusals, closed doors."""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+from django.db import IntegrityError, connection, connections, transaction
+from django.db.models.signals import pre_save
+
+from demo_project import servers
+from notifications_counter.buffer import client as client_module
+from notifications_counter.buffer.client import Client, client_of
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, RecountRequest
+from tests.support import assert_exact, assert_heals, assert_reads, entries, notify, stored
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+LOGGER = "notifications_counter"
+
+
+@pytest.fixture
+def use(settings) -> Iterator[Callable[..., Client]]:
+    """A function that puts the cache on another server, or gives it other options."""
+    before = settings.CACHES
+
+    def put(location: str = "", **options: Any) -> Client:
+        cache = {**before["default"], "OPTIONS": {**before["default"]["OPTIONS"], **options}}
+        settings.CACHES = {"default": {**cache, "LOCATION": location or cache["LOCATION"]}}
+        return client_of("default")
+
+    yield put
+    settings.CACHES = before  # the keys of the test are deleted there
+
+
+@pytest.fixture
+def server() -> Iterator[servers.Server]:
+    with servers.redis() as server:
+        yield server
+
+
+@contextmanager
+def another_client() -> Iterator[None]:
+    """Inside, what another process would know of Redis: nothing."""
+    mine = dict(client_module._clients)
+    client_module._clients.clear()
+    try:
+        yield
+    finally:
+        client_module._clients.clear()
+        client_module._clients.update(mine)
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    return [(r.levelno, r.getMessage()) for r in caplog.records if "Redis (cache" in r.getMessage()]
+
+
+# ------------------------------------------------------------------------ what servers do
+def test_scripts_that_the_server_has_forgotten(use, server, alice):
+    use(server.url)
+    unread.heal()
+    notify(alice)
+    with redis.Redis.from_url(server.url) as client:
+        for act in (lambda: notify(alice), lambda: unread.count(alice), lambda: unread.recount([alice])):
+            client.script_flush()
+            act()
+    assert unread.count(alice) == 6
+    assert RecountRequest.objects.count() == 0
+    assert_exact(alice)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"CONNECTION_POOL_KWARGS": {"decode_responses": True}},
+        {"CONNECTION_POOL_KWARGS": {"protocol": 2}},
+        {"CONNECTION_POOL_KWARGS": {"protocol": 3}},
+        {"CONNECTION_POOL_KWARGS": {"protocol": 3, "decode_responses": True}},
+        {"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool", "CONNECTION_POOL_KWARGS": {"max_connections": 2}},
+    ],
+    ids=str,
+)
+def test_options_of_connections(use, server, options, alice, bob):
+    use(server.url, **options)
+    unread.heal()
+    notify(alice)
+    notify(bob)
+    with transaction.atomic():
+        Notification.objects.create(user=alice, title="x")
+        Notification.objects.create(user=bob, title="x")
+    unread.recount()
+    buffer = unread.buffers[0]
+    buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, 1, "\0nobody")
+    assert unread.flush().rejected == 1
+    buffer.client.call(buffer.keys.rejected, "DEL", buffer.keys.rejected)
+    assert_exact(alice, bob)
+    assert [shard.status.run_id != "" for shard in unread.status()] == [True]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplog, protocol):
+    use(server.url, CONNECTION_POOL_KWARGS={"protocol": protocol})
+    unread.heal()
+    notify(alice)
+    assert_reads(alice)
+    server.stop()
+    server.start()
+    notify(alice)  # over a connection that the server has closed
+    assert_reads(alice)
+    assert messages(caplog) == []
+    assert RecountRequest.objects.count() == 0
+    assert_heals(alice)
+
+
+def test_a_server_without_memory(use, alice, bob, caplog):
+    caplog.set_level(logging.INFO, LOGGER)
+    with servers.redis("--maxmemory-policy", "noeviction") as server:
+        use(server.url)
+        unread.heal()
+        notify(alice)
+        notify(bob)
+        assert_reads(alice, bob)
+        Notification.objects.create(user=bob, title="x")
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", 1)
+            for _ in range(3):
+                Notification.objects.create(user=alice, title="x")
+                with another_client():
+                    assert_reads(alice, bob)  # also by others, at once: alice is dirty
+            assert RecountRequest.objects.count() == 3
+            assert_reads(alice, bob)
+            unread.heal()  # draining goes on
+            assert RecountRequest.objects.count() == 0
+            unread.flush()
+            assert (stored(alice), stored(bob)) == (6, 4)
+            client.config_set("maxmemory", 0)
+        notify(alice)
+        assert_exact(alice, bob)
+    mine = [m for m in messages(caplog) if "memory" in m[1]]
+    assert [level for level, _ in mine if level == logging.WARNING]
+    assert not [m for m in messages(caplog) if "out of reach" in m[1]]
+
+
+def test_one_warning_for_want_of_memory(use, server, alice, caplog):
+    caplog.set_level(logging.INFO, LOGGER)
+    use(server.url)
+    unread.heal()
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", 1)
+        for _ in range(3):
+            Notification.objects.create(user=alice, title="x")
+            assert_reads(alice)
+        client.config_set("maxmemory", 0)
+    notify(alice)
+    assert [level for level, _ in messages(caplog)] == [logging.WARNING, logging.INFO]
+
+
+# ---------------------------------------------------------------------------- closed doors
+class Door:
+    """A port that closes every connection at once, and counts them."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server((servers.HOST, 0))
+        self.knocks = 0
+        self.thread = threading.Thread(target=self._open)
+        self.thread.start()
+
+    def _open(self) -> None:
+        while True:
+            visitor, _ = self.socket.accept()
+            with visitor:
+                if self.knocks < 0:
+                    return
+                self.knocks += 1
+
+    @property
+    def url(self) -> str:
+        return "redis://{}:{}/0".format(*self.socket.getsockname())
+
+    def close(self) -> None:
+        self.knocks = -1
+        socket.create_connection(self.socket.getsockname()).close()
+        self.thread.join()
+        self.socket.close()
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    door = Door()
+    yield door
+    door.close()
+
+
+def test_no_knocking_at_a_closed_door(use, door, alice, bob, caplog):
+    use(door.url)
+    for _ in range(5):
+        notify_quietly(alice)
+        assert_reads(alice, bob)
+    knocks = door.knocks
+    assert 1 <= knocks <= 2  # redis-py itself tries a second time
+    assert len(messages(caplog)) == 1
+    with entries(RETRY_AFTER=0):
+        unread.buffers[0].client._quiet_until = 0.0  # as if the time had passed
+        assert_reads(alice)
+    assert door.knocks > knocks
+    assert len(messages(caplog)) == 1
+    assert RecountRequest.objects.count() == 5
+
+
+def notify_quietly(user: Any) -> None:
+    Notification.objects.create(user=user, title="x")
+
+
+def test_an_outage_is_told_once_and_its_end_once(use, server, alice, caplog):
+    caplog.set_level(logging.INFO, LOGGER)
+    use(server.url)
+    unread.heal()
+    notify(alice)
+    with entries(RETRY_AFTER=0):
+        for _ in range(2):
+            server.kill()
+            for _ in range(3):
+                notify_quietly(alice)
+                assert_reads(alice)
+            server.start()
+            for _ in range(3):
+                notify_quietly(alice)
+                assert_reads(alice)
+    told = messages(caplog)
+    assert [level for level, _ in told] == [logging.WARNING, logging.INFO] * 2
+    assert "out of reach" in told[0][1]
+    assert "answers again" in told[1][1]
+    assert_heals(alice)
+
+
+def test_what_has_begun_is_committed_although_redis_failed_meanwhile(use, server, alice, bob):
+    client = use(server.url)
+    unread.heal()
+    notify(alice)
+    with transaction.atomic():
+        notify_quietly(alice)
+        client.lost(redis.ConnectionError("a moment of weakness"))
+        notify_quietly(bob)  # is left to a request
+    assert unread.buffers[0].client is client
+    assert RecountRequest.objects.count() == 1
+    client._quiet_until = 0.0
+    assert [shard.status.open for shard in unread.status()] == [0]
+    assert_heals(alice, bob)
+
+
+def test_a_server_that_does_not_answer(use, server, alice):
+    use(server.url, SOCKET_TIMEOUT=0.3)
+    unread.heal()
+    notify(alice)
+    server.pause()
+    try:
+        started = time.monotonic()
+        for _ in range(5):
+            notify_quietly(alice)
+            assert_reads(alice)
+        assert time.monotonic() - started < 5
+        assert RecountRequest.objects.count() == 5
+    finally:
+        server.resume()
+    unread.buffers[0].client._quiet_until = 0.0
+    assert_heals(alice)
+
+
+def test_connections_are_given_back(use, server, alice, bob):
+    """Whatever happens between a begin and the reading of its reply."""
+    client = use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 3})
+    unread.heal()
+
+    def fail(**kwargs: Any) -> None:
+        raise RuntimeError("an application's own receiver")
+
+    pre_save.connect(fail, sender=Notification)
+    try:
+        for _ in range(5):
+            with pytest.raises(RuntimeError):
+                Notification.objects.create(user=alice, title="x")
+            with pytest.raises(RuntimeError), transaction.atomic():
+                Notification.objects.create(user=alice, title="x")
+    finally:
+        pre_save.disconnect(fail, sender=Notification)
+    for _ in range(5):
+        with pytest.raises(IntegrityError):
+            Notification.objects.create(user=alice, title=None)
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Notification.objects.create(user=alice, title=None)
+    notify(bob)
+    assert client.down_since is None
+    assert not client.redis.connection_pool._in_use_connections
+    assert_heals(alice, bob)
+
+
+# ------------------------------------------------------------------- processes and threads
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
+def test_forks(healed, alice, bob):
+    """A child must not speak over the connections of its parent."""
+    notify(alice)
+    assert_reads(alice)
+    connections.close_all()
+    pids = []
+    for _ in range(3):
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                for _ in range(20):
+                    notify_quietly(bob)
+                    assert unread.count(alice) == 3
+                connections.close_all()
+                status = 0
+            finally:
+                os._exit(status)
+        pids.append(pid)
+    for _ in range(20):
+        notify_quietly(bob)
+        assert unread.count(alice) == 3
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
+    assert unread.count(bob) == 80
+    assert_exact(alice, bob)
+
+
+def test_threads(healed, alice, bob):
+    failed: list[BaseException] = []
+    together = threading.Barrier(6)
+
+    def work(user: Any, other: Any) -> None:
+        try:
+            together.wait()
+            for _ in range(15):
+                notify_quietly(user)
+                assert set(unread.counts([alice, bob])) == {alice.pk, bob.pk}
+                with transaction.atomic():
+                    notify_quietly(other)
+                    notify_quietly(user)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=pair) for pair in [(alice, bob), (bob, alice)] * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert unread.counts([alice, bob]) == {alice.pk: 135, bob.pk: 135}
+    assert_exact(alice, bob)
