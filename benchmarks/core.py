@@ -67,13 +67,15 @@ def seed() -> None:
 
 
 def settle() -> None:
-    """Recount what was changed behind the app's back, flush it, and fill the cache."""
+    """Recount what was changed behind the app's back, flush it, and fill the cache, all of it a while ago."""
     from notifications_counter.counters import unread
 
     unread.heal(seconds=600)
     unread.recount(range(1, USERS + 1))
     unread.flush()
     unread.counts(range(1, USERS + 1))
+    for buffer in unread.buffers:  # the leases of a recount would last for another minute
+        buffer.client.redis.hdel(buffer.keys.state, "leased_until")
 
 
 def fields(user: int) -> dict[str, object]:

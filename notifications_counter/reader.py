@@ -69,11 +69,10 @@ class Reader:
                 if totals is None:
                     by_rows += mine
                     continue
-                known = dict(zip(mine, totals, strict=True))
-                result |= known
+                result.update(zip(mine, totals, strict=True))
                 if None in totals or min(totals) < 0:  # type: ignore[operator, type-var]
-                    result |= self._negative({str(key): key for key, t in known.items() if t is not None and t < 0})
-                    missed = [key for key, t in known.items() if t is None]
+                    missed = [key for key in mine if result[key] is None]
+                    result |= self._negative({str(key): key for key in mine if (result[key] or 0) < 0})
                     for i in range(0, len(missed), PART):
                         result |= self._miss(ledger, buffer, {str(key): key for key in missed[i : i + PART]})
             except BufferUnavailable:
