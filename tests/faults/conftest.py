@@ -108,7 +108,7 @@ class Traffic:
         self._wait(self.history.writes, more)
 
     def _wait(self, calls: list[Any], more: int) -> None:
-        until, deadline = len(calls) + more, time.monotonic() + 30
+        until, deadline = len(calls) + more, time.monotonic() + 60
         while len(calls) < until and not self.failed:
             assert time.monotonic() < deadline, "the traffic stands still"
             time.sleep(0.002)

@@ -8,6 +8,7 @@ import os
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -67,6 +68,7 @@ def main(wanted: str = "", times: str = "1") -> None:
     while steps.left if wanted else not select.select([sys.stdin], [], [], 0)[0]:
         unread.heal()
         unread.flush()
+        time.sleep(0.01)  # so that SQLite has room for others
 
 
 if __name__ == "__main__":
