@@ -16,7 +16,7 @@ from django.db.models.sql.where import AND
 from django.utils import timezone
 
 from .ledger import Ledger
-from .receivers import others_listen, owner_of, sources_of
+from .receivers import others_listen, owner_of, sources_of, tells_owner
 from .registry import counters_of
 from .rows import RowStates, activity, chunks, difference, is_plain, locked, locked_by
 
@@ -45,7 +45,8 @@ class CountedQuerySet(QuerySet):
     ) -> list[Any]:
         """As Django's. With conflicts ignored or updated, the owners are recounted; an update of the owner is refused,
         because nobody could tell who owned the row before. Nor does MySQL tell which rows were updated: there they must
-        belong to the owners of the new instances."""
+        belong to the owners of the new instances. An owner that is an expression is asked for by primary key, and
+        refused where the database does not return that."""
         counters = counters_of(self.model)
         objs = list(objs)
         for counter in counters:
@@ -56,6 +57,7 @@ class CountedQuerySet(QuerySet):
                 )
         doubt = ignore_conflicts or update_conflicts
         self._for_write = True
+        strangers = [obj for obj in objs if not all(tells_owner(counter, obj) for counter in counters)]
         owners = {c: list(dict.fromkeys(m for o in objs if (m := owner_of(c, o)) is not None)) for c in counters}
         ledger = Ledger.of(self.db)
         create = super().bulk_create
@@ -73,25 +75,31 @@ class CountedQuerySet(QuerySet):
                 ledger.record(counter, deltas)
             if not doubt:
                 ledger.happened({(counter, "created"): len(objs) for counter in counters})
-            if update_conflicts:  # rows may have other owners than their new instances believe
+            if any(obj.pk is None for obj in strangers):
+                raise ValueError("bulk_create() cannot tell whose these rows are: the owner must not be an expression.")
+            if asked := objs if update_conflicts else strangers:  # rows may have other owners than instances believe
                 for source in sources_of(counters):
-                    pks = [obj.pk for obj in objs if obj.pk is not None]
+                    pks = [obj.pk for obj in asked if obj.pk is not None]
                     for counter, member, _ in chain(*locked(source, self.db, pks).values()):
                         if member is not None:
                             ledger.record(counter, {member: None})
             return rows
 
-        with transaction.atomic(using=self.db, savepoint=False) if update_conflicts else nullcontext():
+        asks = update_conflicts or strangers
+        with transaction.atomic(using=self.db, savepoint=False) if asks else nullcontext():
             return ledger.write(owners, created)
 
     bulk_create.alters_data = True  # type: ignore[attr-defined]
 
     def update(self, **kwargs: Any) -> int:
-        """As Django's. A change of counted columns locks its rows first, and counts the difference."""
+        """As Django's. A change of counted columns locks its rows first, and counts the difference. It finds them by
+        their primary key, which therefore cannot change in the same statement."""
         counters = [c for c in counters_of(self.model) if c.reads(kwargs)]
         query = self.query
         if not counters or query.is_sliced or query.combinator or query.distinct_fields:
             return super().update(**kwargs)
+        if not {source._meta.pk.name for source in sources_of(counters)}.isdisjoint(kwargs):
+            raise ValueError("update() cannot change counted columns and the primary key at once: make two of it.")
         self._for_write = True
         using = self.db
         ledger = Ledger.of(using)

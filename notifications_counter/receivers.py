@@ -59,8 +59,14 @@ def pk_of(instance: Model, source: type[Model]) -> Any:
 
 
 def owner_of(counter: Counter, instance: Model) -> str | None:
-    """The owner an instance believes to have."""
-    return counter.encode(instance.__dict__.get(counter.owner_attname))
+    """The owner an instance believes to have; None also if it cannot tell."""
+    return counter.encode(instance.__dict__[counter.owner_attname]) if tells_owner(counter, instance) else None
+
+
+def tells_owner(counter: Counter, instance: Model) -> bool:
+    """Does the instance know its owner, if only that it has none? Not while it is deferred or an expression."""
+    owner = instance.__dict__.get(counter.owner_attname, instance)
+    return owner is not instance and not hasattr(owner, "resolve_expression")
 
 
 # ------------------------------------------------------------------------ saves
@@ -80,7 +86,7 @@ def saved(
     if not counters:
         return save()
     ledger = Ledger.of(using)
-    if inserts and all(c.condition.holds(instance, using) is not None for c in counters):
+    if inserts and all(tells_owner(c, instance) and c.condition.holds(instance, using) is not None for c in counters):
         owners = {c: m for c in counters if (m := owner_of(c, instance)) is not None}
 
         def insert() -> bool:

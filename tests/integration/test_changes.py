@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Case, Count, Exists, F, OuterRef, Q, Value, When
+from django.db.models import Case, Count, Exists, F, OuterRef, Q, Subquery, Value, When
 from django.db.models.functions import Now
 from django.db.models.signals import ModelSignal, post_delete, post_save, pre_delete, pre_save
 from django.utils import timezone
@@ -67,6 +67,41 @@ def test_creation_with_values_of_the_database(alice):
     Notification.objects.create(user=alice, title="now", read_at=Now())
     Notification.objects.create(user=alice, title="null", read_at=Value(None))
     assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+def _key_of(user: Any) -> list[Any]:
+    """Expressions for the primary key of a user."""
+    found = get_user_model().objects.filter(username=user.username).values("pk")[:1]
+    return [found, Subquery(found), Value(user.pk, output_field=unread.key_field)]
+
+
+@pytest.mark.keys
+@pytest.mark.parametrize("atomic", [False, True])
+def test_creation_for_an_owner_whom_the_database_finds(alice, bob, atomic):
+    with transaction.atomic() if atomic else nullcontext():
+        for key in _key_of(alice):
+            Notification.objects.create(user_id=key, title="x")
+        Notification(user_id=_key_of(bob)[0], title="x").save(force_insert=True)
+    assert (unread.count(alice), unread.count(bob)) == (3, 1)
+    assert_exact(alice, bob)
+
+
+@pytest.mark.keys
+@pytest.mark.parametrize("atomic", [False, True])
+def test_bulk_creation_for_an_owner_whom_the_database_finds(alice, bob, atomic):
+    new = [Notification(user_id=key, title="x") for key in _key_of(alice)]
+    with transaction.atomic() if atomic else nullcontext():
+        objects.bulk_create([*new, Notification(user=bob, title="x")])
+    assert (unread.count(alice), unread.count(bob)) == (3, 1)
+    assert_exact(alice, bob, dirty=1)
+
+
+def test_bulk_creation_for_an_owner_whom_nobody_can_find_is_refused(alice):
+    """Rows whose conflicts are ignored get no primary key, by which to ask."""
+    with pytest.raises(ValueError, match="expression"):
+        objects.bulk_create([Notification(user_id=_key_of(alice)[0], title="x")], ignore_conflicts=True)
+    assert rows(alice) == 0
     assert_exact(alice)
 
 
@@ -304,6 +339,16 @@ def test_update_of_more_rows_than_a_statement_takes(alice, bob):
     assert objects.filter(title__gte="1").update(user=bob) == 1999
     assert (unread.count(alice), unread.count(bob)) == (1, 1999)
     assert objects.filter(user__username="bob").update(read_at=Now()) == 1999
+    assert_exact(alice, bob)
+
+
+def test_update_of_the_primary_key(alice, bob):
+    """The rows are found by it before and after."""
+    notify(alice)
+    with pytest.raises(ValueError, match="primary key"):
+        objects.update(id=F("id") + 1000, user=bob)
+    assert objects.update(id=F("id") + 1000) == 3
+    assert objects.filter(id__gt=1000).update(user=bob) == 3
     assert_exact(alice, bob)
 
 
