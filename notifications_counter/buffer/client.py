@@ -204,9 +204,7 @@ class Client:
         self._quiet_until = time.monotonic() + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = time.monotonic()
-            logger.warning(
-                "Redis (cache %r) is out of reach: %s. Unread rows are counted in the database.", self.alias, error
-            )
+            logger.warning("Redis (cache %r) is out of reach, rows are counted in the database: %s", self.alias, error)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) is out of reach: {error}")
 
     def found(self) -> None:
