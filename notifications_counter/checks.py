@@ -224,12 +224,25 @@ def check_counters() -> Messages:
             hint = "Correct the names in its declaration."
             yield Error(f"Counter {counter.name!r} names what is not there: {error}", hint=hint, id=id_("E008"))
             continue
+        yield from _check_source(counter)
         yield from _check_condition(counter)
         yield from _check_on_delete(counter, fields)
         yield from _check_totals(counter)
     for model in apps.get_models():
         if issubclass(model, CountedModel) and counters_of(model):
             yield from _check_managers(model)
+
+
+def _check_source(counter: Counter) -> Messages:
+    """Saves are counted in the table of the source, which neither a proxy nor a child of another model is."""
+    owner: Any = counter.source._meta.get_field(counter.owner)
+    if counter.source._meta.proxy or owner.model is not counter.source:
+        yield Error(
+            f"The owner of counter {counter.name!r} is no column of its source {counter.source._meta.label}.",
+            hint=f"Take {owner.model._meta.label} as its source, of which proxies and children are counted, too.",
+            obj=counter.source,
+            id=id_("E008"),
+        )
 
 
 def _check_condition(counter: Counter) -> Messages:

@@ -311,6 +311,13 @@ def test_totals(declare, options, good):
     assert ("E008" not in declare(Notification, totals=Total)) == good
 
 
+@pytest.mark.parametrize("source", ["tasks.UrgentTask", "tasks.RecurringTask"])
+def test_sources_without_a_table_of_their_own(declare, source):
+    totals = apps.get_model("tasks.ProjectTaskCount")
+    found = declare(apps.get_model(source), "project", Q(), totals, "open_count")
+    assert "tasks.Task as its source" in found["E008"]
+
+
 def test_totals_of_other_owners(declare):
     assert "cannot keep the totals" in declare(Task, "project", field="unread_count")["E008"]
 
