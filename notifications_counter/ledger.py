@@ -107,7 +107,7 @@ class Ledger:
 
     def record(self, counter: Counter, deltas: Mapping[str, Delta]) -> None:
         """Note what the statement just run has changed. None: unknown, the user goes to a recount."""
-        if not deltas:
+        if not deltas or counter.db != self.using:  # a counter belongs to one database
             return
         if self.in_manual_transaction():
             request_recounts(self.using, [(counter, member) for member in deltas])
@@ -128,6 +128,7 @@ class Ledger:
         """Note for the time-sliced counters what the statement just run has done, if RECORD_ACTIVITY is on."""
         if not activity or not options.RECORD_ACTIVITY or self.in_manual_transaction():
             return
+        activity = {(counter, what): n for (counter, what), n in activity.items() if counter.db == self.using}
         if self.connection.in_atomic_block:
             self._transaction_log().happened(activity)
         elif self._standalone:
@@ -140,7 +141,8 @@ class Ledger:
         In autocommit it is prepared while begin is on its way. If Redis does not take that, the statement is called
         again, before anything was executed, in a transaction that commits it together with a RecountRequest.
         """
-        if self.in_manual_transaction():
+        owners = {counter: members for counter, members in owners.items() if counter.db == self.using}
+        if self.in_manual_transaction() or not owners:
             return statement()
         if self.connection.in_atomic_block:
             self.begin(owners)

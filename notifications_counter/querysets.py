@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from django.db import transaction
-from django.db.models import Model, QuerySet
+from django.db.models import IntegerField, Model, QuerySet, UUIDField
 from django.db.models.deletion import Collector
 from django.db.models.lookups import Exact
 from django.db.models.sql.where import AND
@@ -172,9 +172,10 @@ class CountedQuerySet(QuerySet):
         return ledger.write({counter: [owner]}, changed)
 
     def _only_owner(self, counter: Counter) -> str | None:
-        """The one owner whose rows this queryset can select, if its conditions name one."""
+        """The one owner whose rows this queryset can select, if its conditions name one. A text may equal another,
+        as the collation of its column has it."""
         where = self.query.where
-        if where.connector != AND or where.negated:
+        if where.connector != AND or where.negated or not isinstance(counter.key_field, IntegerField | UUIDField):
             return None
         for child in where.children:
             target = getattr(getattr(child, "lhs", None), "target", None)
