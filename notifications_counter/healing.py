@@ -145,10 +145,11 @@ class Healer:
         for part in buffer.open_parts():
             oldest = min(oldest, part.seq)
             age, age_then = now - part.began, part.checked - part.began
-            if age < max(options.HEAL_AFTER, 2 * age_then) or enough():
+            dead = age >= options.MAX_TRANSACTION_AGE
+            if not dead and age < max(options.HEAL_AFTER, 2 * age_then) or enough():
                 continue
             result.add(self.recounter.recount(part.users))
-            buffer.recheck(part.id, None if age >= options.MAX_TRANSACTION_AGE else now)
+            buffer.recheck(part.id, None if dead else now)
         buffer.drop_fences(oldest)
 
     def _answer_requests(self, result: RecountResult, enough: Callable[[], bool]) -> None:
