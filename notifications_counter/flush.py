@@ -122,7 +122,7 @@ class Flusher:
                 result.net += sum(slice_.chunk.deltas)
                 if progress:
                     progress(done, size)
-                if stopped():
+                if done < size and stopped():
                     return False
         if not buffer.finish(batch, refused):
             return False

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import OtherConnection, assert_exact, assert_heals, notify, rows
+from tests.support import OtherConnection, assert_exact, assert_heals, entries, notify, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -35,7 +35,11 @@ def race(*works: Callable[[int], Any]) -> list[list[Any]]:
     with ExitStack() as stack:
         threads = [stack.enter_context(OtherConnection()) for _ in works]
         running = [thread.start(run, work) for thread, work in zip(threads, works, strict=True)]
-        return [future.result(60) for future in running]
+        results = [future.result(60) for future in running]
+    if connection.vendor == "mysql":  # the users of a transaction that ended in a deadlock are in doubt
+        with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+            unread.heal()
+    return results
 
 
 def again(work: Callable[..., Any], *args: Any) -> Any:
