@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from demo_project import servers
+from notifications_counter import events
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import unread
-from notifications_counter.events import record_event
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, entries, stored
 
@@ -58,7 +58,10 @@ def test_everything_is_exact(cluster, nodes, users):
     Notification.objects.filter(user=users[8]).first().delete()
     users[0].notifications.create(title="x")
     unread.recount()
-    record_event({"type": "test"})
+    events.record_event({"type": "test"})
+    assert [event["type"] for event in events.after(0)] == ["test"]
+    assert events.count_types() == events.count_types(scan=True) == {"test": 1}
+    assert events.trim(max_length=0) == 1
     unread.flush()
     assert_exact(*users)
     for node in nodes:
