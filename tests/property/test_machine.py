@@ -19,8 +19,8 @@ from tests.support import OtherConnection, assert_heals
 from tests.tasks.models import Alert, Invitation
 
 HISTORIES = settings(
-    max_examples=25,
-    stateful_step_count=40,
+    max_examples=100,
+    stateful_step_count=30,
     deadline=None,
     database=None,
     print_blob=True,
@@ -194,36 +194,34 @@ class History(RuleBasedStateMachine):
             one.delete()
             self.changed()
 
-    @rule(owners=owners, how=how)
-    def delete_all(self, owners: set[int], how: str) -> None:
-        self.select(owners, how).delete()
+    @rule(owners=owners, how=how, replace=st.booleans())
+    def delete_all(self, owners: set[int], how: str, replace: bool) -> None:
+        """The rows of some users, or with the users themselves, after whom others come with the same keys."""
+        if replace:
+            for owner in owners:
+                self.model.objects.get(pk=self.keys[owner]).delete()
+                self.model.objects.create_user(f"user{owner}", pk=self.keys[owner])
+        else:
+            self.select(owners, how).delete()
         self.rows = {pk: row for pk, row in self.rows.items() if row[0] not in owners}
-        self.changed()
-
-    @rule(owner=owner)
-    def replace_a_user(self, owner: int) -> None:
-        """One with the same key comes after it."""
-        self.model.objects.get(pk=self.keys[owner]).delete()
-        self.model.objects.create_user(f"user{owner}", pk=self.keys[owner])
-        self.rows = {pk: row for pk, row in self.rows.items() if row[0] != owner}
         self.changed()
 
     # ------------------------------------------------------------------- transactions
     @precondition(lambda self: len(self.open) < 4)
-    @rule()
-    def begin(self) -> None:
-        block = transaction.atomic()
-        block.__enter__()
+    @rule(by_hand=st.booleans())
+    def begin(self, by_hand: bool) -> None:
+        """A transaction, and inside of it savepoints of either kind."""
+        block: Any = transaction.atomic()
+        if self.open and by_hand:
+            block = transaction.savepoint()
+        else:
+            block.__enter__()
         self.open.append((block, dict(self.rows)))
-
-    @precondition(lambda self: 0 < len(self.open) < 4)
-    @rule()
-    def savepoint(self) -> None:
-        self.open.append((transaction.savepoint(), dict(self.rows)))
 
     @precondition(lambda self: self.open)
     @rule(commit=st.booleans())
     def end(self, commit: bool) -> None:
+        """Innermost first."""
         block, before = self.open.pop()
         if isinstance(block, transaction.Atomic):
             block.__exit__(*((None, None, None) if commit else (Undone, Undone(), None)))
@@ -249,33 +247,28 @@ class History(RuleBasedStateMachine):
         if not (self.open and connection.vendor == "sqlite"):
             self.other.run(work, *args, **kwargs)
 
-    @rule(chunks=st.none() | st.integers(0, 2))
-    def flush(self, chunks: int | None) -> None:
-        """To the end, or stopped after some chunks."""
-        left = iter(range(chunks or 0))
-        self.elsewhere(unread.flush, stopped=lambda: chunks is not None and next(left, None) is None)
-
-    @rule()
-    def heal(self) -> None:
-        self.elsewhere(unread.heal)
-
-    @rule(owners=owners)
-    def recount(self, owners: set[int]) -> None:
-        self.elsewhere(unread.recount, [self.keys[i] for i in owners])
-
-    @rule()
-    def recount_all(self) -> None:
-        self.elsewhere(unread.recount)
-
-    @rule(owner=owner)
-    def forget_a_total(self, owner: int) -> None:
-        buffer = unread.buffers[0]
-        for ready in range(1, 30):
-            buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.total(str(ready), str(self.keys[owner])))
-
-    @rule()
-    def lose_redis(self) -> None:
-        delete_keys(options.KEY_PREFIX)
+    @rule(
+        event=st.sampled_from(["flush", "part", "heal", "recount", "everyone", "forget", "lose", "leave"]), owner=owner
+    )
+    def meanwhile(self, event: str, owner: int) -> None:
+        key, buffer = self.keys[owner], unread.buffers[0]
+        if event == "flush":
+            self.elsewhere(unread.flush)
+        elif event == "part":  # a flusher that is stopped half way
+            self.elsewhere(unread.flush, stopped=iter([False, True, True]).__next__)
+        elif event == "heal":
+            self.elsewhere(unread.heal)
+        elif event == "recount":
+            self.elsewhere(unread.recount, [key])
+        elif event == "everyone":
+            self.elsewhere(unread.recount)
+        elif event == "forget":  # a cached total that expires
+            ready = buffer.status().ready
+            buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.total(ready, str(key)))
+        elif not self.open or owner == 0:
+            delete_keys(options.KEY_PREFIX)
+            if event == "lose":
+                self.elsewhere(unread.heal)
 
 
 @pytest.mark.timeout(600)
