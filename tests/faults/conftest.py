@@ -1,4 +1,5 @@
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -33,8 +34,9 @@ class Child:
         self.step = arguments[0] if arguments else ""
 
     def reached(self) -> None:
-        """Wait until it stands at its step."""
+        """Wait until it stands at its step, and stop it there with all its threads."""
         assert self.process.stdout.readline() == f"{self.step}\n"
+        self.process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
         self.process.kill()
@@ -42,6 +44,7 @@ class Child:
 
     def go_on(self) -> None:
         """Let it end its run."""
+        self.process.send_signal(signal.SIGCONT)
         self.process.communicate("\n", timeout=60)
         assert self.process.returncode == 0
 
