@@ -186,7 +186,7 @@ def test_reads_while_others_write_and_flush(alice):
         writing.result(60)
         flushing.result(60)
     assert unread.count(alice) == 21
-    assert_exact(alice)
+    assert_heals(alice)  # a recount leaves a busy user to the next run
 
 
 def test_a_transaction_waits_for_the_row_of_another(alice):
