@@ -442,6 +442,8 @@ def test_marking_a_queryset(alice, bob, name, how):
 
 def test_one_statement_marks_all_of_a_user(alice, django_assert_num_queries):
     """The condition stands in the UPDATE itself, so nothing need be locked before it."""
+    if unread.key_field.get_internal_type() == "CharField":
+        pytest.skip("A text may equal that of another user, as its collation has it: rows tell whose they are.")
     notify(alice)
     with django_assert_num_queries(1):
         assert objects.for_user(alice).mark_as_read() == 3
