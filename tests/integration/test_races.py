@@ -24,34 +24,35 @@ THREADS = 3
 def race(*works: Callable[[int], Any]) -> list[list[Any]]:
     """Run each on a connection of its own, all at the same moment, ROUNDS times."""
     barrier = threading.Barrier(len(works))
+    failed: list[Exception] = []
 
     def run(work: Callable[[int], Any]) -> list[Any]:
         results = []
         for number in range(ROUNDS):
             barrier.wait(30)
-            results.append(again(work, number))
+            results.append(again(work, number, failed=failed))
         return results
 
     with ExitStack() as stack:
         threads = [stack.enter_context(OtherConnection()) for _ in works]
         running = [thread.start(run, work) for thread, work in zip(threads, works, strict=True)]
         results = [future.result(60) for future in running]
-    if connection.vendor == "mysql":  # the users of a transaction that ended in a deadlock are in doubt
+    if failed:  # the users of a transaction that ended in a deadlock are in doubt
         with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
             unread.heal()
     return results
 
 
-def again(work: Callable[..., Any], *args: Any) -> Any:
+def again(work: Callable[..., Any], *args: Any, failed: list[Exception] | None = None) -> Any:
     """After a deadlock, or a reference to a row that went meanwhile, one tries again."""
     for _ in range(20):
         try:
             return work(*args)
-        except IntegrityError:
-            pass
-        except OperationalError as error:
-            if "eadlock" not in str(error):
+        except (IntegrityError, OperationalError) as error:
+            if isinstance(error, OperationalError) and "eadlock" not in str(error):
                 raise
+            if failed is not None:
+                failed.append(error)
     raise AssertionError("It never works.")
 
 
