@@ -34,8 +34,11 @@ class Child:
         self.step = arguments[0] if arguments else ""
 
     def reached(self) -> None:
-        """Wait until it stands at its step, and stop it there with all its threads."""
+        """Wait until it stands at its step."""
         assert self.process.stdout.readline() == f"{self.step}\n"
+
+    def freeze(self) -> None:
+        """Stop it with all its threads; one of them may be inside a transaction."""
         self.process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:

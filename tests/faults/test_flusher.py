@@ -90,6 +90,7 @@ def test_stalled_inside_its_transaction(step, flusher, traffic, check):
     other = threading.Thread(target=flush)
     with traffic() as here:
         child.reached()
+        child.freeze()
         other.start()
         if connection.vendor != "sqlite":
             here.writes()
