@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import models, router
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext_lazy as _
 
 from .querysets import CountedQuerySet, NotificationQuerySet
@@ -85,6 +87,18 @@ class Notification(CountedModel):
     def is_read(self) -> bool:
         """Has it been read, as far as this instance knows?"""
         return self.read_at is not None
+
+    @property
+    def safe_url(self) -> str:
+        """``url`` if a page may show it as a link: within this site, or a whole one of http or https. Else empty, as
+        for ``javascript:``, or ``//example.com``, which looks like a path and is none."""
+        url = self.url.strip()
+        try:
+            host = urlsplit(url).netloc if url.lower().startswith(("http://", "https://")) else None
+        except ValueError:
+            return ""
+        # Browsers drop tabs and line breaks before they look for the scheme and the host.
+        return url if url.isprintable() and url_has_allowed_host_and_scheme(url, host) else ""
 
     def mark_as_read(self) -> bool:
         """Mark it as read. Did this call change it?"""

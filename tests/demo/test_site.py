@@ -77,6 +77,14 @@ def test_inbox_shows_the_badge_and_the_notifications(client, user):
     assert 'aria-label="unread">3</span>' in page
 
 
+def test_only_safe_urls_are_links(client, user):
+    Notification.objects.create(user=user, title="Safe", url="/exports/7/")
+    Notification.objects.create(user=user, title="Unsafe", url="javascript:alert(1)")
+    page = client.get(reverse("inbox")).content.decode()
+    assert '<h2><a href="/exports/7/">Safe</a></h2>' in page
+    assert "<h2>Unsafe</h2>" in page
+
+
 def test_inbox_without_unread_hides_the_badge(client):
     assert 'aria-label="unread" hidden>' in client.get(reverse("inbox")).content.decode()
 
