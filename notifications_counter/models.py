@@ -77,7 +77,7 @@ class Notification(CountedModel):
         ordering = ["-created_at", "-pk"]
         indexes = [
             models.Index(fields=["user", "read_at"], name="nc_user_read"),
-            models.Index(fields=["user", "-created_at"], name="nc_user_created"),
+            models.Index(fields=["user", "-created_at", "-id"], name="nc_user_created"),
         ]
 
     def __str__(self) -> str:

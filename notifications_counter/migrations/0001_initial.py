@@ -103,7 +103,7 @@ class Migration(migrations.Migration):
                 "base_manager_name": "objects",
                 "indexes": [
                     models.Index(fields=["user", "read_at"], name="nc_user_read"),
-                    models.Index(fields=["user", "-created_at"], name="nc_user_created"),
+                    models.Index(fields=["user", "-created_at", "-id"], name="nc_user_created"),
                 ],
             },
         ),
