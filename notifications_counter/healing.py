@@ -16,7 +16,7 @@ from .buffer import Buffer, Status
 from .conf import options
 from .history import record
 from .recount import PAGE, Correction, Recounter, RecountResult
-from .shards import epoch_of, is_left, raise_epoch, refuse_changed_shards, refuse_in_transaction, row
+from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, row, start_epoch
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -83,25 +83,22 @@ class Healer:
     # --------------------------------------------------------------- recovery
     def _recover(self, shard: int, buffer: Buffer) -> Status:
         """Start an epoch if Redis is not the one we left."""
-        while True:
-            status = buffer.status()
-            epoch = epoch_of(self.counter, shard)
-            if is_left(status, epoch):
-                return status
-            started = raise_epoch(self.counter, shard, epoch, status.epoch)
-            if started is not None:
-                what = "its first audit begins" if started == 1 else "this Redis is not the one we left"
-                logger.log(
-                    logging.INFO if started == 1 else logging.WARNING,
-                    "%s, shard %d: %s. Epoch %d starts; readers count rows until its audit is complete.",
-                    self.counter.name,
-                    shard,
-                    what,
-                    started,
-                )
-                record("recovery", self.counter, shard=shard, epoch=started)
-            epoch = epoch_of(self.counter, shard)
-            buffer.recover(epoch)
+        status = buffer.status()
+        if is_left(status, epoch_of(self.counter, shard)):
+            return status
+        started = start_epoch(self.counter, shard, buffer)
+        if started is not None:
+            what = "its first audit begins" if started == 1 else "this Redis is not the one we left"
+            logger.log(
+                logging.INFO if started == 1 else logging.WARNING,
+                "%s, shard %d: %s. Epoch %d starts; readers count rows until its audit is complete.",
+                self.counter.name,
+                shard,
+                what,
+                started,
+            )
+            record("recovery", self.counter, shard=shard, epoch=started)
+        return buffer.status()
 
     def _audit(
         self,

@@ -36,8 +36,9 @@ def epoch_of(counter: Counter, shard: int, lock: bool = False) -> int:
 
 
 def is_left(status: Status, epoch: int) -> bool:
-    """Is this Redis the one we left? Not if it is in another epoch, or has been started since."""
-    return bool(status.epoch == epoch and epoch and status.server == status.run_id)
+    """Is this Redis the one we left? Not if it is in another epoch, has been started since, or has lost ``ready``."""
+    evicted = status.completed == epoch and not status.ready
+    return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
 
 
 def takes(counter: Counter, shard: int, batch: int) -> bool:
@@ -55,16 +56,20 @@ def close(counter: Counter, shard: int, batch: int) -> bool:
     return True
 
 
-def raise_epoch(counter: Counter, shard: int, seen: int, of_redis: int) -> int | None:
-    """Start an epoch above all that were, unless another process has done so since ``seen``. None in that case."""
+def start_epoch(counter: Counter, shard: int, buffer: Buffer) -> int | None:
+    """Start an epoch above all that were, in Redis and in the database. None if another process has done so: the lock
+    is held until both know it, so that two of them do not start one in turn for ever."""
     rows(counter).model._default_manager.using(counter.db).get_or_create(
         counter=counter.name, shard=shard, shards=options.SHARDS
     )
     with transaction.atomic(using=counter.db):
-        if epoch_of(counter, shard, lock=True) != seen:
+        stored = epoch_of(counter, shard, lock=True)
+        status = buffer.status()
+        if is_left(status, stored):
             return None
         highest = rows(counter).aggregate(Max("epoch"))["epoch__max"]
-        epoch = max(highest, of_redis) + 1
+        epoch = max(highest, status.epoch) + 1
+        buffer.recover(epoch)
         row(counter, shard).update(epoch=epoch, audited="")
     return epoch
 

@@ -58,6 +58,7 @@ class Status:
     """The state of a shard. Times are seconds of the Redis clock; None: nothing waits."""
 
     epoch: int
+    completed: int
     server: str
     run_id: str
     ready: str
@@ -234,9 +235,9 @@ class Buffer:
         reply = self.client.run(
             script("status"), (k.state, k.ready, k.pending, k.flushing, k.open, k.dirty, k.rejected), ()
         )
-        epoch, server, run_id, ready, batch, waiting, flushing, dirty, now, *sizes = reply
+        epoch, completed, server, run_id, ready, batch, waiting, flushing, dirty, now, *sizes = reply
         return Status(
-            int(epoch or 0), text(server), text(run_id), text(ready), int(batch or 0),
+            int(epoch or 0), int(completed or 0), text(server), text(run_id), text(ready), int(batch or 0),
             int(waiting) if waiting else None, int(flushing) if flushing else None, int(dirty) if dirty else None,
             int(now), *sizes,
         )  # fmt: skip
@@ -249,7 +250,7 @@ class Buffer:
         )
 
     def complete(self, epoch: int) -> bool:
-        """End the recovery of this epoch. False if Redis is not the one that was recovered."""
+        """End the recovery of this epoch. False if that was done before, or Redis is not the one that was recovered."""
         return bool(self.client.run(script("complete"), (self.keys.ready, self.keys.state), (epoch,)))
 
     # ---------------------------------------------------------------- healing

@@ -13,9 +13,8 @@ Redis may be out of reach, may lose everything, or may come back with older data
     python -m tests.protocol.model --drop fence    # without one rule: the shortest history that breaks
 
 The steps are those of the Lua scripts and of ledger.py, flush.py, recount.py, healing.py and reader.py. Time is not
-modelled: a part whose transaction is over may be taken for dead at once, a lease never expires by itself. A healer
-begins a recovery once, because two of them could raise the epoch in turn for ever. A flush goes through a batch one
-user at a time, and a recount looks at a user once, not again when it was active.
+modelled: a part whose transaction is over may be taken for dead at once, a lease never expires by itself. A flush goes
+through a batch one user at a time, and a recount looks at a user once, not again when it was active.
 """
 
 import argparse
@@ -36,6 +35,7 @@ RULES = {
     "request": "a commit that did not reach Redis leaves a RecountRequest",
     "server": "a Redis that restarted is recovered",
     "epoch": "apply, fix and complete refuse what belongs to an earlier epoch",
+    "completed": "an epoch is completed once: a Redis that has lost only `ready` is recovered, too",
     "ready": "readers count rows until a recovery is complete, and never see totals from before it",
     "begun_ready": "a part that began before or during a recovery is not added but recounted",
 }
@@ -51,6 +51,7 @@ BREAKS = {  # the scenario in which that is found soonest
     "request": "writer without commit, flusher, healer twice, reader",
     "server": "2 writers, flusher twice, failover",
     "epoch": "2 writers, flusher, healer, restart",
+    "completed": "writer, healer, eviction of ready, reader",
     "ready": "writer, flusher, healer, restart, reader",
     "begun_ready": "2 writers, flusher, healer, restart",
 }
@@ -82,6 +83,7 @@ class Redis(NamedTuple):
     server: int = 0  # run_id at the last recovery
     run: int = 0  # run_id now
     ready: int | None = 1  # None: readers count rows
+    completed: int = 1  # the last epoch whose recovery was complete
     seq: int = 0
     open: tuple = ()  # ((part, seq, ready at begin), ...)
 
@@ -102,6 +104,7 @@ class Database(NamedTuple):
     users: tuple[Row, ...]
     epoch: int = 1
     audited: bool = False
+    locked: bool = False  # by a healer that starts an epoch
     requests: frozenset = frozenset()  # RecountRequests: {(part, user), ...}
 
 
@@ -118,7 +121,10 @@ def change(users: tuple, user: int, new: Any) -> tuple:
 # -------------------------------------------------------------------------------------------------------- the scripts
 def is_lost(redis: Redis, db: Database) -> bool:
     """Is this Redis not the one that was left?"""
-    return redis.epoch != db.epoch or (rule("server") and redis.server != redis.run)
+    evicted = redis.ready is None and redis.completed == redis.epoch
+    return (
+        redis.epoch != db.epoch or (rule("server") and redis.server != redis.run) or (rule("completed") and evicted)
+    )
 
 
 def value(waiting: Waiting, cut: bool, batch: int, row: Row) -> int:
@@ -216,8 +222,10 @@ def recover(redis: Redis, epoch: int) -> Redis:
 
 
 def complete(redis: Redis, epoch: int) -> Redis:
-    if redis.epoch is not None and (not rule("epoch") or (redis.epoch == epoch and redis.server == redis.run)):
-        return redis._replace(ready=redis.epoch)
+    if redis.epoch is None or (rule("completed") and redis.completed == redis.epoch):
+        return redis
+    if not rule("epoch") or (redis.epoch == epoch and redis.server == redis.run):
+        return redis._replace(ready=redis.epoch, completed=redis.epoch)
     return redis
 
 
@@ -314,6 +322,8 @@ class Flusher(NamedTuple):
                 yield "", redis, db, Flusher(self.runs, "finish", batch)
         elif self.step == "apply":
             batch, rank, size, (delta, user) = self.seen
+            if rule("epoch") and db.locked:
+                return
             if rule("epoch") and batch // BATCHES != db.epoch:  # refused: the flush ends without finish
                 yield "", redis, db, again
                 return
@@ -380,7 +390,6 @@ class Healer(NamedTuple):
     token: str
     runs: int = 1
     flags: frozenset[str] = frozenset()  # "suspects": drops also parts of transactions that live
-    recoveries: int = 1  # that it may begin
     step: str = "check"
     seen: Any = None
 
@@ -391,29 +400,35 @@ class Healer(NamedTuple):
             if following is None:
                 yield label, *after, self._replace(runs=self.runs - 1, step="check", seen=None)
             else:
-                recoveries = self.recoveries - (following[0] == "compare")
-                yield label, *after, self._replace(step=following[0], seen=following[1], recoveries=recoveries)
+                yield label, *after, self._replace(step=following[0], seen=following[1])
 
     # ------------------------------------------------------------------------------------------------------- recovery
     def _check(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         if is_lost(redis, db):
-            yield "", redis, db, ("compare", redis.epoch or 0) if self.recoveries else None
-        elif redis.ready is None:
-            yield "", redis, db, ("audit_rows", redis.epoch)
+            yield "", redis, db, ("raise", None)
         else:
-            yield from self._look(redis, db, ended)
-
-    def _compare(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        yield "", redis, db, ("raise", (db.epoch, self.seen))
+            yield from self._go_on(redis, db, ended)
 
     def _raise(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        was, of_redis = self.seen
-        if db.epoch == was:  # else another process has raised it
-            db = db._replace(epoch=max(was, of_redis) + 1, audited=False)
-        yield "", redis, db, ("recover", db.epoch)
+        if db.locked:
+            return
+        if is_lost(redis, db):
+            yield "", redis, db._replace(locked=True), ("recover", max(db.epoch, redis.epoch or 0) + 1)
+        else:  # another process has recovered it
+            yield "", redis, db, ("go_on", None)
 
     def _recover(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        yield "", recover(redis, self.seen), db, ("check", None)
+        yield "", recover(redis, self.seen), db, ("start", self.seen)
+
+    def _start(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        yield "", redis, db._replace(epoch=self.seen, audited=False, locked=False), ("go_on", None)
+        yield "killed", redis, db._replace(locked=False), None
+
+    def _go_on(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        if redis.ready is None:
+            yield "", redis, db, ("audit_rows", redis.epoch or 0)
+        else:
+            yield from self._look(redis, db, ended)
 
     # ---------------------------------------------------------------------------------------------------------- audit
     def _audit_rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
@@ -499,7 +514,7 @@ class Healer(NamedTuple):
 
 class Fault(NamedTuple):
     """What befalls Redis: ``loss`` of everything; a ``restart``, under another run_id; a ``failover`` to what a
-    replica, or a snapshot on disk, held at an earlier moment; and the ``expiry`` of totals."""
+    replica, or a snapshot on disk, held at an earlier moment; ``eviction`` of `ready`; and the ``expiry`` of totals."""
 
     what: str
     step: str = "armed"
@@ -511,9 +526,11 @@ class Fault(NamedTuple):
             return
         if self.what == "loss":
             users = tuple(Waiting() for _ in redis.users)
-            yield "", Redis(users, epoch=None, batch=0, server=-1, run=run, ready=None), db, fired
+            yield "", Redis(users, epoch=None, batch=0, server=-1, run=run, ready=None, completed=0), db, fired
         elif self.what == "restart":
             yield "", redis._replace(run=run), db, fired
+        elif self.what == "eviction":
+            yield "", redis._replace(ready=None), db, fired
         elif self.what == "expiry":
             yield "", redis._replace(users=tuple(w._replace(total=None) for w in redis.users)), db, fired
         elif self.step == "armed":
@@ -714,7 +731,8 @@ def R(*flags: str, user: int = 0) -> Reader:
 
 F = Flusher
 H, SUSPECTS = Healer, frozenset({"suspects"})
-LOSS, RESTART, FAILOVER, EXPIRY = Fault("loss"), Fault("restart"), Fault("failover"), Fault("expiry")
+LOSS, RESTART, FAILOVER = Fault("loss"), Fault("restart"), Fault("failover")
+EVICTION, EXPIRY = Fault("eviction"), Fault("expiry")
 
 SCENARIOS: dict[str, tuple] = {
     "2 writers, flusher, reader": (W(1, 1), W(2, -1), F(2), R()),
@@ -739,6 +757,8 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers, flusher, healer, restart": (W(1, 1), W(2, -1), F(1), H("h"), RESTART),
     "writer, flusher, healer, restart, reader": (W(1, 1), F(1), H("h"), RESTART, R("lags")),
     "writer, flusher, 2 healers, restart": (W(1, 1), F(1), H("h"), H("i"), RESTART),
+    "writer, healer, eviction of ready, reader": (W(1, 1), H("h"), EVICTION, R()),
+    "writer, flusher, 2 healers, eviction of ready": (W(1, 1), F(1), H("h"), H("i"), EVICTION),
     "2 writers, flusher twice, failover": (W(1, 1), W(2, 1), F(2), FAILOVER),
     "writer, 2 flushers, healer, failover": (W(1, 1, "retry"), F(1), F(1), H("h"), FAILOVER),
     "2 writers, healer, failover": (W(1, 1), W(2, -1), H("h", 2), FAILOVER),

@@ -15,7 +15,7 @@ from notifications_counter.log import request_recounts
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.recount import Recounter
-from notifications_counter.shards import epoch_of, is_left, raise_epoch, row, takes
+from notifications_counter.shards import epoch_of, is_left, row, start_epoch, takes
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from tests import support
@@ -207,18 +207,14 @@ class Replay:
     def heal(self, me: int, healer: model.Healer) -> Step:
         yield
         for _ in range(healer.runs):
-            while True:
-                status = self.buffer.status()
-                if is_left(status, epoch_of(unread, 0)):
-                    break
+            if not is_left(self.buffer.status(), epoch_of(unread, 0)):
                 yield
-                seen = epoch_of(unread, 0)
                 yield
-                raise_epoch(unread, 0, seen, status.epoch)
-                epoch = epoch_of(unread, 0)
+                started = start_epoch(unread, 0, self.buffer)
                 yield
-                self.buffer.recover(epoch)
-                yield
+                if started is not None:  # under one lock: nobody else sees the step between
+                    yield
+            status = self.buffer.status()
             if status.ready:
                 yield from self.doubt(f"{me}")
             else:
@@ -280,6 +276,9 @@ class Replay:
         if fault.what == "expiry":
             ready = self.buffer.status().ready
             self.redis.delete(*[self.buffer.keys.total(ready, member) for member in self.members])
+            return
+        if fault.what == "eviction":
+            self.redis.delete(self.buffer.keys.ready)
             return
         copies: list[Copy] = []
         if fault.what == "failover":
