@@ -122,9 +122,7 @@ def change(users: tuple, user: int, new: Any) -> tuple:
 def is_lost(redis: Redis, db: Database) -> bool:
     """Is this Redis not the one that was left?"""
     evicted = redis.ready is None and redis.completed == redis.epoch
-    return (
-        redis.epoch != db.epoch or (rule("server") and redis.server != redis.run) or (rule("completed") and evicted)
-    )
+    return redis.epoch != db.epoch or (rule("server") and redis.server != redis.run) or (rule("completed") and evicted)
 
 
 def value(waiting: Waiting, cut: bool, batch: int, row: Row) -> int:
