@@ -21,7 +21,7 @@ from django.db.models import IntegerField
 
 from .buffer import Buffer
 from .buffer.buffer import whole
-from .history import record
+from .history import record, tally
 from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, takes
 from .sql import dialect
 from .sql.target import Chunk, Target
@@ -86,6 +86,7 @@ class Flusher:
         result.seconds = time.monotonic() - started
         if result.users or result.rejected:
             record("flush", self.counter, result)
+            tally(self.counter, {"flushes": 1, "flushed": result.users})
         return result
 
     def _flush_batch(

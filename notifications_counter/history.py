@@ -1,4 +1,5 @@
-"""The app's own history, an event log: flushes, recounts, recoveries, rejected members."""
+"""The app's own history: an event log of flushes, recounts, recoveries and rejected members, and time-sliced counters
+of flushes."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .conf import options
 from .events import EventLog
 from .exceptions import BufferUnavailable
+from .timeseries import TimeSeries
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -33,3 +35,14 @@ def record(type: str, counter: Counter, result: FlushResult | RecountResult | No
         history.trim(max_length=LENGTH)
     except BufferUnavailable as error:
         logger.info("An event of type %r was not recorded: %s", type, error)
+
+
+def tally(counter: Counter, counts: dict[str, int]) -> None:
+    """Raise the time-sliced counters of what the app has done, if RECORD_ACTIVITY is on. Never raises for want of
+    Redis."""
+    if not options.RECORD_ACTIVITY or not counter.activity:
+        return
+    try:
+        TimeSeries().update_counters({f"{counter.activity}:{what}": n for what, n in counts.items() if n})
+    except BufferUnavailable as error:
+        logger.info("Activity was not recorded: %s", error)
