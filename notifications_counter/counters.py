@@ -29,6 +29,9 @@ from .reader import Reader
 from .recount import Correction, Recounter, RecountResult
 from .registry import register
 
+KEYS = 2**63
+"""Integers from -KEYS up to below KEYS can be keys; no database has room for others."""
+
 
 class Counter:
     """An exact number of rows for each owner.
@@ -65,7 +68,9 @@ class Counter:
     def counts(self, users: Iterable[Any]) -> dict[Any, int]:
         """The same for many: ``{primary key: count}``, in two round trips at most when warm."""
         as_they_are = int if self._integer_keys else None  # a call for each costs as much as its reply
-        return Reader(self).counts([user if type(user) is as_they_are else self.key(user) for user in users])
+        return Reader(self).counts(
+            [user if type(user) is as_they_are and -KEYS <= user < KEYS else self.key(user) for user in users]
+        )
 
     async def acount(self, user: Any) -> int:
         """``count`` for async code."""
@@ -180,17 +185,30 @@ class Counter:
     # ------------------------------------------------------------------- keys
     def key(self, user: Any) -> Any:
         """The primary key of an owner, given as an instance or as such a key. ValueError if it is neither."""
-        if self._integer_keys and type(user) is int:
+        if type(user) is not int:
+            user = getattr(user, "pk", user)
+        if self._integer_keys and type(user) is int and -KEYS <= user < KEYS:
             return user
-        if hasattr(user, "pk"):
-            user = user.pk
+        if user is None:
+            raise ValueError(f"Counter {self.name!r} was asked for an owner without a primary key; save it first.")
         try:
             key = self.key_field.to_python(user)
-        except ValidationError as error:
-            raise ValueError(f"{user!r} is no primary key of an owner: {' '.join(error.messages)}") from None
-        if key is None:
-            raise ValueError(f"Counter {self.name!r} was asked for an owner without a primary key; save it first.")
+            str(key).encode()  # half of a surrogate pair cannot be written
+        except (ValidationError, ValueError, OverflowError) as error:
+            reason = " ".join(getattr(error, "messages", [str(error)]))
+            raise ValueError(f"{user!r} is no primary key of an owner: {reason}") from None
+        rounded = isinstance(key, int) and not isinstance(user, str) and key != user  # 1.5 is not 1
+        if isinstance(user, bool) or rounded or not self._fits(key):
+            raise ValueError(f"{user!r} is no primary key of an owner.")
         return key
+
+    def _fits(self, key: Any) -> bool:
+        """Can a database store this key?"""
+        if isinstance(key, int):
+            return -KEYS <= key < KEYS
+        if isinstance(key, str):
+            return "\0" not in key and len(key) <= (self.key_field.max_length or len(key))
+        return True
 
     def encode(self, key: Any) -> str | None:
         """The member of Redis that stands for an owner; None for no owner."""
@@ -205,11 +223,9 @@ class Counter:
         """The primary key that a member stands for. ValidationError if there can be none."""
         field = self.key_field
         key = field.to_python(member)
-        if str(key) != member or "\0" in member:
+        if str(key) != member or not self._fits(key):
             raise ValidationError(f"{member!r} is not how a primary key is written.")
         field.run_validators(key)
-        if field.max_length is not None and len(member) > field.max_length and isinstance(key, str):
-            raise ValidationError(f"{member!r} is too long for a primary key.")
         return key
 
     # ---------------------------------------------------------------- buffers

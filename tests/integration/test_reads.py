@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection, transaction
+from django.db.models import IntegerField
 from django.test import override_settings
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
@@ -18,7 +20,17 @@ from notifications_counter.buffer.buffer import Buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, entries, notify, rows, sent
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    begin_now,
+    entries,
+    notify,
+    rows,
+    sent,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -170,13 +182,28 @@ def test_owners_that_are_none():
                 read(owner)
 
 
+@pytest.mark.keys
 def test_keys_that_are_none():
+    odd = {
+        "CharField": ["x" * 101, "with\0zero", "half\ud800", True],
+        "UUIDField": ["nobody", "", [], {}, object(), "1.5", 1.5, True, 2**128],
+    }
+    integers = ["nobody", "", [], {}, object(), "1.5", 1.5, float("inf"), float("nan"), Decimal("1.5"), True, False]
+    integers += [2**63, -(2**63) - 1, str(10**30), 1e30, b"7", "9" * 5000]
+    for owner in odd.get(unread.key_field.get_internal_type(), integers):
+        for read in (unread.count, lambda owner: unread.counts([owner]), lambda owner: unread.recount([owner])):
+            with pytest.raises(ValueError, match="no primary key"):
+                read(owner)
     if unread.key_field.get_internal_type() == "CharField":
         assert unread.count("nobody") == 0
+
+
+def test_the_largest_keys(alice):
+    if not isinstance(unread.key_field, IntegerField):
         return
-    for owner in ("nobody", "", [], {}, object(), "1.5"):
-        with pytest.raises(ValueError, match="no primary key"):
-            unread.count(owner)
+    for key in (2**63 - 1, -(2**63), 0):
+        assert unread.count(key) == 0
+        assert unread.counts([key, alice.pk]) == {key: 0, alice.pk: 0}
 
 
 def test_keys_of_nobody(alice):
@@ -308,6 +335,7 @@ def test_requests_go_with_what_is_rolled_back(alice, bob):
     with redis_out_of_reach(), transaction.atomic():
         savepoint = transaction.savepoint()
         objects.create(user=alice, title="x")
+        begin_now()
         assert RecountRequest.objects.count() == 1
         transaction.savepoint_rollback(savepoint)
         assert not RecountRequest.objects.exists()
@@ -321,9 +349,11 @@ def test_redis_goes_and_comes_back_inside_a_transaction(alice, bob):
     """Some began in Redis, some could not."""
     with transaction.atomic():
         objects.create(user=alice, title="x")
+        begin_now()
         with redis_out_of_reach():
             objects.create(user=bob, title="x")
             objects.create(user=alice, title="y")
+            begin_now()
         objects.create(user=bob, title="y")
     assert (unread.count(alice), unread.count(bob)) == (2, 2)
     assert_exact(alice, bob, dirty=1)
