@@ -26,6 +26,7 @@ SAVEPOINT = re.compile(
     r"\s*(?:(SAVEPOINT)|(RELEASE)(?:\s+SAVEPOINT)?|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(\S+)",
     re.IGNORECASE,
 )
+COMMITS_NOTHING = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE)
 ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -57,6 +58,7 @@ class Ledger:
         self._standalone: list[Log] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
+        connection._commit = self._commit
 
     @classmethod
     def of(cls, using: str) -> Ledger:
@@ -98,13 +100,6 @@ class Ledger:
             self._unsent = [ref for ref in self._unsent if ref() is not None] + [self._hook]
         return log
 
-    def begin(self, owners: Mapping[Counter, Iterable[str]]) -> Log:
-        """In a transaction: make sure that these users have begun before it can commit."""
-        log = self._transaction_log()
-        if failed := log.begin(owners):
-            log.request(failed)
-        return log
-
     def record(self, counter: Counter, deltas: Mapping[str, Delta]) -> None:
         """Note what the statement just run has changed. None: unknown, the user goes to a recount."""
         if not deltas or counter.db != self.using:  # a counter belongs to one database
@@ -113,10 +108,7 @@ class Ledger:
             request_recounts(self.using, [(counter, member) for member in deltas])
             mark_dirty((counter, member) for member in deltas)
         elif self.connection.in_atomic_block:
-            log = self.begin({counter: deltas})
-            if failed := log.settle():
-                log.request(failed)
-            log.record(counter, deltas)
+            self._transaction_log().record(counter, deltas)
         elif self._standalone:
             self._standalone[-1].record(counter, deltas)
         else:
@@ -135,23 +127,20 @@ class Ledger:
             self._standalone[-1].happened(activity)
 
     def write(self, owners: Mapping[Counter, Iterable[str]], statement: Callable[[], T]) -> T:
-        """Run a statement that changes rows of these users and records what it has changed: they begin before it, and
-        the record is sent when it is committed, which in autocommit is at once.
+        """Run a statement that changes rows of these users and records what it has changed.
 
-        In autocommit it is prepared while begin is on its way. If Redis does not take that, the statement is called
-        again, before anything was executed, in a transaction that commits it together with a RecountRequest.
+        In a transaction they begin right before its commit. In autocommit the statement is prepared while begin is on
+        its way. If Redis does not take that, the statement is called again, before anything was executed, in a
+        transaction that commits it together with a RecountRequest.
         """
         owners = {counter: members for counter, members in owners.items() if counter.db == self.using}
-        if self.in_manual_transaction() or not owners:
-            return statement()
-        if self.connection.in_atomic_block:
-            self.begin(owners)
+        if not owners or self.connection.in_atomic_block or self.in_manual_transaction():
             return statement()
         try:
             return self._write_alone(owners, statement)
         except _NotBegun:
             with transaction.atomic(using=self.using):
-                return self.write(owners, statement)
+                return statement()
 
     def _write_alone(self, owners: Mapping[Counter, Iterable[str]], statement: Callable[[], T]) -> T:
         log = Log(self.using)
@@ -172,11 +161,11 @@ class Ledger:
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Counter, member: str) -> bool:
         """Has this connection changed rows of the user that others may not see, or whose deltas are not sent yet?"""
-        return any((counter, member) in log.begun for log in self._unsent_logs())
+        return any((counter, member) in log.touched for log in self._unsent_logs())
 
-    def begun(self) -> set[tuple[Counter, str]]:
+    def all_touched(self) -> set[tuple[Counter, str]]:
         """Every user of whom that is so."""
-        return set().union(*(log.begun for log in self._unsent_logs()))
+        return set().union(*(log.touched for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> list[Log]:
         if not self._unsent and not self._standalone:
@@ -212,18 +201,29 @@ class Ledger:
         log = self._open_log()
         if log is None:
             return execute(sql, params, many, context)
-        savepoint = SAVEPOINT.match(text)
         if log.doomed and text.startswith("DELETE"):
             log.lock_doomed(text)
-        try:
-            result = execute(sql, params, many, context)
-        finally:
-            failed = log.settle()
-        if savepoint:
+        if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
+            log.begin_the_changed()
+        result = execute(sql, params, many, context)
+        if savepoint := SAVEPOINT.match(text):
             log.follow(savepoint)
-        if failed:
-            log.request(failed)
         return result
+
+    def _commit(self) -> None:
+        """In the place of the connection's own, because Django calls nobody before a commit."""
+        connection = self.connection
+        if log := self._open_log():
+            connection.in_atomic_block = True  # as it still is: Atomic has put the mark away already
+            try:
+                if connection.errors_occurred and not connection.is_usable():
+                    log.cut_back(0, 0)  # PostgreSQL will roll back, and say nothing
+                log.begin_the_changed()
+            finally:
+                connection.in_atomic_block = False
+            # Ours first: one of somebody else that raises takes those after it along.
+            connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _Hook))
+        type(connection)._commit(connection)
 
 
 @receiver(connection_created)

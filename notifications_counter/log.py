@@ -1,7 +1,8 @@
 """The deltas of one database transaction, and what has begun in Redis for them.
 
-A log follows the transaction's savepoints, so that what is rolled back takes its deltas along. Every user it touches
-has begun in Redis before the database can commit; one that could not has a RecountRequest in the same transaction.
+A log follows the transaction's savepoints, so that what is rolled back takes its deltas along. Every user whose count
+it changes has begun in Redis before the database commits; one that could not has a RecountRequest in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class Log:
     def __init__(self, using: str):
         self.using = using
         self.entries: list[tuple[Counter, str, Delta]] = []
+        self.touched: set[tuple[Counter, str]] = set()  # also by what was rolled back
         self.begun: set[tuple[Counter, str]] = set()
         self.parts: list[Part] = []
-        self.requested: list[tuple[int, Counter, str]] = []  # users with a RecountRequest, and from which entry on
+        self.requested: set[tuple[Counter, str]] = set()  # users with a RecountRequest
         self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
         self.unread: list[Part] = []
@@ -82,7 +84,8 @@ class Log:
             part.reply = buffer.begin(part.id, members)
         except BufferUnavailable:
             return [(counter, m) for m in members]
-        self.begun.update((counter, m) for m in members)
+        self.begun.update(users := [(counter, m) for m in members])
+        self.touched.update(users)
         self.parts.append(part)
         self.unread.append(part)
         return []
@@ -104,23 +107,33 @@ class Log:
         self.begun.difference_update(failed)
         return failed
 
-    def request(self, users: list[tuple[Counter, str]]) -> None:
-        """Leave a RecountRequest in the transaction for users that could not begin."""
-        if not users:
-            return
+    def begin_the_changed(self) -> None:
+        """Before the database commits: register every user whose count changes, or leave a RecountRequest for it."""
+        owners: dict[Counter, list[str]] = defaultdict(list)
+        for (counter, member), delta in self.net().items():
+            if delta != 0:
+                owners[counter].append(member)
+        failed = self.begin(owners) + self.settle()
         try:
-            request_recounts(self.using, users)
-        except DatabaseError:  # they begin anew at their next change
+            request_recounts(self.using, failed)
+        except DatabaseError:
             logger.exception("RecountRequests could not be written.")
-            return
-        position = len(self.entries)
-        self.requested += [(position, counter, member) for counter, member in users]
-        self.begun.update(users)
+        else:
+            self.requested.update(failed)
 
     # ----------------------------------------------------------------- record
     def record(self, counter: Counter, deltas: Mapping[str, Delta]) -> None:
         """Note what a statement changed. None: unknown, the user goes to a recount."""
         self.entries += [(counter, member, delta) for member, delta in deltas.items()]
+        self.touched.update([(counter, member) for member in deltas])
+
+    def net(self) -> dict[tuple[Counter, str], Delta]:
+        """What all entries come to."""
+        net: dict[tuple[Counter, str], Delta] = {}
+        for counter, member, delta in self.entries:
+            before = net.get((counter, member), 0)
+            net[counter, member] = None if delta is None or before is None else before + delta
+        return net
 
     def happened(self, activity: Mapping[tuple[Counter, str], int]) -> None:
         """Note what a statement did, for the time-sliced counters."""
@@ -130,9 +143,6 @@ class Log:
         """Forget what came after a savepoint that was rolled back."""
         del self.entries[position:]
         del self.activity[activity:]
-        for at, counter, member in [r for r in self.requested if r[0] >= position]:
-            self.requested.remove((at, counter, member))
-            self.begun.discard((counter, member))  # its RecountRequest is gone, so it begins anew
 
     def follow(self, statement: re.Match[str]) -> None:
         """A savepoint was set, released or rolled back to."""
@@ -167,20 +177,16 @@ class Log:
     def send(self) -> None:
         """Bring the deltas to Redis, after the database commit. Never raises."""
         try:
-            self.settle()
             self._send()
         except Exception:
             logger.exception("Deltas could not be sent; their users are recounted once they are overdue.")
         finally:
-            self.begun.clear()
+            self.touched.clear()
 
     def _send(self) -> None:
-        net: dict[tuple[Counter, str], Delta] = {}
-        for counter, member, delta in self.entries:
-            before = net.get((counter, member), 0)
-            net[counter, member] = None if delta is None or before is None else before + delta
-        for _, counter, member in self.requested:
-            net[counter, member] = None
+        self.settle()
+        net = self.net()
+        net.update(dict.fromkeys(self.requested))
         on_its_way = self._send_activity()
         failed: list[tuple[Counter, str]] = []
         grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
@@ -197,8 +203,7 @@ class Log:
         for reply in on_its_way:
             with suppress(BufferUnavailable):
                 reply.read()
-        asked = {(counter, member) for _, counter, member in self.requested}
-        request_recounts(self.using, [user for user in failed if user not in asked])
+        request_recounts(self.using, [user for user in failed if user not in self.requested])
 
     def _send_activity(self) -> list[Reply]:
         """Raise the time-sliced counters; while that is on its way, the deltas follow."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
-from django.db import connections
+from django.db import connection, connections
 from django.test import override_settings
 from django.utils import timezone
 
@@ -42,6 +42,12 @@ def assert_reads(*users: Any, counter: Counter = unread) -> None:
     for _ in range(2):  # the first keeps what the second reads
         assert {key: counter.count(key) for key in right} == right
         assert counter.counts(right) == right
+
+
+def begin_now() -> None:
+    """Run a statement before which whoever has changed in this transaction begins, because it might commit."""
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN SELECT 1")
 
 
 def assert_exact(*users: Any, counter: Counter = unread, dirty: int = 0) -> None:

@@ -19,7 +19,7 @@ from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, entries, notify, stored
+from tests.support import assert_exact, assert_heals, assert_reads, begin_now, entries, notify, stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -246,6 +246,7 @@ def test_what_has_begun_is_committed_although_redis_failed_meanwhile(use, server
     notify(alice)
     with transaction.atomic():
         notify_quietly(alice)
+        begin_now()
         client.lost(redis.ConnectionError("a moment of weakness"))
         notify_quietly(bob)  # is left to a request
     assert unread.buffers[0].client is client

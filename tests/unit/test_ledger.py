@@ -125,14 +125,3 @@ def test_any_savepoints(steps: list[Any]):
     done = [(kind, name) for kind, name in steps if model.run(kind, name)]
     statements = " ".join(name if kind == "change" else f"{kind}:{name}" for kind, name in done)
     assert log_of(statements) == "".join(model.entries)
-
-
-def test_requests_that_were_rolled_back_are_made_anew():
-    log, counter = Log("default"), object()
-    log.record(counter, {"before": 1})  # type: ignore[arg-type]
-    log.requested.append((0, counter, "before"))  # type: ignore[arg-type]
-    log.requested.append((1, counter, "after"))  # type: ignore[arg-type]
-    log.begun |= {(counter, "before"), (counter, "after")}  # type: ignore[arg-type]
-    log.cut_back(1, 0)
-    assert log.begun == {(counter, "before")}
-    assert [member for _, _, member in log.requested] == ["before"]
