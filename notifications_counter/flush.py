@@ -100,6 +100,7 @@ class Flusher:
         stopped: Callable[[], bool],
     ) -> bool:
         """Write one batch. False if it was not finished: stopped, or it is of another epoch by now."""
+        started = time.monotonic()
         refused: list[str] = []
         rejected = done = 0
         with closing(self._slices(buffer, batch, size)) as slices:
@@ -125,7 +126,7 @@ class Flusher:
                     progress(done, size)
                 if done < size and stopped():
                     return False
-        if not buffer.finish(batch, refused):
+        if not buffer.finish(batch, refused, time.monotonic() - started):
             return False
         result.batches += 1
         result.rejected += rejected

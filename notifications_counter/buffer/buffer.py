@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, NamedTuple
 
 from ..conf import options
@@ -78,6 +79,32 @@ class Status:
         """Seconds that the oldest change has waited to be flushed, or its user to be recounted."""
         since = [s for s in (self.waiting_since, self.flushing_since, self.dirty_since) if s is not None]
         return max(0, self.now - min(since)) if since else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What has happened to a shard since its Redis was new: ``batches`` finished, users ``flushed`` in them and the
+    ``flush_ms``, milliseconds, that took; users ``recounted``, and how many of them were ``corrected``, those of a
+    recovery, which may be everyone, as ``restored``."""
+
+    batches: int = 0
+    flushed: int = 0
+    flush_ms: int = 0
+    recounted: int = 0
+    corrected: int = 0
+    restored: int = 0
+
+    def __add__(self, other: Stats) -> Stats:
+        return Stats(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Monitored:
+    """What monitoring asks of a shard beside its status. ``oldest_open`` is the age of the oldest part in seconds."""
+
+    suspected: int
+    oldest_open: int
+    stats: Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +232,12 @@ class Buffer:
         reply = self.client.run(script("fetch"), (k.state, k.flushing), (batch, first, last, "joined"))
         return (text(reply[0]), text(reply[1])) if reply else None
 
-    def finish(self, batch: int, refused: Sequence[str] = ()) -> bool:
-        """Drop the batch, which the database has; users whose delta it refused go to a recount."""
+    def finish(self, batch: int, refused: Sequence[str] = (), seconds: float = 0) -> bool:
+        """Drop the batch, which the database has, as that took this flusher; users whose delta it refused go to a
+        recount."""
         k = self.keys
-        return bool(
-            self.client.run(script("finish"), (k.flushing, k.state, k.ready, k.dirty), (k.base, batch, *refused))
-        )
+        keys = (k.flushing, k.state, k.ready, k.dirty, k.stats)
+        return bool(self.client.run(script("finish"), keys, (k.base, batch, round(seconds * 1000), *refused)))
 
     def reject(self, members: dict[str, str]) -> None:
         """Keep members that no user can be made of, with what was to be done, for inspection."""
@@ -241,6 +268,14 @@ class Buffer:
             int(waiting) if waiting else None, int(flushing) if flushing else None, int(dirty) if dirty else None,
             int(now), *sizes,
         )  # fmt: skip
+
+    def monitor(self, heal_after: float) -> Monitored:
+        """How many open parts are older than ``heal_after`` seconds, of at most PART; and what has happened so far."""
+        args = (math.ceil(heal_after), PART)
+        suspected, oldest, *flat = self.client.run(script("monitor"), (self.keys.open, self.keys.stats), args)
+        known = {f.name for f in fields(Stats)}
+        stats = {name: int(value) for field, value in pairs(flat) if (name := text(field)) in known}
+        return Monitored(suspected, oldest, Stats(**stats))
 
     def recover(self, epoch: int) -> bool:
         """Start an epoch: void what is unflushed. False if Redis is in this epoch, or a later one."""

@@ -6,8 +6,9 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.cache import InvalidCacheBackendError, caches
 from django.core.signals import setting_changed
@@ -25,6 +26,7 @@ from redis.exceptions import (
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
+from . import keys
 from .scripts import Script
 
 logger = logging.getLogger("notifications_counter")
@@ -55,6 +57,13 @@ def client_of(alias: str) -> Client:
             )
         client = _clients[alias] = Client(alias)
     return client
+
+
+class Outages(NamedTuple):
+    """How often a process was without Redis, and for how many seconds, all processes added up."""
+
+    number: int
+    seconds: float
 
 
 class Connections:
@@ -209,9 +218,35 @@ class Client:
 
     def found(self) -> None:
         """Note that Redis answers again."""
-        if self.down_since is not None:
-            logger.info("Redis (cache %r) answers again after %.1f s.", self.alias, time.monotonic() - self.down_since)
-            self.down_since = None
+        since, self.down_since = self.down_since, None
+        if since is None:
+            return
+        seconds = time.monotonic() - since
+        logger.info("Redis (cache %r) answers again after %.1f s.", self.alias, seconds)
+        with suppress(*FAILURES):  # it is for statistics only
+            self._count_outage(seconds)
+
+    def _count_outage(self, seconds: float) -> None:
+        """In Redis, where every process can read it. Not by send(): should it fail, that is not one more outage."""
+        key = keys.outages(options.KEY_PREFIX)
+        pool = self._pool(key)
+        connection = pool.get_connection()
+        try:
+            connection.send_command("HINCRBY", key, "outages", 1)
+            connection.send_command("HINCRBY", key, "outage_ms", round(seconds * 1000))
+            connection.read_response()
+            connection.read_response()
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+
+    def outages(self) -> Outages:
+        """The outages that processes have noticed and outlived. BufferUnavailable during one."""
+        key = keys.outages(options.KEY_PREFIX)
+        number, milliseconds = self.call(key, "HMGET", key, "outages", "outage_ms")
+        return Outages(int(number or 0), int(milliseconds or 0) / 1000)
 
     def found_room(self, script: Script) -> None:
         """Note that there is memory again for what was refused."""

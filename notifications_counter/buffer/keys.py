@@ -3,6 +3,11 @@
 from dataclasses import dataclass, field
 
 
+def outages(prefix: str) -> str:
+    """Of a whole Redis, not of a counter: how often processes were without it."""
+    return f"{{{prefix}:outages}}"
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one shard of one counter.
@@ -20,9 +25,10 @@ class Keys:
     fences: str = field(init=False)
     dirty: str = field(init=False)
     rejected: str = field(init=False)
+    stats: str = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("pending", "flushing", "state", "ready", "open", "fences", "dirty", "rejected"):
+        for name in ("pending", "flushing", "state", "ready", "open", "fences", "dirty", "rejected", "stats"):
             object.__setattr__(self, name, f"{self.base}:{name}")
 
     @classmethod

@@ -8,6 +8,7 @@ import pytest
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
 
+from notifications_counter.buffer.buffer import Stats
 from notifications_counter.buffer.keys import Keys
 from notifications_counter.conf import ENTRIES
 from notifications_counter.controller import NotificationController
@@ -149,6 +150,11 @@ def test_every_field_of_the_state_is_documented() -> None:
     names = {name for call in calls for name in re.findall(r", '([a-z_]+)'", call)}
     (row,) = re.findall(r"^\| `…:state` .*$", page("reference/redis-keys.md"), re.MULTILINE)
     assert not [name for name in names if f"`{name}`" not in row]
+
+
+def test_every_field_of_the_stats_is_documented() -> None:
+    (row,) = re.findall(r"^\| `…:stats` .*$", page("reference/redis-keys.md"), re.MULTILINE)
+    assert not [f.name for f in fields(Stats) if f"`{f.name}`" not in row]
 
 
 # ------------------------------------------------------------------------ pages

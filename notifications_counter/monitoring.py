@@ -1,0 +1,191 @@
+"""What someone who watches a site wants to know, gathered in one place: for `flush_counters --check`, the health check,
+the metrics and the admin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.apps import apps
+from django.db import Error as DatabaseFailure
+from django.db import connections
+from django.db.models import Count, Min, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from .buffer.buffer import Stats
+from .buffer.client import Outages, client_of
+from .conf import options
+from .exceptions import CounterError
+from .registry import all_counters
+
+if TYPE_CHECKING:
+    from .counters import Counter
+    from .healing import ShardStatus
+
+MAX_AGE = 300.0
+"""Seconds that a change may wait before that is a problem."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: of a ``counter``, of which ``kind`` (a name that stays), and in a sentence."""
+
+    counter: str
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.counter}: {self.text}"
+
+
+@dataclass(frozen=True)
+class CounterReport:
+    """The state of one counter. Ages are seconds, 0 if there is nothing.
+
+    ``backlog_users``    users with a change that waits to be flushed
+    ``backlog_age``      of the oldest change that waits to be flushed, and of the oldest user that waits for a recount
+    ``dirty_users``      users that wait for a recount; readers count their rows
+    ``open``             parts of transactions that have begun and not committed to Redis
+    ``suspected``        those of them that are older than HEAL_AFTER, at most 1,000 of a shard being looked at
+    ``oldest_open``      age of the oldest of them
+    ``requests``         RecountRequests
+    ``requests_age``     of the oldest of them
+    ``rejected``         members that no user could be made of, kept for inspection
+    ``recovering``       shards that are recovered, or wait for that; readers count rows
+    ``epoch``            the highest of all shards; each recovery starts one
+    ``shards``           the state of each shard
+    ``stats``            what has happened since Redis was new
+    """
+
+    counter: str
+    backlog_users: int
+    backlog_age: int
+    dirty_users: int
+    open: int
+    suspected: int
+    oldest_open: int
+    requests: int
+    requests_age: float
+    rejected: int
+    recovering: list[int]
+    epoch: int
+    shards: list[ShardStatus]
+    stats: Stats
+
+    @property
+    def age(self) -> float:
+        """Seconds that the oldest of all has waited."""
+        return max(self.backlog_age, self.requests_age)
+
+    def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
+        """What is wrong, if changes, users and requests may wait for ``max_age`` seconds."""
+        found: list[tuple[str, str]] = []
+        if self.recovering:
+            text = _(
+                "Redis is new, or not the one that was left: readers count rows until flush_counters has recovered "
+                "shard %(shards)s."
+            )
+            found.append(("recovering", text % {"shards": ", ".join(map(str, self.recovering))}))
+        if self.backlog_age > max_age:
+            text = _("The oldest change has waited for %(age).0f s, more than %(limit)g s: is flush_counters running?")
+            found.append(("backlog", text % {"age": self.backlog_age, "limit": max_age}))
+        if self.requests_age > max_age:
+            text = ngettext(
+                "%(count)d recount request, written while Redis was out of reach, has waited for %(age).0f s, more "
+                "than %(limit)g s: is flush_counters running?",
+                "%(count)d recount requests, written while Redis was out of reach, have waited for up to %(age).0f s, "
+                "more than %(limit)g s: is flush_counters running?",
+                self.requests,
+            )
+            found.append(("requests", text % {"count": self.requests, "age": self.requests_age, "limit": max_age}))
+        if self.suspected:
+            text = ngettext(
+                "%(count)d transaction has been open for %(age)d s, longer than HEAL_AFTER (%(limit)g s): a process "
+                "was killed in it, or it takes that long.",
+                "%(count)d transactions have been open for longer than HEAL_AFTER (%(limit)g s), the oldest for "
+                "%(age)d s: processes were killed in them, or they take that long.",
+                self.suspected,
+            )
+            values = {"count": self.suspected, "age": self.oldest_open, "limit": options.HEAL_AFTER}
+            found.append(("suspected", text % values))
+        if self.rejected:
+            text = ngettext(
+                "%(count)d member could not be stored and waits in `rejected` for somebody to look at it.",
+                "%(count)d members could not be stored and wait in `rejected` for somebody to look at them.",
+                self.rejected,
+            )
+            found.append(("rejected", text % {"count": self.rejected}))
+        return [Problem(self.counter, kind, text) for kind, text in found]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The ``counters`` that could be looked at; why the others could not, in ``errors``; and the ``outages`` of Redis
+    that processes have noticed, None if it is out of reach."""
+
+    counters: list[CounterReport]
+    errors: dict[str, str]
+    outages: Outages | None
+
+    def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
+        """Everything that is wrong; first of all what could not be looked at."""
+        unreachable = [Problem(counter, "unreachable", error) for counter, error in self.errors.items()]
+        return unreachable + [problem for counter in self.counters for problem in counter.problems(max_age)]
+
+    @property
+    def age(self) -> float:
+        """Seconds that the oldest of all has waited."""
+        return max((counter.age for counter in self.counters), default=0)
+
+
+def look(counters: Iterable[Counter] | None = None) -> Report:
+    """The state of these counters, or of all. It does not raise if Redis or a database is out of reach.
+
+    A counter costs two round trips and a query for each shard, and one query more.
+    """
+    found: list[CounterReport] = []
+    errors: dict[str, str] = {}
+    for counter in all_counters() if counters is None else counters:
+        try:
+            found.append(look_at(counter))
+        except (CounterError, DatabaseFailure) as error:
+            errors[counter.name] = " ".join(str(error).split()) or type(error).__name__
+            connections[counter.db].close_if_unusable_or_obsolete()
+    return Report(found, errors, _outages())
+
+
+def look_at(counter: Counter) -> CounterReport:
+    """The state of one counter. BufferUnavailable, or an error of the database, if they are out of reach."""
+    shards = counter.status()
+    monitored = [buffer.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
+    model = apps.get_model("notifications_counter", "RecountRequest")
+    waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
+    requests = waiting.aggregate(number=Count("pk"), since=Min("created_at"))
+    age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
+    states = [shard.status for shard in shards]
+    return CounterReport(
+        counter=counter.name,
+        backlog_users=sum(s.pending + s.flushing for s in states),
+        backlog_age=max(s.backlog_age for s in states),
+        dirty_users=sum(s.dirty for s in states),
+        open=sum(s.open for s in states),
+        suspected=sum(m.suspected for m in monitored),
+        oldest_open=max(m.oldest_open for m in monitored),
+        requests=requests["number"],
+        requests_age=max(0, age),
+        rejected=sum(s.rejected for s in states),
+        recovering=[shard.shard for shard in shards if shard.recovering],
+        epoch=max(shard.epoch for shard in shards),
+        shards=shards,
+        stats=sum((m.stats for m in monitored), Stats()),
+    )
+
+
+def _outages() -> Outages | None:
+    try:
+        return client_of(options.CACHE_ALIAS).outages()
+    except CounterError:
+        return None

@@ -1,0 +1,193 @@
+"""What someone who watches sees: the report, the command, the health check, the metrics, the log."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext, override_settings
+from django.utils import timezone
+
+from demo_project import servers
+from notifications_counter.buffer.buffer import Stats
+from notifications_counter.counters import unread
+from notifications_counter.flush import Flusher
+from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.monitoring import look, look_at
+from tests.support import entries, notify, sent
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def elsewhere():
+    """The cache moves to a Redis that is not there."""
+    cache = {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": f"redis://127.0.0.1:{servers.free_port()}/0",
+    }
+    with override_settings(CACHES={"default": cache}):
+        yield
+
+
+def redis(*command):
+    """A command on the hash or set named by its second word, of the counter of unread notifications."""
+    buffer = unread.buffers[0]
+    name, key, *arguments = command
+    return buffer.client.call(buffer.keys.state, name, getattr(buffer.keys, key), *arguments)
+
+
+def ago(seconds: int) -> int:
+    return unread.buffers[0].status().now - seconds
+
+
+def open_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
+    """A part of a transaction that has been open for a while, of a user whose key looks like a time."""
+    unread.buffers[0].begin(part, [user]).read()
+    entry = redis("HGET", "open", part).decode()
+    began = unread.buffers[0].status().now
+    redis("HSET", "open", part, entry.replace(f'"began":{began}', f'"began":{ago(seconds)}'))
+
+
+def requested_since(seconds: int) -> None:
+    request = RecountRequest.objects.create(counter="unread", owner="7")
+    RecountRequest.objects.filter(pk=request.pk).update(created_at=timezone.now() - timedelta(seconds=seconds))
+
+
+def kinds(max_age: float = 300) -> list[str]:
+    return [problem.kind for problem in look([unread]).problems(max_age)]
+
+
+# ------------------------------------------------------------------------------------------------------------- report
+def test_nothing_is_wrong_with_a_counter_at_rest(healed):
+    report = look([unread])
+    assert report.problems(max_age=0) == []
+    assert report.errors == {}
+    (counter,) = report.counters
+    assert (counter.backlog_users, counter.age, counter.open, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
+
+
+def test_a_new_redis_is_a_problem_until_it_is_recovered():
+    assert kinds() == ["recovering"]
+    assert look_at(unread).recovering == [0]
+    unread.heal()
+    assert kinds() == []
+
+
+def test_changes_that_wait_are_a_problem_once_they_are_old(healed, alice):
+    Notification.objects.create(user=alice, title="x")
+    redis("HSET", "state", "waiting_since", ago(200))
+    counter = look_at(unread)
+    assert counter.backlog_users == 1
+    assert 200 <= counter.backlog_age < 230
+    assert kinds(max_age=300) == []
+    assert kinds(max_age=100) == ["backlog"]
+
+
+def test_users_that_wait_for_a_recount_are_backlog(healed):
+    redis("ZADD", "dirty", ago(200), "7")
+    assert look_at(unread).dirty_users == 1
+    assert kinds(max_age=100) == ["backlog"]
+
+
+def test_recount_requests_are_a_problem_once_they_are_old(healed):
+    requested_since(200)
+    requested_since(10)
+    counter = look_at(unread)
+    assert counter.requests == 2
+    assert 200 <= counter.requests_age < 230
+    assert kinds(max_age=300) == []
+    assert kinds(max_age=100) == ["requests"]
+
+
+def test_transactions_are_suspected_when_they_are_older_than_heal_after(healed):
+    open_since(59)
+    assert kinds() == []
+    open_since(120, part="other")
+    counter = look_at(unread)
+    assert (counter.open, counter.suspected) == (2, 1)
+    assert 120 <= counter.oldest_open < 150
+    assert kinds() == ["suspected"]
+    with entries(HEAL_AFTER=1000):
+        assert kinds() == []
+
+
+def test_no_more_than_a_thousand_open_parts_are_looked_at(healed):
+    for i in range(2500):
+        redis("HSET", "open", str(i), '{"began":1}')
+    counter = look_at(unread)
+    assert counter.open == 2500
+    assert 1000 <= counter.suspected < 1500
+
+
+def test_rejected_members_are_a_problem(healed):
+    redis("HSET", "rejected", "nobody", "1")
+    assert kinds() == ["rejected"]
+    assert "1 member " in look([unread]).problems()[0].text
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_report_costs_the_same_whatever_there_is(alice, shards):
+    with entries(SHARDS=shards):
+        unread.heal()
+
+        def cost() -> tuple[int, int]:
+            with sent() as commands, CaptureQueriesContext(connection) as queries:
+                look_at(unread)
+            return len(commands), len(queries)
+
+        assert cost() == (2 * shards, shards + 1)
+        for i in range(50):
+            unread.buffers[0].begin(f"part{i}", [str(i)]).read()
+        RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(i)) for i in range(50))
+        notify(alice)
+        assert cost() == (2 * shards, shards + 1)
+        assert look_at(unread).open == 50
+
+
+def test_a_redis_that_is_out_of_reach_is_a_problem(healed, elsewhere):
+    report = look([unread])
+    assert report.counters == []
+    assert report.outages is None
+    (problem,) = report.problems()
+    assert (problem.counter, problem.kind) == ("unread", "unreachable")
+    assert "out of reach" in problem.text
+
+
+def test_flushes_are_added_up(healed, alice, bob):
+    notify(alice, 2)
+    notify(alice, 2)
+    notify(bob, 1)
+    stats = look_at(unread).stats
+    assert (stats.batches, stats.flushed) == (3, 3)
+    assert stats.flush_ms >= 0
+
+
+def test_a_batch_counts_once_whoever_finishes_it(healed, alice):
+    Notification.objects.create(user=alice, title="x")
+    buffer = unread.buffers[0]
+    batch, size = buffer.cut(1)
+    assert list(Flusher(unread, 10)._slices(buffer, batch, size))
+    unread.flush()
+    assert not buffer.finish(batch, seconds=1)
+    assert look_at(unread).stats.flushed == 1
+
+
+def test_stats_of_a_later_version_are_left_alone(healed):
+    redis("HSET", "stats", "batches", 2, "invented", 7)
+    assert look_at(unread).stats == Stats(batches=2)
+
+
+def test_outages_are_counted_once_redis_answers_again(alice):
+    with servers.redis() as server, entries(RETRY_AFTER=0):
+        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
+        with override_settings(CACHES={"default": cache}):
+            unread.heal()
+            assert look([unread]).outages == (0, 0)
+            server.kill()
+            assert unread.count(alice) == unread.count(alice) == 0
+            assert look([unread]).outages is None
+            server.start()
+            assert unread.count(alice) == 0
+            outages = look([unread]).outages
+    assert outages.number == 1
+    assert outages.seconds > 0
