@@ -1,15 +1,199 @@
-"""The inbox of whoever makes the request, and the unread count as JSON."""
+"""The inbox of whoever makes the request, and the unread count as JSON.
+
+Every view takes its notifications from ``get_queryset()``: the user's own, and no others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Any
+from urllib.parse import urljoin
+
+from django.apps import apps
+from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.contrib.auth.mixins import LoginRequiredMixin
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
 from django.utils.cache import get_conditional_response, patch_cache_control
 from django.utils.decorators import method_decorator
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
-from django.views.generic import View
+from django.utils.translation import ngettext
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_protect
+from django.views.generic import TemplateView, View
 
 from .context_processors import unread_of
+from .controller import NotificationController
+from .models import Notification
+from .paging import page_of
+from .querysets import NotificationQuerySet
+
+
+@method_decorator([never_cache, csrf_protect], name="dispatch")
+class OwnNotifications(LoginRequiredMixin, View):
+    """What the views of the inbox share. ``allowed_hosts``: where they may send a browser to, beside this site."""
+
+    allowed_hosts: Collection[str] = ()
+
+    def get_queryset(self) -> NotificationQuerySet:
+        """The notifications that this view can see and change."""
+        return NotificationController(self.request.user).notifications
+
+    def of_kind(self, kind: str) -> NotificationQuerySet:
+        """Those of one kind; of an empty one, all."""
+        rows = self.get_queryset()
+        return rows.filter(kind=kind.replace("\0", "")) if kind else rows
+
+    def allows(self, url: str) -> bool:
+        """May a browser be sent there?"""
+        hosts = {self.request.get_host(), *self.allowed_hosts}
+        return url_has_allowed_host_and_scheme(url, hosts, require_https=self.request.is_secure())
+
+    @property
+    def has_htmx(self) -> bool:
+        """May templates load what django-htmx brings?"""
+        return apps.is_installed("django_htmx")
+
+
+class InboxView(OwnNotifications, TemplateView):
+    """A page of the list. ``kinds``: those to filter by, each with its name for readers."""
+
+    template_name = "notifications_counter/inbox.html"
+    page_size = 20
+    kinds: Sequence[tuple[str, str]] = ()
+
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        asked = self.request.GET
+        kind = asked.get("kind", "")
+        show = "unread" if asked.get("show") == "unread" else "all"
+        rows = self.of_kind(kind)
+        if show == "unread":
+            rows = rows.unread()
+        try:
+            page = page_of(rows, self.page_size, asked.get("before", ""), asked.get("after", ""))
+        except ValueError as error:
+            raise Http404(error) from None
+        return super().get_context_data(page=page, show=show, kind=kind, **context)
+
+
+class NotificationView(OwnNotifications, TemplateView):
+    """One notification. POST opens it: it is read then, and the browser goes on to its url. With ``mark_on_get``, for
+    links in mails and the like, GET does the same."""
+
+    template_name = "notifications_counter/notification.html"
+    mark_on_get = False
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if self.mark_on_get and request.method == "GET":
+            return self.open() or super().get(request, *args, **kwargs)
+        return super().get(request, *args, **kwargs)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return self.open() or HttpResponseRedirect(request.path)
+
+    def open(self) -> HttpResponse | None:
+        """Mark it as read, and go on to its url, if it has one to which browsers may be sent."""
+        self.get_queryset().filter(pk=self.kwargs["pk"]).mark_as_read()
+        return HttpResponseRedirect(self.target) if self.target else None
+
+    @cached_property
+    def notification(self) -> Notification:
+        return get_object_or_404(self.get_queryset(), pk=self.kwargs["pk"])
+
+    @property
+    def target(self) -> str:
+        """Where opening it leads to; empty for nowhere. What is no whole address starts at the root of the site."""
+        url = self.notification.safe_url
+        return urljoin("/", url) if self.allows(url) else ""
+
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        return super().get_context_data(notification=self.notification, target=self.target, **context)
+
+
+class ChangeView(OwnNotifications):
+    """Changes what a form names, and goes back to where it came from: ``next``, or the inbox.
+
+    ``pk``        one notification; 404 if it is not there
+    ``selected``  any number of them; those that are not there are left out
+    ``which``     ``all``, or all that are ``read``; of the ``kind`` that is named, if any
+    """
+
+    http_method_names = ["post", "options"]
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        changed = self.change(self.chosen())
+        messages.success(request, self.told(changed) if changed else _("Nothing to change."), fail_silently=True)
+        back = request.POST.get("next", "")
+        if not self.allows(back):
+            namespace = request.resolver_match.namespace if request.resolver_match else None
+            back = reverse("notifications:inbox", current_app=namespace)
+        return HttpResponseRedirect(back)
+
+    def chosen(self) -> NotificationQuerySet:
+        posted = self.request.POST
+        if "pk" in posted:
+            found = self.get_queryset().filter(pk__in=keys([posted["pk"]]))
+            if not found.exists():
+                raise Http404
+            return found
+        match posted.get("which"):
+            case "all":
+                return self.of_kind(posted.get("kind", ""))
+            case "read":
+                return self.of_kind(posted.get("kind", "")).read()
+        return self.get_queryset().filter(pk__in=keys(posted.getlist("selected")))
+
+    def change(self, rows: NotificationQuerySet) -> int:
+        """Returns how many have changed."""
+        raise NotImplementedError
+
+    def told(self, changed: int) -> str:
+        """The message for the user."""
+        raise NotImplementedError
+
+
+class MarkAsReadView(ChangeView):
+    def change(self, rows: NotificationQuerySet) -> int:
+        return rows.mark_as_read()
+
+    def told(self, changed: int) -> str:
+        return ngettext("%(n)d notification marked as read.", "%(n)d notifications marked as read.", changed) % {
+            "n": changed
+        }
+
+
+class MarkAsUnreadView(ChangeView):
+    def change(self, rows: NotificationQuerySet) -> int:
+        return rows.mark_as_unread()
+
+    def told(self, changed: int) -> str:
+        return ngettext("%(n)d notification marked as unread.", "%(n)d notifications marked as unread.", changed) % {
+            "n": changed
+        }
+
+
+class DeleteView(ChangeView):
+    def change(self, rows: NotificationQuerySet) -> int:
+        return rows.delete()[1].get(Notification._meta.label, 0)
+
+    def told(self, changed: int) -> str:
+        return ngettext("%(n)d notification deleted.", "%(n)d notifications deleted.", changed) % {"n": changed}
+
+
+def keys(texts: Sequence[str]) -> list[Any]:
+    """Those of these texts that can be primary keys."""
+    found = []
+    for text in texts:
+        try:
+            found.append(Notification._meta.pk.clean(text, None))
+        except ValidationError:
+            continue
+    return found
 
 
 @method_decorator(login_not_required, name="dispatch")

@@ -1,0 +1,66 @@
+"""Pages of notifications, newest first.
+
+A page begins where another ended, not after a number of rows: an index finds it as fast at the millionth row as at the
+first, and rows that arrive meanwhile move nothing. Nothing is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db.models import Q
+from django.utils.timezone import is_naive
+
+from .models import Notification
+from .querysets import NotificationQuerySet
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Page:
+    """``newer`` and ``older``: the place from which the next page goes on; empty if there is none."""
+
+    rows: list[Notification]
+    newer: str = ""
+    older: str = ""
+
+
+def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
+    """The newest rows; those next before a place, or those next after it. ValueError for what is no place."""
+    if after:
+        at, pk = _read(after)
+        newer = rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at)
+        found = list(newer.order_by("created_at", "pk")[: size + 1])
+        if len(found) > size:
+            found = found[:size][::-1]
+            return Page(found, newer=_place(found[0]), older=_place(found[-1]))
+        before = ""  # the first page, then, so that none is shorter than it need be
+    if before:
+        at, pk = _read(before)
+        rows = rows.filter(Q(created_at__lt=at) | Q(pk__lt=pk), created_at__lte=at)
+    found = list(rows.order_by("-created_at", "-pk")[: size + 1])
+    page = found[:size]
+    return Page(
+        page,
+        newer=_place(page[0]) if before and page else "",
+        older=_place(page[-1]) if len(found) > size else "",
+    )
+
+
+def _place(row: Notification) -> str:
+    at = row.created_at.replace(tzinfo=UTC) if is_naive(row.created_at) else row.created_at
+    return f"{(at - EPOCH) // MICROSECOND}_{row.pk}"
+
+
+def _read(place: str) -> tuple[datetime, int]:
+    at, _, pk = place.partition("_")
+    try:
+        time = EPOCH + int(at) * MICROSECOND
+        return time if settings.USE_TZ else time.replace(tzinfo=None), Notification._meta.pk.clean(pk, None)
+    except (OverflowError, ValidationError) as error:
+        raise ValueError(f"{place!r} is no place in a list.") from error

@@ -1,0 +1,431 @@
+"""The pages of the inbox: what they show and change, for whom, and what they cost."""
+
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.db import connection
+from django.test import Client, override_settings
+from django.urls import include, path, reverse
+from django.utils import timezone, translation
+
+from notifications_counter import views
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from notifications_counter.paging import page_of
+from tests.support import assert_exact, notify, sent
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+
+CHANGES = ["mark-as-read", "mark-as-unread", "delete"]
+
+# What comes first is found first; the names of the views lead here all the same.
+urlpatterns = [
+    path("inbox/", views.InboxView.as_view(page_size=2, kinds=[("sale", "Sales")])),
+    path("inbox/<int:pk>/", views.NotificationView.as_view(mark_on_get=True, allowed_hosts={"shop.example"})),
+    path("inbox/", include("notifications_counter.urls")),
+]
+own_urls = override_settings(ROOT_URLCONF=__name__)
+
+
+def url(name: str = "inbox", *args) -> str:
+    return reverse(f"notifications:{name}", args=args)
+
+
+def titles(response) -> list[str]:
+    return [row.title for row in response.context["page"].rows]
+
+
+def links(response) -> dict[str, str]:
+    """Where the links of a page lead to, by their text."""
+    found = re.findall(r'<a [^>]*?href="([^"]*)"[^>]*>([^<]*)</a>', response.content.decode())
+    return {text: unescape(link) for link, text in found}
+
+
+def told(response) -> list[str]:
+    return [str(message) for message in response.context["messages"]]
+
+
+@pytest.fixture
+def client(alice) -> Client:
+    client = Client()
+    client.force_login(alice)
+    return client
+
+
+# ------------------------------------------------------------------------------------------------------------ list
+@pytest.mark.keys
+def test_the_list_is_the_users_own_newest_first(client, alice, bob):
+    notify(bob)
+    notify(alice, 3, read=1)
+    page = client.get(url())
+    assert titles(page) == ["2", "1", "0"]
+    text = page.content.decode()
+    assert re.findall(r'<li class="nc-row nc-(\w+)"', text) == ["unread", "unread", "read"]
+    assert "2 unread notifications" in text
+    assert "no-store" in page["Cache-Control"]
+
+
+def test_an_empty_list_says_so(client, alice):
+    assert "No notifications." in client.get(url()).content.decode()
+    notify(alice, 1, read=1)
+    assert "Nothing unread." in client.get(url(), {"show": "unread"}).content.decode()
+
+
+def test_filters(client, alice):
+    for title, kind, read in [("a", "sale", None), ("b", "sale", timezone.now()), ("c", "", None)]:
+        Notification.objects.create(user=alice, title=title, kind=kind, read_at=read)
+    assert titles(client.get(url(), {"show": "unread"})) == ["c", "a"]
+    assert titles(client.get(url(), {"kind": "sale"})) == ["b", "a"]
+    assert titles(client.get(url(), {"kind": "sale", "show": "unread"})) == ["a"]
+    assert titles(client.get(url(), {"kind": "other"})) == []
+    assert titles(client.get(url(), {"kind": "sa\0le", "show": "nonsense"})) == ["b", "a"]
+
+
+@own_urls
+def test_filters_and_pages_go_together(client, alice):
+    for title in "abcde":
+        Notification.objects.create(user=alice, title=title, kind="sale")
+    Notification.objects.create(user=alice, title="x")
+    page = client.get(url())
+    assert titles(page) == ["x", "e"]
+    assert '<span class="nc-kind">Sales</span>' in page.content.decode()
+    page = client.get(url() + links(page)["Unread"])
+    page = client.get(url() + links(page)["Sales"])
+    seen = [titles(page)]
+    while "Older" in links(page):
+        page = client.get(url() + links(page)["Older"])
+        seen.append(titles(page))
+    assert seen == [["e", "d"], ["c", "b"], ["a"]]
+    page = client.get(url() + links(page)["Newer"])
+    assert titles(page) == ["c", "b"]
+    page = client.get(url() + links(page)["Newer"])
+    assert titles(page) == ["e", "d"]
+    assert "Newer" not in links(page)
+    assert titles(client.get(url() + links(page)["All"])) == ["e", "d"]
+    assert titles(client.get(url() + links(page)["Every kind"])) == ["x", "e"]
+
+
+def make(user, seconds: list[int]) -> list[Notification]:
+    """Notifications of these ages, oldest first."""
+    now = timezone.now()
+    rows = notify(user, len(seconds))
+    for row, age in zip(rows, seconds, strict=True):
+        row.created_at = now - timedelta(seconds=age)
+    Notification.objects.bulk_update(rows, ["created_at"])
+    return rows
+
+
+@pytest.mark.parametrize("seconds", [[5, 4, 3, 2, 1, 0], [1, 1, 1, 1, 1, 1], [3, 3, 2, 2, 2, 1], [0, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7])
+def test_pages_have_every_row_once_both_ways(alice, bob, seconds, size):
+    make(alice, seconds)
+    notify(bob)
+    mine = Notification.objects.for_user(alice)
+    every = list(mine.order_by("-created_at", "-pk"))
+    pages = [page_of(mine, size)]
+    while pages[-1].older:
+        pages.append(page_of(mine, size, before=pages[-1].older))
+    assert [row for page in pages for row in page.rows] == every
+    assert pages[0].newer == ""
+    for newer, page in zip(pages[:-1][::-1], pages[1:][::-1], strict=True):
+        assert page_of(mine, size, after=page.newer).rows == newer.rows
+
+
+def test_rows_that_come_and_go_move_no_page(alice):
+    rows = make(alice, [5, 4, 3, 2, 1, 0])
+    mine = Notification.objects.for_user(alice)
+    place = page_of(mine, 2).older
+    rows[4].delete()  # where the first page ended
+    notify(alice, 1)
+    page = page_of(mine, 2, before=place)
+    assert page.rows == [rows[3], rows[2]]
+    mine.filter(pk__lte=rows[3].pk).delete()
+    assert page_of(mine, 2, before=place).rows == []
+
+
+def test_a_page_before_the_first_is_the_first(alice):
+    rows = make(alice, [3, 2, 1, 0])
+    mine = Notification.objects.for_user(alice)
+    page = page_of(mine, 2, before=page_of(mine, 2).older)
+    rows[3].delete()
+    assert page_of(mine, 2, after=page.newer) == page_of(mine, 2)
+
+
+@pytest.mark.parametrize("place", ["x", "1", "1_", "_1", "1_x", f"{10**30}_1", "9" * 5000 + "_1", f"1_{10**30}"])
+@pytest.mark.parametrize("way", ["before", "after"])
+def test_places_that_are_none_are_not_found(client, place, way):
+    assert client.get(url(), {way: place}).status_code == 404
+
+
+def test_without_time_zones(alice):
+    notify(alice, 5)
+    with override_settings(USE_TZ=False):
+        Notification.objects.update(created_at=timezone.now())
+        mine = Notification.objects.for_user(alice)
+        assert [row.title for row in page_of(mine, 2, before=page_of(mine, 2).older).rows] == ["2", "1"]
+
+
+# ------------------------------------------------------------------------------------------------------------ cost
+def test_a_page_costs_one_query_and_one_round_trip(client, alice, django_assert_num_queries):
+    notify(alice, 30)
+    unread.count(alice)
+    for query in ({}, {"show": "unread"}, {"before": page_of(Notification.objects.for_user(alice), 3).older}):
+        with django_assert_num_queries(3) as queries, sent() as commands:  # session, user, notifications
+            assert len(client.get(url(), query).context["page"].rows) == 20
+        assert commands == ["MGET"]
+        assert "COUNT" not in "".join(query["sql"] for query in queries)
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'")
+@pytest.mark.parametrize("way", [None, "before", "after"])
+def test_a_page_is_read_from_the_index_in_its_order(alice, django_assert_num_queries, way):
+    Notification.objects.bulk_create(Notification(user=alice, title="x") for _ in range(5000))
+    mine = Notification.objects.for_user(alice)
+    place = page_of(mine, 2500).older
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE notifications_counter_notification")
+    with django_assert_num_queries(1) as queries:
+        page_of(mine, 20, **({way: place} if way else {}))
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) " + queries[0]["sql"])
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "nc_user_created" in plan
+    assert "Sort" not in plan
+    assert re.search(r"Index Scan.*rows=21 loops", plan.splitlines()[1]), plan
+    assert int((re.findall(r"Removed by Filter: (\d+)", plan) or ["0"])[0]) <= 1, plan
+
+
+# ------------------------------------------------------------------------------------------------------------ open
+@pytest.mark.keys
+def test_opening_marks_as_read_and_goes_on(client, alice):
+    row = notify(alice, 1)[0]
+    Notification.objects.filter(pk=row.pk).update(url="/exports/7/")
+    response = client.post(url("open", row.pk))
+    assert (response.status_code, response["Location"]) == (302, "/exports/7/")
+    assert_exact(alice)
+    assert unread.count(alice) == 0
+
+
+def test_opening_what_leads_nowhere_shows_it(client, alice):
+    row = notify(alice, 1)[0]
+    response = client.post(url("open", row.pk), follow=True)
+    assert response.redirect_chain == [(url("open", row.pk), 302)]
+    assert response.context["notification"].is_read
+
+
+def test_looking_changes_nothing(client, alice):
+    row = notify(alice, 1)[0]
+    page = client.get(url("open", row.pk))
+    assert page.context["notification"] == row
+    assert unread.count(alice) == 1
+
+
+@own_urls
+def test_looking_opens_where_the_site_wants_that(client, alice, django_assert_num_queries):
+    row, other = notify(alice, 2)
+    assert client.head(url("open", row.pk)).status_code == 200
+    assert unread.count(alice) == 2
+    assert client.get(url("open", row.pk)).context["notification"].is_read
+    assert unread.count(alice) == 1
+    Notification.objects.filter(pk=other.pk).update(url="/x/")
+    assert client.get(url("open", other.pk))["Location"] == "/x/"
+    assert_exact(alice)
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        ("/a/?b=c#d", "/a/?b=c#d"),
+        ("a/b/", "/a/b/"),
+        ("#top", "/#top"),
+        ("http://testserver/a/", "http://testserver/a/"),
+        ("https://testserver/a/", "https://testserver/a/"),
+        ("http://shop.example/", None),
+        ("http://testserver.example/", None),
+        ("javascript:alert(1)", None),
+        ("//shop.example/", None),
+        ("\\\\shop.example/", None),
+    ],
+)
+def test_opening_leads_only_to_this_site(client, alice, address, target):
+    row = notify(alice, 1)[0]
+    Notification.objects.filter(pk=row.pk).update(url=address)
+    response = client.post(url("open", row.pk))
+    assert response["Location"] == target or (target is None and response["Location"] == url("open", row.pk))
+    page = client.get(url("open", row.pk)).content.decode()
+    assert ('rel="noopener noreferrer"' in page) == (address == "http://shop.example/" or "testserver.ex" in address)
+    assert "javascript" not in page
+
+
+@own_urls
+def test_opening_leads_to_hosts_that_the_view_allows(client, alice):
+    row = notify(alice, 1)[0]
+    Notification.objects.filter(pk=row.pk).update(url="https://shop.example/7/")
+    assert client.post(url("open", row.pk))["Location"] == "https://shop.example/7/"
+    assert client.post(url("open", row.pk), secure=True)["Location"] == "https://shop.example/7/"
+
+
+# --------------------------------------------------------------------------------------------------------- changes
+@pytest.mark.keys
+def test_one_selected_and_all(client, alice, bob):
+    notify(bob)
+    rows = notify(alice, 5)
+    assert told(client.post(url("mark-as-read"), {"pk": rows[0].pk}, follow=True)) == ["1 notification marked as read."]
+    assert unread.count(alice) == 4
+    selected = [row.pk for row in rows[:3]]
+    assert told(client.post(url("mark-as-read"), {"selected": selected}, follow=True)) == [
+        "2 notifications marked as read."
+    ]
+    assert unread.count(alice) == 2
+    client.post(url("mark-as-unread"), {"selected": selected[:2]})
+    assert unread.count(alice) == 4
+    client.post(url("mark-as-read"), {"which": "all"})
+    assert unread.count(alice) == 0
+    client.post(url("mark-as-unread"), {"pk": rows[4].pk})
+    client.post(url("delete"), {"which": "read"})
+    assert list(Notification.objects.for_user(alice)) == [rows[4]]
+    assert told(client.post(url("delete"), {"pk": rows[4].pk}, follow=True))[-1] == "1 notification deleted."
+    assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 3}
+    assert_exact(alice, bob)
+
+
+def test_a_button_of_a_row_is_not_for_the_selected_ones(client, alice):
+    rows = notify(alice, 3)
+    client.post(url("mark-as-read"), {"pk": rows[0].pk, "selected": [rows[1].pk]})
+    assert list(Notification.objects.unread()) == rows[:0:-1]
+
+
+def test_all_of_a_kind(client, alice):
+    Notification.objects.create(user=alice, title="x", kind="sale")
+    notify(alice, 2)
+    client.post(url("mark-as-read"), {"which": "all", "kind": "sale"})
+    assert unread.count(alice) == 2
+    client.post(url("mark-as-read"), {"which": "all", "kind": ""})
+    client.post(url("delete"), {"which": "read", "kind": "sale"})
+    assert Notification.objects.count() == 2
+
+
+def test_nothing_chosen_changes_nothing(client, alice):
+    notify(alice, 2)
+    for change in CHANGES:
+        for form in ({}, {"which": "nonsense"}, {"selected": ["", "x", "-1", "0", str(10**30)]}):
+            assert told(client.post(url(change), form, follow=True)) == ["Nothing to change."]
+    assert (Notification.objects.count(), unread.count(alice)) == (2, 2)
+
+
+def test_changes_go_back_where_they_came_from(client, alice):
+    place = url() + "?show=unread&before=1_1"
+    for change in CHANGES:
+        assert client.post(url(change), {"which": "all", "next": place})["Location"] == place
+        for foreign in ("", "https://shop.example/", "//shop.example/", "javascript:alert(1)"):
+            assert client.post(url(change), {"which": "all", "next": foreign})["Location"] == url()
+
+
+@pytest.mark.parametrize("pk", ["1", "x", "", "-1", str(2**63), str(10**30)])
+def test_what_is_missing_is_not_found(client, alice, pk):
+    for change in CHANGES:
+        assert client.post(url(change), {"pk": pk}).status_code == 404
+    if pk.isdecimal():
+        assert client.get(url("open", pk)).status_code == 404
+        assert client.post(url("open", pk)).status_code == 404
+
+
+@pytest.mark.keys
+def test_what_others_have_is_missing(client, alice, bob):
+    for row in notify(bob, 2, read=1):
+        for change in CHANGES:
+            assert client.post(url(change), {"pk": row.pk}).status_code == 404
+            client.post(url(change), {"selected": [row.pk]})
+            client.post(url(change), {"which": "all"})
+            client.post(url(change), {"which": "read"})
+        assert client.get(url("open", row.pk)).status_code == 404
+        assert client.post(url("open", row.pk)).status_code == 404
+    assert Notification.objects.for_user(bob).count() == 2
+    assert unread.count(bob) == 1
+    assert_exact(bob)
+
+
+# ---------------------------------------------------------------------------------------------------------- access
+def test_changes_are_posted_with_a_token(client, alice):
+    row = notify(alice, 1)[0]
+    without = [name for name in settings.MIDDLEWARE if "Csrf" not in name]
+    for middleware in (settings.MIDDLEWARE, without):
+        with override_settings(MIDDLEWARE=middleware):
+            strict = Client(enforce_csrf_checks=True)
+            strict.force_login(alice)
+            for change in CHANGES:
+                assert strict.get(url(change)).status_code == 405
+                assert strict.post(url(change), {"pk": row.pk}).status_code == 403
+            assert strict.post(url("open", row.pk)).status_code == 403
+            page = strict.get(url()).content.decode()
+            token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[1]
+            form = {"pk": row.pk, "csrfmiddlewaretoken": token}
+            assert strict.post(url("mark-as-read"), form).status_code == 302
+    assert unread.count(alice) == 0
+
+
+@pytest.mark.parametrize("name", ["inbox", "open", *CHANGES])
+def test_pages_ask_for_a_login(name, alice):
+    path = url(name, *([notify(alice, 1)[0].pk] if name == "open" else []))
+    for response in (Client().get(path), Client().post(path)):
+        assert response.status_code == 302
+        assert response["Location"].startswith(settings.LOGIN_URL)
+    assert unread.count(alice) == (1 if name == "open" else 0)
+
+
+# ------------------------------------------------------------------------------------------------------- templates
+def test_texts_are_escaped(client, alice):
+    evil = "<script>alert(1)</script>\"'"
+    row = Notification.objects.create(user=alice, title=evil, body=evil, kind=evil, url="javascript:alert(1)")
+    for page in (client.get(url(), {"kind": evil}), client.get(url("open", row.pk))):
+        text = page.content.decode()
+        assert "alert(1)" in text
+        assert "<script>alert" not in text
+        assert "javascript:" not in text
+
+
+def test_pages_need_no_inline_script_or_style(client, alice):
+    row = notify(alice, 1)[0]
+    for page in (client.get(url()), client.get(url("open", row.pk))):
+        text = page.content.decode()
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]* src=)", text)
+        for file in re.findall(r'(?:src|href)="/static/([^"]+)"', text):
+            assert finders.find(file), file
+
+
+def test_every_label_names_its_notification(client, alice):
+    notify(alice, 3)
+    text = client.get(url()).content.decode()
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    for name in re.findall(r'(?:aria-describedby|aria-labelledby|form)="([^"]+)"', text):
+        assert name in ids
+    assert re.findall(r"Select “(\d)”", text) == ["2", "1", "0"]
+    assert text.count("<h1>") == 1
+
+
+def test_numbers_of_rows_are_not_formatted(client, alice):
+    Notification.objects.create(pk=1234567, user=alice, title="x")
+    with override_settings(USE_THOUSAND_SEPARATOR=True):
+        for page in (client.get(url()), client.get(url("open", 1234567))):
+            assert 'value="1234567"' in page.content.decode()
+
+
+def test_right_to_left(client):
+    with translation.override("ar"), override_settings(LANGUAGE_CODE="ar"):
+        assert '<html lang="ar" dir="rtl">' in client.get(url()).content.decode()
+
+
+def test_htmx_is_loaded_where_it_is_installed(client, alice):
+    pytest.importorskip("django_htmx")
+    notify(alice)
+    assert "htmx-config" not in client.get(url()).content.decode()
+    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "django_htmx"]):
+        text = client.get(url()).content.decode()
+        (script,) = re.findall(r'<script src="/static/(django_htmx/[^"]+)"', text)
+        assert finders.find(script)
+        assert '"allowEval": false' in text
