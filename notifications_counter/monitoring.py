@@ -4,8 +4,8 @@ the metrics and the admin."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.db import Error as DatabaseFailure
@@ -31,14 +31,15 @@ MAX_AGE = 300.0
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: of a ``counter``, of which ``kind`` (a name that stays), and in a sentence."""
+    """One thing that is wrong: of a ``counter``, or None for Redis or a database; of which ``kind``, a name that stays;
+    and in a sentence."""
 
-    counter: str
+    counter: str | None
     kind: str
     text: str
 
     def __str__(self) -> str:
-        return f"{self.counter}: {self.text}"
+        return f"{self.counter}: {self.text}" if self.counter else self.text
 
 
 @dataclass(frozen=True)
@@ -120,25 +121,45 @@ class CounterReport:
             found.append(("rejected", text % {"count": self.rejected}))
         return [Problem(self.counter, kind, text) for kind, text in found]
 
+    def as_json(self) -> dict[str, Any]:
+        """The numbers, without the state of each shard."""
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("counter", "shards")}
+        return {**numbers, "stats": asdict(self.stats)}
+
 
 @dataclass(frozen=True)
 class Report:
-    """The ``counters`` that could be looked at; why the others could not, in ``errors``; and the ``outages`` of Redis
-    that processes have noticed, None if it is out of reach."""
+    """The ``counters`` that could be looked at; the names of those that could not, as ``unseen``, and the ``errors``
+    that say why; and the ``outages`` of Redis that processes have noticed, None during one."""
 
     counters: list[CounterReport]
-    errors: dict[str, str]
+    unseen: list[str]
+    errors: list[str]
     outages: Outages | None
 
     def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
-        """Everything that is wrong; first of all what could not be looked at."""
-        unreachable = [Problem(counter, "unreachable", error) for counter, error in self.errors.items()]
+        """Everything that is wrong; first of all what is out of reach."""
+        unreachable = [Problem(None, "unreachable", error) for error in self.errors]
         return unreachable + [problem for counter in self.counters for problem in counter.problems(max_age)]
 
     @property
     def age(self) -> float:
         """Seconds that the oldest of all has waited."""
         return max((counter.age for counter in self.counters), default=0)
+
+    def as_json(self, max_age: float = MAX_AGE) -> dict[str, Any]:
+        """The same, and its problems, as `flush_counters --check --json` prints it."""
+        problems = self.problems(max_age)
+        return {
+            "ok": not problems,
+            "error": " ".join(self.errors) or None,
+            "problems": [asdict(problem) for problem in problems],
+            "max_age": max_age,
+            "age": self.age,
+            "counters": {counter.counter: counter.as_json() for counter in self.counters},
+            "unseen": self.unseen,
+            "outages": self.outages._asdict() if self.outages else None,
+        }
 
 
 def look(counters: Iterable[Counter] | None = None) -> Report:
@@ -147,14 +168,20 @@ def look(counters: Iterable[Counter] | None = None) -> Report:
     A counter costs two round trips and a query for each shard, and one query more.
     """
     found: list[CounterReport] = []
-    errors: dict[str, str] = {}
+    unseen: list[str] = []
+    errors: dict[str, str] = {}  # of Redis, or of a database: what has failed once is not asked again
     for counter in all_counters() if counters is None else counters:
         try:
-            found.append(look_at(counter))
-        except (CounterError, DatabaseFailure) as error:
-            errors[counter.name] = " ".join(str(error).split()) or type(error).__name__
+            if not errors.keys() & {"", counter.db}:
+                found.append(look_at(counter))
+                continue
+        except CounterError as error:
+            errors[""] = _one_line(error)
+        except DatabaseFailure as error:
+            errors[counter.db] = f"Database {counter.db!r}: {_one_line(error)}"
             connections[counter.db].close_if_unusable_or_obsolete()
-    return Report(found, errors, _outages())
+        unseen.append(counter.name)
+    return Report(found, unseen, list(errors.values()), None if "" in errors else _outages())
 
 
 def look_at(counter: Counter) -> CounterReport:
@@ -189,3 +216,7 @@ def _outages() -> Outages | None:
         return client_of(options.CACHE_ALIAS).outages()
     except CounterError:
         return None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -14,6 +14,7 @@ from notifications_counter.conf import ENTRIES
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
+from notifications_counter.monitoring import CounterReport, Report
 from notifications_counter.querysets import CountedQuerySet, NotificationQuerySet
 
 pytestmark = pytest.mark.once
@@ -155,6 +156,12 @@ def test_every_field_of_the_state_is_documented() -> None:
 def test_every_field_of_the_stats_is_documented() -> None:
     (row,) = re.findall(r"^\| `…:stats` .*$", page("reference/redis-keys.md"), re.MULTILINE)
     assert not [f.name for f in fields(Stats) if f"`{f.name}`" not in row]
+
+
+def test_every_key_of_the_json_is_documented() -> None:
+    text = section(page("reference/commands.md"), "`flush_counters`")
+    keys = [*Report([], [], [], None).as_json(), *(f.name for f in fields(CounterReport))]
+    assert not [key for key in keys if key not in ("counter", "shards") and f"`{key}`" not in text]
 
 
 # ------------------------------------------------------------------------ pages

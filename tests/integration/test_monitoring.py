@@ -1,8 +1,14 @@
 """What someone who watches sees: the report, the command, the health check, the metrics, the log."""
 
+import io
+import json
+import re
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext, override_settings
 from django.utils import timezone
@@ -13,6 +19,7 @@ from notifications_counter.counters import unread
 from notifications_counter.flush import Flusher
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.monitoring import look, look_at
+from notifications_counter.registry import all_counters
 from tests.support import entries, notify, sent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -61,7 +68,7 @@ def kinds(max_age: float = 300) -> list[str]:
 def test_nothing_is_wrong_with_a_counter_at_rest(healed):
     report = look([unread])
     assert report.problems(max_age=0) == []
-    assert report.errors == {}
+    assert report.errors == report.unseen == []
     (counter,) = report.counters
     assert (counter.backlog_users, counter.age, counter.open, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
 
@@ -145,11 +152,12 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
 
 
 def test_a_redis_that_is_out_of_reach_is_a_problem(healed, elsewhere):
-    report = look([unread])
+    report = look()
     assert report.counters == []
+    assert report.unseen == [counter.name for counter in all_counters()]
     assert report.outages is None
     (problem,) = report.problems()
-    assert (problem.counter, problem.kind) == ("unread", "unreachable")
+    assert (problem.counter, problem.kind) == (None, "unreachable")
     assert "out of reach" in problem.text
 
 
@@ -191,3 +199,93 @@ def test_outages_are_counted_once_redis_answers_again(alice):
             outages = look([unread]).outages
     assert outages.number == 1
     assert outages.seconds > 0
+
+
+# ------------------------------------------------------------------------------------------------------------ --check
+def check(*arguments: str) -> tuple[str, str]:
+    """What the command writes to stdout, and the error that it ends with, if any."""
+    out = io.StringIO()
+    try:
+        call_command("flush_counters", "--check", *arguments, stdout=out)
+    except CommandError as error:
+        return out.getvalue(), str(error)
+    return out.getvalue(), ""
+
+
+@pytest.fixture
+def all_healed():
+    for counter in all_counters():
+        counter.heal()
+
+
+def test_check_says_a_sentence_for_each_thing_that_is_wrong(all_healed):
+    requested_since(400)
+    open_since(90)
+    open_since(100, part="other")
+    redis("HSET", "rejected", "nobody", "1")
+    redis("HSET", "state", "waiting_since", ago(1000))
+    out, error = check()
+    assert out == ""
+    sentences = [
+        r"unread: The oldest change has waited for 10\d\d s, more than 300 s: is flush_counters running\?",
+        r"unread: 1 recount request, written .*, has waited for 4\d\d s, more than 300 s: is flush_counters running\?",
+        r"unread: 2 transactions have been open for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s: .*",
+        r"unread: 1 member could not be stored and waits in `rejected` for somebody to look at it\.",
+    ]
+    for line, sentence in zip(error.splitlines(), sentences, strict=True):
+        assert re.fullmatch(sentence, line)
+
+
+def test_check_says_that_a_recovery_is_under_way():
+    assert check()[1].splitlines() == [
+        f"{counter.name}: Redis is new, or not the one that was left: readers count rows until flush_counters has "
+        "recovered shard 0."
+        for counter in all_counters()
+    ]
+
+
+def test_check_writes_json(all_healed):
+    requested_since(0)
+    out, error = check("--json")
+    assert error == ""
+    seen = json.loads(out)
+    assert (seen["ok"], seen["error"], seen["problems"], seen["max_age"]) == (True, None, [], 300)
+    assert seen["unseen"] == []
+    assert seen["outages"] == {"number": 0, "seconds": 0}
+    assert list(seen["counters"]) == [counter.name for counter in all_counters()]
+    assert seen["counters"]["unread"]["requests"] == 1
+
+
+def test_check_writes_json_when_something_is_wrong(all_healed):
+    open_since(90)
+    out, error = check("--json")
+    seen = json.loads(out)
+    assert seen["ok"] is False
+    assert [(p["counter"], p["kind"]) for p in seen["problems"]] == [("unread", "suspected")]
+    assert f"unread: {seen['problems'][0]['text']}" == error
+
+
+def test_check_writes_json_when_redis_is_out_of_reach(elsewhere):
+    out, error = check("--json")
+    seen = json.loads(out)
+    assert (seen["ok"], seen["counters"], seen["outages"]) == (False, {}, None)
+    assert seen["error"] == error == seen["problems"][0]["text"]
+    assert "out of reach" in error
+
+
+def test_check_writes_json_when_the_database_is_out_of_reach(child_environment, tmp_path):
+    """A file that is not there, or a database of a name that nobody has given."""
+    environment = {**child_environment, "TEST_DATABASE_NAME": str(tmp_path / "missing" / "nowhere")}
+    command = [sys.executable, "-m", "django", "flush_counters", "--check", "--json", "--skip-checks"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    seen = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert seen["ok"] is False
+    assert seen["error"].startswith("Database 'default': ")
+    assert seen["unseen"] == [counter.name for counter in all_counters()]
+    assert "Traceback" not in result.stderr
+
+
+def test_json_is_for_check():
+    with pytest.raises(CommandError, match="--json is for --check"):
+        call_command("flush_counters", "--json")

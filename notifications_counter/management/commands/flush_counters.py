@@ -1,15 +1,14 @@
 from __future__ import annotations
 
+import json
 from argparse import ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections, connections
-from django.db.models import Min
-from django.utils import timezone
 
 from ...counters import Counter
-from ...models import RecountRequest
+from ...monitoring import MAX_AGE, look
 from ...registry import all_counters
 from ..console import OUTAGES, Meter, Stop, number, one_line, plain_errors, stop_on_signals
 
@@ -35,7 +34,8 @@ class Command(BaseCommand):
         how.add_argument(
             "--check",
             action="store_true",
-            help="flush nothing; exit with 1 if a change has waited for longer than --max-age: for monitoring",
+            help="flush nothing; exit with 1 if anything is wrong, such as a change that has waited for longer than "
+            "--max-age: for monitoring",
         )
         parser.add_argument(
             "--interval",
@@ -50,9 +50,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "--max-age",
             type=at_least(0, float),
-            default=300.0,
+            default=MAX_AGE,
             metavar="SECONDS",
             help="for --check (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--json", action="store_true", dest="as_json", help="for --check: print what it has seen as JSON"
         )
 
     def handle(
@@ -63,14 +66,17 @@ class Command(BaseCommand):
         interval: float,
         chunk_size: int | None,
         max_age: float,
+        as_json: bool,
         verbosity: int,
         **options: Any,
     ) -> None:
         self.verbosity = verbosity
         self.chunk_size = chunk_size
+        if as_json and not check:
+            raise CommandError("--json is for --check.")
         with plain_errors(), stop_on_signals() as stop:
             if check:
-                self.check_age(max_age)
+                self.check_state(max_age, as_json)
             elif loop:
                 self.loop(stop, interval)
             else:
@@ -153,19 +159,12 @@ class Command(BaseCommand):
             )
 
     # ------------------------------------------------------------------ check
-    def check_age(self, limit: float) -> None:
-        """CommandError if a change has waited for longer than ``limit`` seconds."""
-        ages = [self.age(counter) for counter in all_counters()]
-        if (age := max(ages, default=0)) > limit:
-            raise CommandError(
-                f"The oldest change has waited for {age:,.0f} s, more than {limit:g} s: is flush_counters running?"
-            )
-        if self.verbosity:
-            self.stdout.write(f"The oldest change has waited for {age:,.0f} s.")
-
-    def age(self, counter: Counter) -> float:
-        """Seconds since the oldest change that waits, in Redis or as a RecountRequest."""
-        requests = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
-        asked = requests.aggregate(Min("created_at"))["created_at__min"]
-        since = (timezone.now() - asked).total_seconds() if asked else 0
-        return max(since, *(shard.status.backlog_age for shard in counter.status()))
+    def check_state(self, max_age: float, as_json: bool) -> None:
+        """Print the state of all counters. CommandError if anything is wrong with it, in a sentence for each thing."""
+        report = look()
+        if as_json:
+            self.stdout.write(json.dumps(report.as_json(max_age), indent=2))
+        if problems := report.problems(max_age):
+            raise CommandError("\n".join(map(str, problems)))
+        if self.verbosity and not as_json:
+            self.stdout.write(f"The oldest change has waited for {report.age:,.0f} s.")
