@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from . import views
+from . import live, views
 
 app_name = "notifications"
 
@@ -13,4 +13,5 @@ urlpatterns = [
     path("mark-as-unread/", views.MarkAsUnreadView.as_view(), name="mark-as-unread"),
     path("delete/", views.DeleteView.as_view(), name="delete"),
     path("unread/", views.UnreadView.as_view(), name="unread"),
+    path("unread/stream/", live.stream, name="stream"),
 ]

@@ -202,7 +202,7 @@ class Buffer:
         """Send users to a recount; until then readers count their rows."""
         k = self.keys
         for i in range(0, len(members), PART):
-            self.client.run(script("mark_dirty"), (k.ready, k.dirty), (k.base, *members[i : i + PART]))
+            self.client.run(script("mark_dirty"), (k.ready, k.dirty, k.state), (k.base, *members[i : i + PART]))
 
     def fix(self, epoch: int, lease: str, corrections: dict[str, int]) -> dict[str, bool]:
         """Add corrections where the lease is still ours. False for a user that was active meanwhile."""
@@ -212,6 +212,10 @@ class Buffer:
             args += (member, correction)
         done = self.client.run(script("fix"), (k.state, k.ready, k.pending, k.open, k.fences, k.dirty), args)
         return {member: bool(ok) for member, ok in zip(corrections, done, strict=True)}
+
+    def listen(self, seconds: int) -> None:
+        """Ask for messages on channel ``keys.live``, for so long: lists of users whose counter changed, in JSON."""
+        self.client.run(script("listen"), (self.keys.state,), (seconds,))
 
     # ------------------------------------------------------------------ flush
     def cut(self, epoch: int) -> tuple[int, int] | None:

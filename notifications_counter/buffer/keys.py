@@ -26,9 +26,10 @@ class Keys:
     dirty: str = field(init=False)
     rejected: str = field(init=False)
     stats: str = field(init=False)
+    live: str = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("pending", "flushing", "state", "ready", "open", "fences", "dirty", "rejected", "stats"):
+        for name in ("pending", "flushing", "state", "ready", "open", "fences", "dirty", "rejected", "stats", "live"):
             object.__setattr__(self, name, f"{self.base}:{name}")
 
     @classmethod

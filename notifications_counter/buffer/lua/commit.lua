@@ -2,14 +2,16 @@
 -- begun before a correction of the user, sends its users to a recount instead.
 -- KEYS  1 open (hash)  2 ready (integer)  3 state (hash)  4 pending (zset)  5 fences (zset)  6 dirty (zset)
 -- ARGV  1 base of the shard's keys, then for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
--- Reply the number of users sent to a recount
+-- Reply the number of users sent to a recount; processes with open streams are told of all
 local open, ready_key, state, pending, fences, dirty = unpack(KEYS)
 local base = ARGV[1]
 local ready = redis.call('GET', ready_key)
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local totals = ready and base .. ':total:' .. ready .. ':'
-local leases = tonumber(redis.call('HGET', state, 'leased_until') or 0) >= now_ms
+local till = redis.call('HMGET', state, 'leased_until', 'live_until')
+local leases = tonumber(till[1] or 0) >= now_ms
+local live = tonumber(till[2] or 0) >= tonumber(time[1]) and {}
 local fenced = redis.call('EXISTS', fences) == 1
 local added, sent = false, 0
 
@@ -32,6 +34,7 @@ while i <= #ARGV do
   local last = i + 1 + 2 * tonumber(ARGV[i + 1])
   for j = i + 2, last, 2 do
     local user, delta = ARGV[j], ARGV[j + 1]
+    if live then live[#live + 1] = user end
     local fence = fenced and redis.call('ZSCORE', fences, user)
     if not seq or delta == '?' or (fence and tonumber(fence) >= seq) then
       mark(user)
@@ -46,4 +49,5 @@ while i <= #ARGV do
 end
 if added then redis.call('HSETNX', state, 'waiting_since', time[1]) end
 if fenced and redis.call('EXISTS', open) == 0 then redis.call('DEL', fences) end
+if live and #live > 0 then redis.pcall('PUBLISH', base .. ':live', cjson.encode(live)) end
 return sent

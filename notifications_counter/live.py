@@ -1,0 +1,241 @@
+"""Counts as they change, over Server-Sent Events.
+
+A process with open streams has one thread, and one connection to Redis, that listens for users whose count changes,
+reads the counts of those with a stream here, many at once, and hands them to the streams. All counts of open streams
+are read anyway now and then, and whenever the connection is new: so a stream is right, if late, whatever was missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import closing, suppress
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import SyncToAsync, sync_to_async
+from django.contrib.auth.decorators import login_not_required
+from django.core.handlers.asgi import ASGIRequest
+from django.db import close_old_connections, connections
+from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+from redis.exceptions import ConnectionError
+
+from .buffer.buffer import PART
+from .buffer.client import FAILURES
+from .conf import options
+from .counters import unread
+from .exceptions import BufferUnavailable
+
+if TYPE_CHECKING:
+    from .counters import Counter
+
+logger = logging.getLogger("notifications_counter")
+
+# Seconds.
+GAP = 0.25  # between two reads of the count of one user
+REREAD = 20.0  # between two reads of all
+HEARTBEAT = 20.0  # of silence, before a comment shows that the stream is alive: proxies close it after a minute
+MAX_AGE = 300.0  # of a stream; the browser comes again, and is asked again who it is
+IDLE = 1.0  # after which the thread looks whether any stream is left
+DRAIN = 0.002  # to wait for one more message before the counts are read
+
+RETRY = (1000, 5000)  # milliseconds until the browser comes again, drawn by lot so that not all come at once
+
+
+class Stream:
+    """What one open stream knows. Only its own event loop touches it."""
+
+    __slots__ = ("loop", "news", "count")
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.news = asyncio.Event()
+        self.count: int | None = None
+
+    def tell(self, count: int) -> None:
+        if count != self.count:
+            self.count = count
+            self.news.set()
+
+
+def _tell_all(news: list[tuple[Stream, int]]) -> None:
+    for stream, count in news:
+        stream.tell(count)
+
+
+class Live:
+    """The open streams of a process, and the thread that keeps them current, as long as there are any."""
+
+    def __init__(self, counter: Counter):
+        self.counter = counter
+        self._lock = Lock()
+        self._streams: dict[str, set[Stream]] = {}
+        self._thread: Thread | None = None
+        self._is_deaf = False
+
+    def open(self, member: str) -> Stream:
+        """A stream of a user's counts. Close it."""
+        stream = Stream()
+        with self._lock:
+            self._streams.setdefault(member, set()).add(stream)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._run, name=f"live {self.counter.name}", daemon=True)
+                self._thread.start()
+        return stream
+
+    def close(self, member: str, stream: Stream) -> None:
+        with self._lock:
+            streams = self._streams[member]
+            streams.remove(stream)
+            if not streams:
+                del self._streams[member]
+
+    # ----------------------------------------------------------------- thread
+    def _run(self) -> None:
+        while True:
+            try:
+                self._read(set(self._streams))
+                return self._listen()
+            except Exception as error:
+                if not self._is_deaf:
+                    unforeseen = None if isinstance(error, FAILURES) else error
+                    logger.warning("Live counts are late: Redis cannot be heard: %s", error, exc_info=unforeseen)
+                self._is_deaf = True
+            finally:
+                connections.close_all()
+            time.sleep(max(IDLE, options.RETRY_AFTER))
+            if not self._is_needed():
+                return
+
+    def _is_needed(self) -> bool:
+        with self._lock:
+            if not self._streams:
+                self._thread = None
+            return bool(self._streams)
+
+    def _listen(self) -> None:
+        """Until no stream is left, or the connection is lost."""
+        buffers = self.counter.buffers
+        with closing(buffers[0].client.redis.pubsub()) as pubsub:
+            pubsub.subscribe(*[buffer.keys.live for buffer in buffers])
+            woken: set[str] = set()
+            read: dict[str, float] = {}  # when, of those whom it is too early to read again
+            reread_at, heard = 0.0, True
+            while self._is_needed():
+                wait = GAP if woken else IDLE
+                for _ in range(PART):
+                    message = pubsub.get_message(timeout=wait)
+                    if message is None:
+                        break
+                    heard, wait = True, DRAIN
+                    if message["type"] == "message":
+                        woken.update(member for member in json.loads(message["data"]) if member in self._streams)
+                    elif message["type"] == "subscribe":  # also when redis-py has connected anew by itself
+                        self._is_deaf, reread_at = False, 0.0
+                now = time.monotonic()
+                if now >= reread_at:
+                    if not heard:
+                        raise ConnectionError("no answer to a PING")
+                    reread_at, heard = now + REREAD, False
+                    pubsub.ping()
+                    for buffer in buffers:
+                        with suppress(BufferUnavailable):
+                            buffer.listen(int(3 * REREAD))
+                    woken.update(self._streams)
+                read = {member: when for member, when in read.items() if now - when < GAP}
+                if ready := woken - read.keys():
+                    self._read(ready)
+                    read.update(dict.fromkeys(ready, time.monotonic()))
+                    woken -= ready
+
+    def _read(self, members: Iterable[str]) -> None:
+        """Read counts and hand them to the streams."""
+        counts = self.counter.counts(members)
+        close_old_connections()
+        news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, int]]] = defaultdict(list)
+        with self._lock:
+            for key, count in counts.items():
+                for stream in self._streams.get(str(key), ()):
+                    news[stream.loop].append((stream, count))
+        for loop, theirs in news.items():
+            with suppress(RuntimeError):  # it is closed, and its streams with it
+                loop.call_soon_threadsafe(_tell_all, theirs)
+
+
+live = Live(unread)
+
+
+# ---------------------------------------------------------------------- view
+@login_not_required
+@require_GET
+async def stream(request: HttpRequest) -> HttpResponseBase:
+    """Events ``unread`` with ``{"unread": 3}``: the count at once and whenever it changes. 401 for nobody; 501 under
+    WSGI, where a stream would hold a worker. The id of an event is its count: who comes again is told only news."""
+    if not isinstance(request, ASGIRequest):
+        return JsonResponse({"detail": _("Streams need ASGI.")}, status=501)
+    member = await sync_to_async(_member_of)(request)
+    if member is None:
+        detail = {"detail": _("Authentication required.")}
+        return JsonResponse(detail, status=401, headers={"WWW-Authenticate": "Session"})
+    return StreamingHttpResponse(
+        _events(member, request.headers.get("Last-Event-ID")),
+        content_type="text/event-stream",
+        headers={
+            "Cache-Control": "private, no-cache, no-transform",
+            "Content-Encoding": "identity",  # GZipMiddleware, and whatever else compresses, would hold events back
+            "X-Accel-Buffering": "no",
+        },
+    )
+
+
+def _member_of(request: Any) -> str | None:
+    user = getattr(request, "user", None)
+    return unread.encode(user.pk) if user is not None and user.is_authenticated else None
+
+
+def _count_and_close(member: str) -> int:
+    """The count. The connections of this thread are closed, or the stream would keep them until it ends."""
+    try:
+        return unread.count(member)
+    finally:
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close()
+
+
+def _dismiss_thread() -> None:
+    """End the thread in which Django has run what is not async of this request. It would wait as long as the stream."""
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
+    if executor:
+        executor.shutdown(wait=False)
+
+
+async def _events(member: str, known: str | None) -> AsyncIterator[str]:
+    stream = live.open(member)
+    try:
+        count = await sync_to_async(_count_and_close)(member)
+        _dismiss_thread()
+        if stream.count is None:
+            stream.count = count
+        yield f"retry: {random.randint(*RETRY)}\n\n"
+        ends = time.monotonic() + MAX_AGE * random.uniform(0.9, 1.1)
+        while time.monotonic() < ends:
+            stream.news.clear()
+            if str(stream.count) != known:
+                known = str(stream.count)
+                yield f'event: unread\nid: {known}\ndata: {{"unread": {known}}}\n\n'
+            try:
+                async with asyncio.timeout(HEARTBEAT):
+                    await stream.news.wait()
+            except TimeoutError:
+                yield ":\n\n"
+    finally:
+        live.close(member, stream)

@@ -1,0 +1,411 @@
+"""Streams of counts: real connections to a real ASGI server, which runs in a thread of this process."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+import redis
+import uvicorn
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from demo_project import servers
+from notifications_counter import live as live_module
+from notifications_counter.buffer.client import client_of
+from notifications_counter.counters import unread
+from notifications_counter.live import live
+from notifications_counter.models import Notification, RecountRequest
+from tests.support import assert_exact, entries, notify
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+SECONDS = 20  # of patience
+
+
+def wait_until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + SECONDS
+    while not (result := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return result
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "IDLE", 0.05)
+    monkeypatch.setattr(live_module, "RETRY", (1, 1))
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """An ASGI server. In the end no stream, thread or connection is left of it."""
+    config = uvicorn.Config(get_asgi_application(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    with socket.create_server((servers.HOST, 0)) as listener:
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+        thread.start()
+        yield listener.getsockname()[1]
+        wait_until(lambda: not live._streams and live._thread is None)
+        server.should_exit = True
+        thread.join()
+
+
+class Events:
+    """What a browser receives. A timeout if nothing comes."""
+
+    def __init__(self, port: int, user: Any, **headers: str):
+        client = Client()
+        client.force_login(user)
+        cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+        self.connection = HTTPConnection(servers.HOST, port, timeout=SECONDS)
+        headers = {
+            "Host": "testserver",
+            "Cookie": cookie,
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        self.connection.request("GET", reverse("notifications:stream"), headers=headers)
+        self.response = self.connection.getresponse()
+        self.retry = self.next_block()
+
+    def next_block(self) -> dict[str, str]:
+        """Fields up to the next empty line, ``{"": ""}`` for a comment; {} at the end of the stream."""
+        block: dict[str, str] = {}
+        while line := self.response.readline().decode().rstrip("\n"):
+            name, _, value = line.partition(":")
+            block[name] = value.strip()
+        return block
+
+    def next_count(self) -> int:
+        while (block := self.next_block()) == {"": ""}:
+            pass
+        assert block["event"] == "unread"
+        count = json.loads(block["data"])["unread"]
+        assert block["id"] == str(count)
+        return count
+
+    def reach(self, count: int) -> int:
+        """Wait for a count; returns how many events came until it did."""
+        events = 1
+        while self.next_count() != count:
+            events += 1
+        return events
+
+    def close(self) -> None:
+        self.response.close()
+        self.connection.close()
+
+
+@pytest.fixture
+def listen(port: int) -> Iterator[Callable[..., Events]]:
+    """A function that opens a stream."""
+    opened: list[Events] = []
+
+    def open_stream(user: Any, **headers: str) -> Events:
+        opened.append(Events(port, user, **headers))
+        return opened[-1]
+
+    yield open_stream
+    for events in opened:
+        events.close()
+
+
+@pytest.fixture
+def heard(listen) -> Callable[..., Events]:
+    """The same, once changes are published."""
+
+    def open_stream(user: Any) -> Events:
+        events = listen(user)
+        events.next_count()
+        wait_until(lambda: publishes())
+        return events
+
+    return open_stream
+
+
+def publishes() -> bool:
+    return all(b.client.call(b.keys.state, "HEXISTS", b.keys.state, "live_until") for b in unread.buffers)
+
+
+def listeners(client: redis.Redis) -> int:
+    """Connections of this test that have subscribed."""
+    return client.pubsub_numsub(unread.buffers[0].keys.live)[0][1]
+
+
+# ---------------------------------------------------------------------- events
+@pytest.mark.keys
+@pytest.mark.usefixtures("healed")
+def test_the_count_comes_at_once_and_whenever_it_changes(listen, alice):
+    notifications = notify(alice)
+    events = listen(alice)
+    assert events.response.status == 200
+    assert events.response.headers["Content-Type"] == "text/event-stream"
+    assert events.response.headers["X-Accel-Buffering"] == "no"
+    assert "no-cache" in events.response.headers["Cache-Control"]
+    assert set(events.retry) == {"retry"}
+    assert events.next_count() == 3
+    wait_until(publishes)
+    notifications[0].mark_as_read()
+    assert events.next_count() == 2
+    Notification.objects.filter(user=alice).update(read_at=timezone.now())
+    assert events.next_count() == 0
+    notify(alice, 2)
+    assert events.next_count() == 2
+
+
+@pytest.mark.usefixtures("healed")
+def test_changes_of_another_process(heard, alice, child_environment):
+    events = heard(alice)
+    code = (
+        "import sys, django; django.setup()\n"
+        "from notifications_counter.models import Notification\n"
+        "Notification.objects.create(user_id=sys.argv[1], title='x')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(alice.pk)], env=child_environment, check=True)
+    assert events.next_count() == 1
+
+
+@pytest.mark.usefixtures("healed")
+def test_a_count_that_was_wrong(heard, alice):
+    events = heard(alice)
+    Notification.objects.bulk_create([Notification(user=alice, title="x")])
+    assert events.next_count() == 1
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {Notification._meta.db_table}")
+    unread.recount([alice])
+    assert events.next_count() == 0
+
+
+@pytest.mark.usefixtures("healed")
+def test_many_changes_are_few_events(heard, alice):
+    events = heard(alice)
+    started = time.monotonic()
+    for _ in range(30):
+        Notification.objects.create(user=alice, title="x")
+    number = events.reach(30)
+    assert number <= 2 + (time.monotonic() - started) / live_module.GAP
+
+
+@pytest.mark.usefixtures("healed")
+def test_each_hears_of_their_own_only(heard, alice, bob):
+    of_alice, of_bob = heard(alice), heard(bob)
+    notify(alice)
+    assert of_alice.next_count() == 3
+    notify(bob, 1)
+    assert of_bob.next_count() == 1
+
+
+def test_a_heartbeat(listen, monkeypatch, alice):
+    monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
+    events = listen(alice)
+    assert events.next_count() == 0
+    assert [events.next_block() for _ in range(3)] == [{"": ""}] * 3
+
+
+@pytest.mark.parametrize(("known", "told"), [("3", False), ("2", True), ("", True), ("x", True)])
+def test_who_comes_again_is_told_only_news(listen, monkeypatch, alice, known, told):
+    monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
+    notify(alice)
+    first = listen(alice, Last_Event_ID=known).next_block()
+    assert first == ({"event": "unread", "id": "3", "data": '{"unread": 3}'} if told else {"": ""})
+
+
+def test_a_stream_ends_so_that_the_browser_shows_again_who_it_is(listen, monkeypatch, alice):
+    monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(live_module, "MAX_AGE", 0.2)
+    events = listen(alice)
+    assert events.next_count() == 0
+    while block := events.next_block():
+        assert block == {"": ""}
+
+
+# ---------------------------------------------------------------------- access
+def test_nobody_is_refused(port):
+    connection = HTTPConnection(servers.HOST, port, timeout=SECONDS)
+    connection.request("GET", reverse("notifications:stream"), headers={"Host": "testserver"})
+    response = connection.getresponse()
+    assert response.status == 401
+    assert json.load(response)["detail"]
+    connection.close()
+
+
+def test_streams_need_asgi(alice):
+    """A script that gets no stream polls; a worker of WSGI would be held for as long as the page is open."""
+    client = Client()
+    client.force_login(alice)
+    assert client.get(reverse("notifications:stream")).status_code == 501
+    assert client.post(reverse("notifications:stream")).status_code == 405
+
+
+def test_compression_holds_nothing_back(settings, alice, request):
+    settings.MIDDLEWARE = ["django.middleware.gzip.GZipMiddleware", *settings.MIDDLEWARE]
+    events = request.getfixturevalue("listen")(alice, Accept_Encoding="gzip")
+    assert events.response.headers["Content-Encoding"] == "identity"
+    assert events.next_count() == 0
+
+
+# ----------------------------------------------------------------- connections
+@pytest.mark.usefixtures("healed")
+def test_one_connection_and_one_thread_for_all_streams(heard, make_user, redis_client):
+    assert listeners(redis_client) == 0
+    threads = threading.active_count()
+    users = [make_user() for _ in range(10)]
+    streams = [(user, heard(user)) for user in users for _ in range(3)]
+    assert listeners(redis_client) == 1
+    wait_until(lambda: threading.active_count() == threads + 1)
+    Notification.objects.bulk_create(Notification(user=user, title="x") for user in users)
+    assert [events.next_count() for _, events in streams] == [1] * 30
+    for _, events in streams[3:]:
+        events.close()
+    wait_until(lambda: len(live._streams) == 1)
+    notify(users[0])
+    assert [events.next_count() for _, events in streams[:3]] == [4] * 3
+    assert listeners(redis_client) == 1
+    for _, events in streams[:3]:
+        events.close()
+    wait_until(lambda: not live._streams)
+    wait_until(lambda: listeners(redis_client) == 0)
+    wait_until(lambda: threading.active_count() == threads)
+
+
+def on(server: servers.Server, settings: Any, **options: Any) -> None:
+    """Put the cache on another server."""
+    cache = settings.CACHES["default"]
+    settings.CACHES = {
+        "default": {**cache, "LOCATION": server.url, "OPTIONS": {**cache["OPTIONS"], **options}},
+    }
+
+
+@pytest.fixture
+def server(settings) -> Iterator[servers.Server]:
+    before = settings.CACHES
+    with servers.redis() as server, entries(RETRY_AFTER=0):
+        on(server, settings)
+        unread.heal()
+        yield server
+        settings.CACHES = before
+
+
+def test_redis_restarts(server, heard, alice):
+    events = heard(alice)
+    server.kill()
+    Notification.objects.create(user=alice, title="x")
+    assert events.next_count() == 1  # rows are counted
+    server.start()
+    wait_until(publishes)
+    Notification.objects.create(user=alice, title="x")
+    assert events.next_count() == 2
+    unread.heal()
+    Notification.objects.create(user=alice, title="x")
+    assert events.next_count() == 3
+
+
+def test_redis_does_not_answer(server, heard, monkeypatch, alice, settings):
+    monkeypatch.setattr(live_module, "REREAD", 0.2)
+    on(server, settings, SOCKET_TIMEOUT=0.3)
+    events = heard(alice)
+    server.pause()
+    Notification.objects.create(user=alice, title="x")
+    assert events.next_count() == 1
+    server.resume()
+    unread.heal()
+    Notification.objects.create(user=alice, title="x")
+    events.reach(2)
+
+
+def test_what_was_not_published_is_read_anyway(server, listen, monkeypatch, alice, settings):
+    """A user of Redis who may use no channel: nothing is disturbed, and streams are late."""
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "site", "on", ">secret", "~*", "+@all", "resetchannels")
+    monkeypatch.setattr(live_module, "REREAD", 0.2)
+    on(server, settings, USERNAME="site", PASSWORD="secret")
+    events = listen(alice)
+    assert events.next_count() == 0
+    unread.buffers[0].listen(60)
+    for count in range(1, 4):
+        Notification.objects.create(user=alice, title="x")
+        assert unread.count(alice) == count
+    assert not RecountRequest.objects.exists()
+    events.reach(3)
+    assert_exact(alice)
+
+
+def test_a_cluster(settings, listen, make_user):
+    before = settings.CACHES
+    factory = "notifications_counter.buffer.cluster.ClusterConnectionFactory"
+    with servers.redis_cluster() as nodes, entries(SHARDS=6, RETRY_AFTER=0):
+        on(nodes[0], settings, CONNECTION_FACTORY=factory)
+        unread.heal()
+        users = [make_user() for _ in range(10)]
+        streams = [listen(user) for user in users]
+        assert [events.next_count() for events in streams] == [0] * 10
+        wait_until(publishes)
+        Notification.objects.bulk_create(Notification(user=user, title="x") for user in users)
+        assert [events.next_count() for events in streams] == [1] * 10
+        nodes_heard = []
+        for node in nodes:
+            with redis.Redis.from_url(node.url) as client:
+                nodes_heard.append(sum(n for _, n in client.pubsub_numsub(*[b.keys.live for b in unread.buffers])))
+        assert sorted(nodes_heard) == [0, 0, 6]
+        for events in streams:
+            events.close()
+        wait_until(lambda: live._thread is None)
+        client_of("default").redis.close()
+        settings.CACHES = before
+
+
+# -------------------------------------------------------------------- messages
+@pytest.fixture
+def messages(healed, redis_client) -> Iterator[Callable[[], list[str] | None]]:
+    """A function that returns the users of the next message, None if there is none."""
+    buffer = unread.buffers[0]
+    with redis_client.pubsub(ignore_subscribe_messages=True) as pubsub:
+        pubsub.subscribe(buffer.keys.live)
+        wait_until(lambda: listeners(redis_client))
+
+        def next_message() -> list[str] | None:
+            redis_client.publish(buffer.keys.live, "null")  # so that there is always one
+            while not (message := pubsub.get_message(timeout=SECONDS)):
+                pass
+            users = json.loads(message["data"])
+            while users is not None and json.loads(wait_until(lambda: pubsub.get_message())["data"]) is not None:
+                pass
+            return users
+
+        yield next_message
+
+
+def test_nothing_is_published_without_streams(messages, alice):
+    notify(alice)
+    assert messages() is None
+
+
+def test_what_is_published(messages, alice, bob):
+    unread.buffers[0].listen(60)
+    notify(alice)
+    assert messages() == [str(alice.pk)]
+    Notification.objects.filter(user=alice).mark_as_read()
+    assert messages() == [str(alice.pk)]
+    Notification.objects.filter(user=alice).mark_as_read()  # changes nothing
+    assert messages() is None
+    unread.buffers[0].mark_dirty([str(bob.pk)])
+    assert messages() == [str(bob.pk)]
+    unread.recount([alice, bob])  # corrects nothing
+    assert messages() is None
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {Notification._meta.db_table}")
+    unread.recount([alice])
+    assert messages() is None
+    Notification.objects.bulk_create(Notification(user=user, title="x") for user in [alice, bob])
+    assert sorted(messages()) == sorted([str(alice.pk), str(bob.pk)])
