@@ -4,6 +4,7 @@ The `demo` and `serve` commands point the variables below at a database and a Re
 """
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from django.core.management.utils import get_random_secret_key
@@ -23,7 +24,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
-    "django.contrib.humanize",
+    *(["django_htmx"] if find_spec("django_htmx") else []),
 ]
 
 MIDDLEWARE = [
@@ -48,7 +49,6 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "demo_project.views.badge_everywhere",
             ],
         },
     },
@@ -91,7 +91,7 @@ MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 LOGIN_URL = "login"
-LOGIN_REDIRECT_URL = "inbox"
+LOGIN_REDIRECT_URL = "notifications:inbox"
 LOGOUT_REDIRECT_URL = "login"
 
 LANGUAGE_CODE = "en"

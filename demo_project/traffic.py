@@ -16,7 +16,7 @@ from http.cookies import SimpleCookie
 from urllib.parse import urlencode
 
 PASSWORD = "demo"
-ROW = re.compile(r'<li class="(read|unread)" data-pk="(\d+)">')
+ROW = re.compile(r'<li class="nc-row nc-(read|unread)" data-pk="(\d+)">')
 
 
 def username(n: int) -> str:
@@ -89,10 +89,10 @@ class Visitor(threading.Thread):
         self.done["notifications"] += len(to) or self.users
 
     def read(self) -> None:
-        self._change("unread", "read")
+        self._change("unread", "mark-as-read")
 
     def unread(self) -> None:
-        self._change("read", "unread")
+        self._change("read", "mark-as-unread")
 
     def delete(self) -> None:
         self._change(random.choice(["read", "unread"]), "delete")
@@ -100,13 +100,13 @@ class Visitor(threading.Thread):
     def _change(self, state: str, action: str) -> None:
         # The row may have changed since the inbox was fetched: that race is wanted.
         if rows := [pk for row_state, pk in self.inbox if row_state == state]:
-            self.post(f"/{random.choice(rows)}/{action}/")
+            self.post(f"/{action}/", selected=random.choice(rows))
 
     def read_all(self) -> None:
-        self.post("/read-all/")
+        self.post("/mark-as-read/", which="all")
 
     def delete_read(self) -> None:
-        self.post("/delete-read/")
+        self.post("/delete/", which="read")
 
     def post(self, path: str, **fields: str) -> None:
         self.request("POST", path, fields | {"csrfmiddlewaretoken": self.cookies["csrftoken"]})
@@ -132,7 +132,7 @@ def badge(port: int, user: int) -> int:
     visitor = Visitor(port, users=1, deadline=0)
     visitor.request("GET", "/login/")
     visitor.post("/login/", username=username(user), password=PASSWORD)
-    return json.loads(visitor.request("GET", "/badge/"))["unread"]
+    return json.loads(visitor.request("GET", "/unread/"))["unread"]
 
 
 def main() -> None:
