@@ -28,12 +28,14 @@ class Writer:
 
     def __call__(self) -> Change:
         """Do something. Returns what it changed; nothing if the database rolled it back, as after a deadlock."""
-        action: Callable[[], Change] = self.chance.choice(self.ACTIONS).__get__(self)
         try:
-            return action()
+            return self.choose()()
         except OperationalError:
             self.gave_up += 1
             return {}
+
+    def choose(self) -> Callable[[], Change]:
+        return self.chance.choice(self.ACTIONS).__get__(self)
 
     def user(self) -> Any:
         return self.chance.choice(self.users)

@@ -33,6 +33,8 @@ class Call:
 class History:
     writes: list[Call] = field(default_factory=list)
     reads: list[Call] = field(default_factory=list)
+    base: Numbers = field(default_factory=dict)
+    """What users had before."""
 
     def write(self, change: Callable[[], dict[Any, int]]) -> None:
         """Make a change, which returns what it changed."""
@@ -62,13 +64,13 @@ class History:
         return sums
 
     def impossible(self) -> list[str]:
-        """Reads that no moment explains. All users start at zero."""
+        """Reads that no moment explains."""
         by_user: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
         for call in self.writes:
             for user, delta in call.numbers.items():
                 if delta:
                     by_user[user].append((call.start, call.end, delta))
-        users = {user: _User(writes) for user, writes in by_user.items()}
+        users = {user: _User(by_user[user], self.base.get(user, 0)) for user in {*by_user, *self.base}}
         nobody = _User([])
         return [
             f"{user}: {seen} between {call.start:.6f} and {call.end:.6f}, possible were {sorted(possible)}"
@@ -81,10 +83,10 @@ class History:
 class _User:
     """The changes of one user."""
 
-    def __init__(self, writes: Iterable[tuple[float, float, int]]):
+    def __init__(self, writes: Iterable[tuple[float, float, int]], base: int = 0):
         by_end = sorted(writes, key=lambda w: w[1])
         self.ends = [end for _, end, _ in by_end]
-        self.sums = [0, *accumulate(delta for *_, delta in by_end)]
+        self.sums = [*accumulate((delta for *_, delta in by_end), initial=base)]
         self.writes = sorted(by_end)
         self.starts = [start for start, *_ in self.writes]
         self.longest = max((end - start for start, end, _ in self.writes), default=0.0)

@@ -1,0 +1,115 @@
+"""Moments in the life of a process: before and after its calls of some functions."""
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+Call = tuple[str, Any, str]
+"""A function: its name here, its owner, its attribute."""
+
+
+class Moments:
+    """Calls ``reached`` with the name of each moment, like "before finish", that this process comes to."""
+
+    def __init__(self, calls: list[Call], reached: Callable[[str], None]):
+        self.names = [f"{when} {name}" for name in dict.fromkeys(name for name, *_ in calls) for when in WHEN]
+        self.reached = reached
+        for call in calls:
+            self._wrap(*call)
+
+    def _wrap(self, name: str, owner: Any, attribute: str) -> None:
+        function: Callable[..., Any] = getattr(owner, attribute)
+
+        @wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self.reached(f"before {name}")
+            result = function(*args, **kwargs)
+            self.reached(f"after {name}")
+            return result
+
+        setattr(owner, attribute, wrapped)
+
+
+WHEN = ("before", "after")
+
+
+class Countdown:
+    """Is it the ``times``-th time of a moment? Moments may come from several threads."""
+
+    def __init__(self, moment: str, times: int):
+        self.moment, self.left = moment, times
+        self.lock = threading.Lock()
+
+    def is_over(self, moment: str) -> bool:
+        """True once."""
+        with self.lock:
+            if moment != self.moment or self.left == 0:
+                return False
+            self.left -= 1
+            return self.left == 0
+
+
+def of_a_flush() -> list[Call]:
+    """ "transaction" is that of one chunk, "statement" the one in it: so after it, and before the commit."""
+    from django.db import connection
+
+    from notifications_counter.buffer import Buffer
+    from notifications_counter.flush import Flusher
+    from notifications_counter.sql import dialect
+
+    return [
+        ("cut", Buffer, "cut"),
+        ("fetch", Buffer, "fetch"),
+        ("fetch", Buffer, "fetch_joined"),
+        ("transaction", Flusher, "_apply"),
+        ("statement", dialect(connection.vendor), "apply"),
+        ("finish", Buffer, "finish"),
+    ]
+
+
+def of_healing() -> list[Call]:
+    """A recount is look, count, fix; "epoch" and all that follows belong to a recovery."""
+    from notifications_counter import healing
+    from notifications_counter.buffer import Buffer
+    from notifications_counter.reader import Reader
+
+    return [
+        ("look", Buffer, "snapshot"),
+        ("count", Reader, "rows"),
+        ("fix", Buffer, "fix"),
+        ("recheck", Buffer, "recheck"),
+        ("epoch", healing, "start_epoch"),
+        ("recover", Buffer, "recover"),
+        ("complete", Buffer, "complete"),
+    ]
+
+
+def of_a_write() -> list[Call]:
+    """ "COMMIT" is the database's, and "commit" that of Redis. A single statement commits itself: that is before
+    "commit", too."""
+    from django.db import connections
+
+    from notifications_counter import log
+    from notifications_counter.buffer import Buffer
+
+    return [
+        ("begin", Buffer, "begin"),
+        ("reply", log.Log, "settle"),
+        ("COMMIT", type(connections["default"]), "_commit"),
+        ("commit", Buffer, "commit"),
+        ("request", log, "request_recounts"),
+    ]
+
+
+def of_a_read() -> list[Call]:
+    """ "keep" caches a total that was missing."""
+    from notifications_counter.buffer import Buffer
+    from notifications_counter.reader import Reader
+
+    return [
+        ("get", Buffer, "totals"),
+        ("look", Buffer, "snapshot"),
+        ("count", Reader, "rows"),
+        ("keep", Buffer, "keep"),
+    ]

@@ -1,0 +1,1 @@
+"""A site under traffic, and a tormentor who kills, stops and breaks what it has: ``python -m tests.torment``."""

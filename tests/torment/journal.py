@@ -1,0 +1,118 @@
+"""What the processes of a round note of their calls, at once, so that it outlives them."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.faults.history import Call, History, Numbers
+
+from .truth import Changes
+
+
+class Journal:
+    """The notes of one process."""
+
+    def __init__(self, directory: Path, name: str):
+        self.name = name
+        self.file = os.open(directory / f"{name}.journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.calls = 0
+
+    def note(self, *entry: Any) -> None:
+        os.write(self.file, json.dumps(entry).encode() + b"\n")
+
+    def call(self) -> str:
+        """A name for the next call."""
+        self.calls += 1
+        return f"{self.name}.{self.calls}"
+
+
+@dataclass
+class Write:
+    """A call that changes something. ``end`` is None if it never returned. It ``lags`` if Redis was out of its reach
+    meanwhile: then others see it after the next run of a flusher."""
+
+    name: str
+    action: str
+    start: float
+    end: float | None = None
+    lags: bool = False
+    raised: str = ""
+
+
+@dataclass
+class Span:
+    start: float
+    end: float
+
+
+@dataclass
+class Notes:
+    """The notes of all processes of a round."""
+
+    writes: list[Write] = field(default_factory=list)
+    reads: list[Call] = field(default_factory=list)
+    healed: list[Span] = field(default_factory=list)
+    flushed: int = 0
+
+    @classmethod
+    def of(cls, directory: Path) -> "Notes":
+        notes = cls()
+        for path in sorted(directory.glob("*.journal")):
+            for line in path.read_text().splitlines():
+                kind, *entry = json.loads(line)
+                notes._take(kind, entry)
+        notes.healed.sort(key=lambda run: run.end)
+        return notes
+
+    def _take(self, kind: str, entry: list[Any]) -> None:
+        if kind == "begin":
+            self.writes.append(Write(*entry))
+        elif kind == "end":
+            write = self.writes[-1]
+            write.end, write.lags, write.raised = entry
+        elif kind == "read":
+            self.reads.append(Call(*entry))
+        elif kind == "healed":
+            self.healed.append(Span(*entry))
+        elif kind == "flushed":
+            self.flushed += 1
+
+    def healed_since(self, moment: float) -> float:
+        """When the first run of a flusher that began then was over."""
+        return min((run.end for run in self.healed if run.start >= moment), default=math.inf)
+
+    def history(
+        self, base: Numbers, changes: Changes, losses: Iterable[Span], died: dict[str, float], heals_after: Callable
+    ) -> History:
+        """Every read, and every change that was committed, with the time until which a read may miss it.
+
+        ``losses`` are the times in which Redis had lost what it had acknowledged: reads may miss anything until the
+        recovery is over. ``died`` says when processes did, and ``heals_after`` how long after its begin the change of
+        a call that did not return may be missed.
+        """
+        history = History(base=base)
+        for write in self.writes:
+            numbers = changes.get(write.name)
+            if not numbers:
+                continue
+            end = write.end
+            if end is None or write.raised:
+                end = died[write.name.rpartition(".")[0]] if end is None else end
+                end = self.healed_since(heals_after(write.start, end))
+            elif write.lags:
+                end = self.healed_since(end)
+            history.writes.append(Call(write.start, end, numbers))
+        lost = [Span(loss.start, self.healed_since(loss.end)) for loss in losses]
+        for read in self.reads:
+            if not any(read.end > span.start and read.start < span.end for span in lost):
+                history.reads.append(read)
+        return history
+
+
+def now() -> float:
+    return time.monotonic()

@@ -1,0 +1,190 @@
+"""A round: traffic under some kinds of fault, then calm; HEAL_AFTER and two runs of a flusher later all is exact."""
+
+import os
+import random
+import time
+from collections import Counter as Tally
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import connection, connections
+from django.test import override_settings
+
+from demo_project import servers
+from notifications_counter.conf import options
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, UserNotificationsCount
+
+from . import truth
+from .journal import Notes, now
+from .site import Site
+from .tormentor import Tormentor
+
+ENTRIES = {"FLUSH_CHUNK": 3, "HEAL_AFTER": 1, "MAX_TRANSACTION_AGE": 5, "RETRY_AFTER": 0.2, "TOTAL_TTL": 1}
+SOCKET_TIMEOUT = 0.5  # seconds
+TRAFFIC = 2.5  # seconds
+USERS = 10
+
+KILLS = ("writers_killed", "flushers_killed", "readers_killed")
+STOPS = ("writers_stopped", "flushers_stopped")
+MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
+LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb")
+HARMLESS = (*KILLS, *STOPS, *MISFORTUNES, "redis_restarted_with_aof")
+ROUNDS: dict[str, tuple[str, ...]] = {
+    **{fault: (fault,) for fault in (*HARMLESS, *LOSSES)},
+    "everything_but_a_loss": HARMLESS,
+    **{f"{loss}_and_writers_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
+}
+
+
+class Wrong(AssertionError):
+    """A promise was broken; the text says all that is known."""
+
+
+@dataclass
+class Survived:
+    rounds: int = 0
+    faults: Tally[str] = field(default_factory=Tally)
+    calls: Tally[str] = field(default_factory=Tally)
+    recounts: int = 0
+    recounted_wrong: int = 0
+
+
+class Round:
+    def __init__(self, name: str, seed: str, users: list[Any], survived: Survived):
+        self.name, self.faults, self.seed, self.users, self.survived = name, ROUNDS[name], seed, users, survived
+        self.chance = random.Random(seed)
+
+    @property
+    def loses_twice(self) -> bool:
+        """Is Redis lost, and writers killed with it?"""
+        return not {"writers_killed", "hook_raised"}.isdisjoint(self.faults) and not set(LOSSES).isdisjoint(self.faults)
+
+    def run(self) -> None:
+        kind = os.environ.get("TEST_REDIS_KIND")
+        with servers.redis(kind=kind) as server, servers.temporary_directory() as directory, using(server):
+            unread.heal()
+            unread.flush()
+            base = {str(user): number for user, number in self.rows().items()}
+            truth.take()
+            others = clients()
+            connections.close_all()
+            misfortunes = tuple(m for m in MISFORTUNES if m in self.faults)
+            site = Site(self.users, self.seed, directory, now() + TRAFFIC, misfortunes)
+            tormentor = Tormentor(site, server, self.faults, self.chance)
+            try:
+                tormentor.run()
+                self.calm_down(others)
+                notes = Notes.of(site.directory)
+                changes = truth.take()
+                history = notes.history(base, changes, tormentor.losses, tormentor.died, due)
+                self.heal(notes, tormentor)
+                wrong = self.differences({user: base[user] + sum_ for user, sum_ in _sums(changes, base).items()})
+                wrong += history.impossible()
+            except Exception as error:
+                raise Wrong(self.story(site, tormentor, [repr(error)])) from error
+            if wrong:
+                raise Wrong(self.story(site, tormentor, wrong))
+            self.count(notes, tormentor)
+
+    def calm_down(self, others: set[int]) -> None:
+        """Wait until the database has ended what clients that died had asked for."""
+        deadline = now() + 30
+        while not clients() <= others:
+            assert now() < deadline, "the database still works for clients that are gone"
+            time.sleep(0.02)
+
+    def heal(self, notes: Notes, tormentor: Tormentor) -> None:
+        """Wait for as long as the app may take, and do what it is promised."""
+        ends = [
+            due(write.start, write.end or tormentor.died[write.name.rpartition(".")[0]])
+            for write in notes.writes
+            if write.end is None or write.raised
+        ]
+        time.sleep(max(0.0, max(ends, default=0.0) - now()))
+        if self.loses_twice:
+            self.survived.recounts += 1
+            self.survived.recounted_wrong += unread.recount().wrong > 0
+        for _ in range(2):
+            unread.heal()
+            unread.flush()
+
+    def rows(self) -> dict[Any, int]:
+        return {user: Notification.objects.unread().for_user(user).count() for user in self.users}
+
+    def differences(self, by_truth: dict[str, int]) -> list[str]:
+        rows = self.rows()
+        stored = dict(UserNotificationsCount.objects.values_list("pk", "unread_count"))
+        seen = {
+            "triggers": {user: by_truth[str(user)] for user in self.users},
+            "stored": {user: stored.get(user, 0) for user in self.users},
+            "count": {user: unread.count(user) for user in self.users},
+            "count again": {user: unread.count(user) for user in self.users},
+            "counts": unread.counts(self.users),
+        }
+        wrong = [
+            f"{user}: {what} {numbers[user]}, rows {rows[user]}"
+            for what, numbers in seen.items()
+            for user in self.users
+            if numbers[user] != rows[user]
+        ]
+        for shard in unread.status():
+            s = shard.status
+            if s.pending or s.flushing or s.dirty or s.rejected or shard.recovering:
+                wrong.append(f"left over: {shard}")
+        return wrong
+
+    def count(self, notes: Notes, tormentor: Tormentor) -> None:
+        self.survived.rounds += 1
+        self.survived.faults += tormentor.survived
+        self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)
+        self.survived.calls.update(writes=len(notes.writes), reads=len(notes.reads), flushes=notes.flushed)
+
+    def story(self, site: Site, tormentor: Tormentor, wrong: list[str]) -> str:
+        lines = [f"round {self.name}, seed {self.seed}: {len(wrong)} wrong", *wrong[:20], "", "The last events:"]
+        lines += [f"{when:.6f} {event}" for when, event in tormentor.events[-60:]]
+        tracebacks = site.directory / "tracebacks"
+        if tracebacks.exists():
+            lines += ["", tracebacks.read_text()]
+        return "\n".join(lines)
+
+
+def clients() -> set[int]:
+    """The connections that the database has."""
+    ask = {
+        "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(ask[connection.vendor])
+        return {row[0] for row in cursor.fetchall()}
+
+
+def due(start: float, end: float) -> float:
+    """When a transaction that began at ``start``, and whose process was gone at ``end``, is recounted, for Redis
+    counts whole seconds."""
+    return max(start + options.HEAL_AFTER, start + 2 * (end - start)) + 1
+
+
+def _sums(changes: truth.Changes, base: dict[str, int]) -> Tally[str]:
+    sums = Tally(dict.fromkeys(base, 0))
+    for numbers in changes.values():
+        sums.update(numbers)
+    return sums
+
+
+def using(server: servers.Server) -> override_settings:
+    """The settings of a round: its Redis, and little patience."""
+    cache = settings.CACHES["default"]
+    impatient = {**cache["OPTIONS"], "SOCKET_CONNECT_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_TIMEOUT": SOCKET_TIMEOUT}
+    return override_settings(
+        CACHES={"default": {**cache, "LOCATION": server.url, "OPTIONS": impatient}},
+        NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, **ENTRIES},
+    )
+
+
+def make_users() -> list[Any]:
+    model = get_user_model()
+    return [model.objects.create(username=f"tormented {n}").pk for n in range(USERS)]

@@ -1,0 +1,227 @@
+"""The processes of a site under traffic: forked, so that they are light, and each with a journal."""
+
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections, transaction
+
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import BufferUnavailable
+from tests.faults.actors import Change, Reader, Writer
+from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
+
+from . import truth
+from .journal import Journal, now
+
+ROLES = {"writer": 4, "reader": 4, "flusher": 2}
+PAUSE = {"writer": 0.005, "reader": 0.01, "flusher": 0.03}  # seconds between two calls
+OUTAGES = (OperationalError, InterfaceError)
+MOMENTS: dict[str, Callable[[], list[Call]]] = {
+    "writer": of_a_write,
+    "flusher": lambda: of_a_flush() + of_healing(),
+    "reader": of_a_read,
+}
+TIMES = {"writer": 40, "flusher": 4, "reader": 40}
+"""At which of so many times of a moment a process is struck there."""
+
+
+class HookRaised(Exception):
+    pass
+
+
+class HarriedWriter(Writer):
+    """A writer with misfortunes of its own."""
+
+    def choose(self) -> Callable[[], Change]:
+        if self.misfortunes and self.chance.random() < 0.15:
+            return getattr(self, self.chance.choice(self.misfortunes))
+        return super().choose()
+
+    misfortunes: tuple[str, ...] = ()
+
+    def user_deleted(self) -> Change:
+        """Delete a user, or create one again under the same primary key."""
+        user = self.chance.choice(self.users[-3:])
+        model = get_user_model()
+        deleted, _ = model.objects.filter(pk=user).delete()
+        if not deleted:
+            model.objects.create(pk=user, username=f"{user} {self.chance.random()}")
+        return {}
+
+    def rolled_back(self) -> Change:
+        """All of a transaction, or what followed a savepoint."""
+        return self.chance.choice([self.roll_back, self.savepoints])()
+
+    def hook_raised(self) -> Change:
+        """Somebody else's hook raises on commit, before ours is called or after."""
+
+        def fail() -> None:
+            raise HookRaised
+
+        with transaction.atomic():
+            if self.chance.random() < 0.5:
+                transaction.on_commit(fail)
+                self.bulk_create()
+            else:
+                self.bulk_create()
+                transaction.on_commit(fail)
+        return {}
+
+
+@dataclass(eq=False)
+class Process:
+    pid: int
+    role: str
+    name: str
+    stopped_until: float | None = None
+
+
+@dataclass(frozen=True)
+class Ambush:
+    """A process strikes itself with a signal when it comes to some moment."""
+
+    signal: signal.Signals
+    seed: float
+
+    def lay(self, journal: Journal, role: str) -> None:
+        chance = random.Random(self.seed)
+
+        def choose() -> Countdown:
+            return Countdown(chance.choice(moments.names), chance.randint(1, TIMES[role]))
+
+        def reached(moment: str) -> None:
+            nonlocal countdown
+            if countdown.is_over(moment):
+                countdown = choose()
+                journal.note("ambush", self.signal.name, moment)
+                os.kill(os.getpid(), self.signal)
+
+        moments = Moments(MOMENTS[role](), reached)
+        countdown = choose()
+
+
+class Site:
+    """What runs until ``until``, on ``time.monotonic``."""
+
+    def __init__(self, users: list[Any], seed: str, directory: Path, until: float, misfortunes: tuple[str, ...] = ()):
+        self.users, self.directory, self.until, self.misfortunes = users, directory, until, misfortunes
+        self.seed = seed
+        self.processes: list[Process] = []
+        self.started = 0
+        self.prepare: Callable[[], None] = lambda: None
+        """Called in each process before its first call."""
+
+    def __enter__(self) -> "Site":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitpid(process.pid, 0)
+
+    def of(self, role: str) -> list[Process]:
+        return [process for process in self.processes if process.role == role]
+
+    def start(self, role: str, ambush: Ambush | None = None) -> Process:
+        self.started += 1
+        name = f"{role}{self.started}"
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            self.processes.append(Process(pid, role, name))
+            return self.processes[-1]
+        try:
+            _die_with(parent)
+            self.prepare()
+            journal = Journal(self.directory, name)
+            if ambush:
+                ambush.lay(journal, role)
+            getattr(self, role)(journal, random.Random(f"{self.seed} {name}"))
+            os._exit(0)
+        except BaseException:
+            with open(self.directory / "tracebacks", "a") as file:
+                print(name, traceback.format_exc(), file=file)
+        finally:
+            os._exit(1)
+
+    def repeat(self, role: str, act: Callable[[], None]) -> None:
+        while now() < self.until:
+            try:
+                act()
+            except OUTAGES:
+                connections.close_all()
+            time.sleep(PAUSE[role])
+
+    def writer(self, journal: Journal, chance: random.Random) -> None:
+        writer = HarriedWriter(journal.name, self.users, chance)
+        writer.misfortunes = self.misfortunes
+        outages: list[str] = []
+        _tell(BufferUnavailable, outages)
+
+        def write() -> None:
+            call, action = journal.call(), writer.choose()
+            truth.this_is(call)
+            outages.clear()
+            raised = ""
+            journal.note("begin", call, action.__name__, now())
+            try:
+                action()
+            except (*OUTAGES, IntegrityError, HookRaised) as error:
+                raised = type(error).__name__
+            journal.note("end", now(), bool(outages), raised)
+            if raised in ("OperationalError", "InterfaceError"):
+                connection.close()
+
+        self.repeat("writer", write)
+
+    def reader(self, journal: Journal, chance: random.Random) -> None:
+        reader = Reader(self.users, chance)
+
+        def read() -> None:
+            start = now()
+            seen = reader()
+            journal.note("read", start, now(), {str(user): number for user, number in seen.items()})
+
+        self.repeat("reader", read)
+
+    def flusher(self, journal: Journal, chance: random.Random) -> None:
+        def flush() -> None:
+            start = now()
+            try:
+                unread.heal()
+                journal.note("healed", start, now())
+                if unread.flush().users:
+                    journal.note("flushed")
+            except BufferUnavailable:
+                pass
+
+        self.repeat("flusher", flush)
+
+
+def _tell(error: type[Exception], told: list[str]) -> None:
+    """Note every such error that is made, also if somebody deals with it."""
+    init = error.__init__
+
+    def noting(self: Exception, *args: Any) -> None:
+        told.append(str(args))
+        init(self, *args)
+
+    error.__init__ = noting  # type: ignore[method-assign]
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(1)

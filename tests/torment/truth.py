@@ -1,0 +1,83 @@
+"""What the database itself notes of every change: triggers write down which call changed whose count, in the call's own
+transaction. So it is known of a call that never returned, too, whether it was committed."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection
+
+from notifications_counter.models import Notification
+
+Changes = dict[str, dict[str, int]]
+"""By call, then by owner, written as text."""
+
+CALL = {"postgresql": "current_setting('torment.call', true)", "mysql": "@torment_call"}
+SET_CALL = {"postgresql": "SELECT set_config('torment.call', %s, false)", "mysql": "SET @torment_call = %s"}
+TEXT = {"postgresql": "text", "mysql": "char(200)"}
+NOTE = (
+    "IF {row}.read_at IS NULL THEN "
+    "INSERT INTO torment_truth VALUES ({call}, CAST({row}.user_id AS {text}), {delta}); END IF;"
+)
+EVENTS = {"INSERT": ["NEW"], "UPDATE": ["OLD", "NEW"], "DELETE": ["OLD"]}
+DELTAS = {"NEW": 1, "OLD": -1}
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """Note every change from here on."""
+    _run(*_forget())
+    _run("CREATE TABLE torment_truth (truth_call varchar(200), owner varchar(200), delta int)", *_triggers())
+    try:
+        yield
+    finally:
+        _run(*_forget())
+
+
+def this_is(call: str) -> None:
+    """Changes on this connection are from now on those of this call."""
+    with connection.cursor() as cursor:
+        cursor.execute(SET_CALL[connection.vendor], [call])
+
+
+def take() -> Changes:
+    """What was noted since the last time."""
+    changes: Changes = defaultdict(dict)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT truth_call, owner, SUM(delta) FROM torment_truth GROUP BY truth_call, owner")
+        for call, owner, delta in cursor.fetchall():
+            changes[call][owner] = int(delta)
+    _run("DELETE FROM torment_truth")
+    return changes
+
+
+def _triggers() -> list[str]:
+    table, statements = Notification._meta.db_table, []
+    for event, rows in EVENTS.items():
+        call, text = CALL[connection.vendor], TEXT[connection.vendor]
+        notes = " ".join(NOTE.format(call=call, text=text, row=row, delta=DELTAS[row]) for row in rows)
+        trigger = f"CREATE TRIGGER torment_{event} AFTER {event} ON {table} FOR EACH ROW"
+        if connection.vendor == "postgresql":
+            function = f"CREATE FUNCTION torment_{event}() RETURNS trigger LANGUAGE plpgsql AS"
+            statements.append(f"{function} $$ BEGIN {notes} RETURN NULL; END $$")
+            statements.append(f"{trigger} EXECUTE FUNCTION torment_{event}()")
+        else:
+            statements.append(f"{trigger} BEGIN {notes} END")
+    return statements
+
+
+def _forget() -> list[str]:
+    statements = []
+    for event in EVENTS:
+        if connection.vendor == "postgresql":
+            statements.append(f"DROP FUNCTION IF EXISTS torment_{event} CASCADE")
+        else:
+            statements.append(f"DROP TRIGGER IF EXISTS torment_{event}")
+    return [*statements, "DROP TABLE IF EXISTS torment_truth"]
+
+
+def _run(*statements: Any) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
