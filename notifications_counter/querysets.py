@@ -98,8 +98,11 @@ class CountedQuerySet(QuerySet):
         query = self.query
         if not counters or query.is_sliced or query.combinator or query.distinct_fields:
             return super().update(**kwargs)
-        if not {source._meta.pk.name for source in sources_of(counters)}.isdisjoint(kwargs):
-            raise ValueError("update() cannot change counted columns and the primary key at once: make two of it.")
+        if any(kwargs.keys() & {field.name, field.attname} for c in counters for field in c.source._meta.pk_fields):
+            raise ValueError(
+                "update() cannot change counted columns and the primary key at once: make two of it, or, where one is "
+                "part of the other, create the rows anew."
+            )
         self._for_write = True
         using = self.db
         ledger = Ledger.of(using)

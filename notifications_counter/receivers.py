@@ -58,6 +58,12 @@ def pk_of(instance: Model, source: type[Model]) -> Any:
     return getattr(instance, source._meta.pk.attname)
 
 
+def has_pk(instance: Model, source: type[Model]) -> bool:
+    """Has it one? That of several columns is not whole while one of them is empty."""
+    pk = pk_of(instance, source)
+    return None not in pk if isinstance(pk, tuple) else pk is not None
+
+
 def owner_of(counter: Counter, instance: Model) -> str | None:
     """The owner an instance believes to have; None also if it cannot tell."""
     return counter.encode(instance.__dict__[counter.owner_attname]) if tells_owner(counter, instance) else None
@@ -110,16 +116,14 @@ def saved(
 
 def only_inserts(instance: Model, source: type[Model], updates: bool) -> bool:
     """Will Django save this instance without trying an UPDATE first?"""
-    pk: Any = source._meta.pk
-    if pk.has_default() or pk.db_default is not NOT_PROVIDED:
+    if all(field.has_default() or field.db_default is not NOT_PROVIDED for field in source._meta.pk_fields):
         return instance._state.adding and not updates
-    return pk_of(instance, source) is None
+    return not has_pk(instance, source)
 
 
 def _lock(instance: Model, source: type[Model], using: str) -> dict[Any, RowStates]:
     """What the row of an instance counts for, locked; nothing if there is none."""
-    pk = pk_of(instance, source)
-    return {} if pk is None else locked(source, using, [pk])
+    return locked(source, using, [pk_of(instance, source)]) if has_pk(instance, source) else {}
 
 
 def before_save(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
@@ -140,9 +144,9 @@ def _known_owners(sender: type[Model], instance: Model, using: str) -> dict[Coun
     """The owners of an instance: the one it believes to have, and the one the database knows."""
     owners: dict[Counter, set[str]] = {c: {m} if (m := owner_of(c, instance)) else set() for c in counters_of(sender)}
     for source in sources_of(counters_of(sender)):
-        pk = pk_of(instance, source)
-        if pk is not None:
-            stored = states(QuerySet(source, using=using).filter(pk=pk), lock=connections[using].in_atomic_block)
+        if has_pk(instance, source):
+            same: QuerySet = QuerySet(source, using=using).filter(pk=pk_of(instance, source))
+            stored = states(same, lock=connections[using].in_atomic_block)
             for row in stored.values():
                 for counter, member, _ in row:
                     if member is not None:

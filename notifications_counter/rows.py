@@ -21,6 +21,8 @@ RowStates = list[tuple["Counter", str | None, bool]]
 def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
     """Parts small enough to be parameters of one statement."""
     size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
+    if items and isinstance(items[0], tuple):  # a composite primary key
+        size //= len(items[0])
     for i in range(0, len(items), size):
         yield items[i : i + size]
 
@@ -55,12 +57,17 @@ def states(queryset: QuerySet, lock: bool = False) -> dict[Any, RowStates]:
     """What the selected rows of a source model count for."""
     counters = counters_of(queryset.model)
     columns = [column for c in counters for column in (c.owner_attname, c.condition.flag)]
+    # One by one: as a whole, a composite primary key comes as the database has it, and not as instances do.
+    key = [field.attname for field in queryset.model._meta.pk_fields]
     rows = queryset.select_related(None).order_by("pk")
     if lock:
         rows = rows.select_for_update()
+    first = len(key)
     return {
-        pk: [(c, c.encode(rest[2 * i]), bool(rest[2 * i + 1])) for i, c in enumerate(counters)]
-        for pk, *rest in rows.values_list("pk", *columns)
+        row[0] if first == 1 else row[:first]: [
+            (c, c.encode(row[first + 2 * i]), bool(row[first + 2 * i + 1])) for i, c in enumerate(counters)
+        ]
+        for row in rows.values_list(*key, *columns)
     }
 
 

@@ -1,7 +1,7 @@
 """Counters of an application's own: other keys, conditions and relations, and a model that knows nothing of it."""
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -9,8 +9,8 @@ from notifications_counter.counters import unread
 from notifications_counter.models import RecountRequest
 from notifications_counter.registry import all_counters
 from tests.support import assert_exact, assert_heals, assert_reads
-from tests.tasks.counters import open_tasks, open_transfers, sent_transfers, visible_posts
-from tests.tasks.models import Campaign, Post, Project, RecurringTask, Task, Topic, Transfer, UrgentTask
+from tests.tasks.counters import free_lots, open_tasks, open_transfers, sent_transfers, visible_posts
+from tests.tasks.models import Campaign, Lot, Post, Project, RecurringTask, Task, Topic, Transfer, UrgentTask
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -288,3 +288,53 @@ def test_created_at_is_no_business_of_a_counter(make_user, django_assert_num_que
     with django_assert_num_queries(1):
         user.notifications.update(title="z", created_at=timezone.now())
     assert_exact(user)
+
+
+# ------------------------------------------------------------------------------------- a primary key of two columns
+def test_rows_of_a_composite_key(house, garden):
+    lot = Lot.objects.create(project=house, number=1)
+    Lot.objects.bulk_create(Lot(project=house, number=n, sold=n == 4) for n in (2, 3, 4))
+    assert free_lots.count(house) == 3
+    lot.sold = True
+    lot.save()
+    lot.save(update_fields=["sold"])
+    Lot.objects.filter(number=2).update(sold=True)
+    Lot.objects.filter(project__lots__number=3, number=4).update(sold=False)
+    assert free_lots.counts([house, garden]) == {house.pk: 2, garden.pk: 0}
+    Lot.objects.bulk_create(
+        [Lot(project=house, number=4, sold=True), Lot(project=garden, number=4)],
+        update_conflicts=True,
+        unique_fields=["project", "number"] if connection.features.supports_update_conflicts_with_target else None,
+        update_fields=["sold"],
+    )
+    Lot.objects.bulk_create([Lot(project=house, number=4)], ignore_conflicts=True)
+    assert free_lots.counts([house, garden]) == {house.pk: 1, garden.pk: 1}
+    lots = list(Lot.objects.all())
+    for lot in lots:
+        lot.sold = not lot.sold
+    Lot.objects.bulk_update(lots, ["sold"])
+    assert free_lots.counts([house, garden]) == {house.pk: 3, garden.pk: 0}
+    Lot.objects.get(project=house, number=1).delete()
+    assert Lot.objects.filter(pk__in=[(house.pk, 2), (garden.pk, 2)]).delete()[0] == 1
+    assert free_lots.count(house) == 1
+    Lot(pk=(house.pk, 3), sold=False).save()
+    Lot(pk=(garden.pk, 5)).save()
+    assert free_lots.counts([house, garden]) == {house.pk: 2, garden.pk: 1}
+    for changed in ({"project": garden}, {"number": 7, "sold": True}):
+        with pytest.raises(ValueError, match="primary key"):
+            Lot.objects.filter(number=5).update(**changed)
+    Lot.objects.filter(number=5).update(number=7)
+    free_lots.heal()
+    assert_exact(house, garden, counter=free_lots)
+    Project.objects.filter(pk=house.pk).delete()
+    free_lots.heal()
+    assert_exact(house, garden, counter=free_lots)
+
+
+def test_many_rows_of_a_composite_key(house):
+    Lot.objects.bulk_create(Lot(project=house, number=n) for n in range(2500))
+    assert Lot.objects.update(sold=True) == 2500
+    Lot.objects.filter(number__lt=2000).update(sold=False)
+    assert free_lots.count(house) == 2000
+    assert Lot.objects.all().delete()[0] == 2500
+    assert_exact(house, counter=free_lots)

@@ -29,6 +29,15 @@ open_transfers = Counter(
     field="received_count",
 )
 
+free_lots = Counter(
+    "free_lots",
+    source="tasks.Lot",
+    owner="project",
+    condition=Q(sold=False),
+    totals="tasks.ProjectLotCount",
+    field="free_count",
+)
+
 visible_posts = Counter(
     "visible_posts",
     source="tasks.Post",

@@ -64,6 +64,22 @@ class ReceiverCount(BaseCount):
     received_count = models.IntegerField(default=0)
 
 
+class Lot(CountedModel):
+    """Its primary key is of two columns, one of which counts."""
+
+    pk = models.CompositePrimaryKey("project", "number")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="lots")
+    number = models.IntegerField()
+    sold = models.BooleanField(default=False)
+
+
+class ProjectLotCount(BaseCount):
+    project = models.OneToOneField(
+        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    free_count = models.IntegerField(default=0)
+
+
 class Topic(models.Model):
     id = models.CharField(primary_key=True, max_length=100)
 
