@@ -114,17 +114,19 @@ class Counter:
         dry_run: bool = False,
         report: Callable[[Correction], None] | None = None,
         progress: Callable[[int], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> RecountResult:
         """Compare counters with the rows and correct them; None: of everyone.
 
-        ``report`` is called with each wrong count, ``progress`` with the number of users checked so far.
+        ``report`` is called with each wrong count, ``progress`` with the number of users checked so far,
+        ``stopped`` is asked after each page of everyone.
         NotInTransaction if called inside a transaction.
         """
         recounter = Recounter(self, report)
         if users is not None:
             result = recounter.recount([str(self.key(user)) for user in users], dry_run)
         else:
-            result = recounter.recount_all(dry_run, progress)
+            result = recounter.recount_all(dry_run, progress, stopped)
         if result.checked and not dry_run:
             record("recount", self, result)
         return result

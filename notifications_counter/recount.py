@@ -77,13 +77,20 @@ class Recounter:
                 result.add(self._compare(buffer, page) if dry_run else self._correct(buffer, page))
         return result
 
-    def recount_all(self, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> RecountResult:
+    def recount_all(
+        self,
+        dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> RecountResult:
         """Recount everyone with rows that count, a stored count, or something waiting in Redis."""
         result = RecountResult()
         for members in self.everyone():
             result.add(self.recount(members, dry_run))
             if progress:
                 progress(result.checked)
+            if stopped():
+                break
         return result
 
     def everyone(self) -> Iterator[list[str]]:

@@ -68,6 +68,14 @@ def test_what_a_recount_reports(healed, alice, bob):
     assert_exact(alice, bob)
 
 
+def test_a_recount_of_everyone_can_be_stopped(healed, alice, bob, monkeypatch):
+    monkeypatch.setattr("notifications_counter.recount.PAGE", 1)
+    notify(alice)
+    notify(bob)
+    assert unread.recount(stopped=lambda: True).checked == 1
+    assert unread.recount().checked == 2
+
+
 def test_a_dry_run_changes_nothing(healed, alice, bob, redis_client):
     notify(alice)
     notify(bob)
