@@ -6,7 +6,7 @@ Redis itself is asked only by ``manage.py check --deploy``: a missing Redis neve
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -32,8 +32,6 @@ from django.db.models.sql.where import ExtraWhere
 from django.utils.module_loading import import_string
 from redis.connection import AbstractConnection, parse_url
 
-from .buffer import Buffer
-from .buffer.buffer import text
 from .conf import ENTRIES, SETTING
 from .counters import Counter
 from .exceptions import BufferUnavailable
@@ -324,28 +322,22 @@ def check_redis() -> Messages:
     try:
         for counter in all_counters():
             for buffer in counter.buffers:
-                found.update((message.msg, message) for message in _check_server(buffer))
+                found.update((message.msg, message) for message in check_server(buffer.info()))
     except BufferUnavailable as error:
         yield Warning(f"{error}", hint="Unread rows are counted in the database meanwhile.", id=id_("W006"))
     yield from found.values()
 
 
-def _check_server(buffer: Buffer) -> Messages:
-    version = _info(buffer, "server")["redis_version"]
+def check_server(info: Mapping[str, str]) -> Messages:
+    """What is wrong with a server, of which that is the INFO."""
+    version = info["redis_version"]
     if tuple(int(number) for number in version.split(".")[:2]) < MINIMUM_VERSION:
         minimum = ".".join(map(str, MINIMUM_VERSION))
         yield Error(f"Redis is too old: {version}.", hint=f"Use Redis {minimum} or newer, or Valkey.", id=id_("E009"))
-    memory = _info(buffer, "memory")  # CONFIG GET may be forbidden
-    policy = memory.get("maxmemory_policy", "")
-    if policy.startswith("allkeys") and memory.get("maxmemory") != "0":
+    policy = info.get("maxmemory_policy", "")
+    if policy.startswith("allkeys") and info.get("maxmemory") != "0":
         yield Error(
             f"Redis may evict changes that are not flushed: maxmemory-policy is {policy}.",
             hint="Set it to noeviction, or to one of the volatile-* policies: what is not flushed never expires.",
             id=id_("E010"),
         )
-
-
-def _info(buffer: Buffer, section: str) -> dict[str, str]:
-    """A section of INFO of the node that holds a shard."""
-    lines = text(buffer.client.call(buffer.keys.state, "INFO", section)).splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)

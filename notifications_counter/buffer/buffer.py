@@ -273,6 +273,11 @@ class Buffer:
             int(now), *sizes,
         )  # fmt: skip
 
+    def info(self) -> dict[str, str]:
+        """What the server that holds the shard says of itself, also where CONFIG GET is forbidden."""
+        lines = text(self.client.call(self.keys.state, "INFO")).splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
     def monitor(self, heal_after: float) -> Monitored:
         """How many open parts are older than ``heal_after`` seconds, of at most PART; and what has happened so far."""
         args = (math.ceil(heal_after), PART)
