@@ -210,7 +210,8 @@ class Buffer:
         args: list[Argument] = [k.base, epoch, lease]
         for member, correction in corrections.items():
             args += (member, correction)
-        done = self.client.run(script("fix"), (k.state, k.ready, k.pending, k.open, k.fences, k.dirty), args)
+        keys = (k.state, k.ready, k.pending, k.open, k.fences, k.dirty, k.stats)
+        done = self.client.run(script("fix"), keys, args)
         return {member: bool(ok) for member, ok in zip(corrections, done, strict=True)}
 
     def listen(self, seconds: int) -> None:

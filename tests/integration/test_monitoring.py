@@ -8,8 +8,10 @@ import sys
 from datetime import timedelta
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext, override_settings
 from django.utils import timezone
 
@@ -17,7 +19,7 @@ from demo_project import servers
 from notifications_counter.buffer.buffer import Stats
 from notifications_counter.counters import unread
 from notifications_counter.flush import Flusher
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring import look, look_at
 from notifications_counter.registry import all_counters
 from tests.support import entries, notify, sent
@@ -180,6 +182,23 @@ def test_a_batch_counts_once_whoever_finishes_it(healed, alice):
     assert look_at(unread).stats.flushed == 1
 
 
+def test_recounts_and_corrections_are_added_up(healed, alice, bob):
+    notify(alice, 2)
+    notify(bob, 2)
+    UserNotificationsCount.objects.filter(pk=bob.pk).update(unread_count=7)
+    unread.recount([alice, bob])
+    stats = look_at(unread).stats
+    assert (stats.recounted, stats.corrected, stats.restored) == (2, 1, 0)
+
+
+def test_what_a_recovery_corrects_is_restored(alice, bob):
+    notify(alice, 2)
+    notify(bob, 0)
+    unread.heal()
+    stats = look_at(unread).stats
+    assert (stats.corrected, stats.restored) == (0, 1)
+
+
 def test_stats_of_a_later_version_are_left_alone(healed):
     redis("HSET", "stats", "batches", 2, "invented", 7)
     assert look_at(unread).stats == Stats(batches=2)
@@ -289,3 +308,120 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment, 
 def test_json_is_for_check():
     with pytest.raises(CommandError, match="--json is for --check"):
         call_command("flush_counters", "--json")
+
+
+# ------------------------------------------------------------------------------------------------------- health check
+@pytest.fixture
+def health():
+    """Ask the page of health checks for its answer: a status and {check: what it says}."""
+    pytest.importorskip("health_check")
+    from health_check.views import HealthCheckView
+
+    from notifications_counter.contrib.health import Counters
+
+    view = HealthCheckView.as_view(checks=[Counters, (Counters, {"max_age": 1000})])
+
+    def ask() -> tuple[int, list[str]]:
+        response = async_to_sync(view)(RequestFactory().get("/", {"format": "json"}))
+        return response.status_code, list(json.loads(response.content).items())
+
+    return ask
+
+
+def test_health_is_ok(all_healed, health):
+    assert health() == (200, [("Counters(max_age=300.0)", "OK"), ("Counters(max_age=1000)", "OK")])
+
+
+def test_what_is_wrong_with_a_counter_is_a_warning(all_healed, health):
+    redis("HSET", "state", "waiting_since", ago(400))
+    status, [(_, first), (_, second)] = health()
+    assert status == 500
+    assert re.fullmatch(r"Warning: unread: The oldest change has waited for 4\d\d s, more than 300 s: .*", first)
+    assert second == "OK"
+
+
+def test_no_redis_is_unavailable_and_no_secret_is_told(elsewhere, health, caplog):
+    status, answers = health()
+    assert status == 500
+    assert {text for _, text in answers} == {"Unavailable: Redis or the database is out of reach."}
+    assert "127.0.0.1" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------------------ metrics
+@pytest.fixture
+def scrape():
+    """Ask for the metrics: {name: {labels: value}}, the labels as a tuple of their values."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    from notifications_counter.contrib.prometheus import metrics
+
+    def ask() -> dict[str, dict[tuple[str, ...], float]]:
+        response = metrics(RequestFactory().get("/"))
+        assert response.status_code == 200
+        seen: dict[str, dict[tuple[str, ...], float]] = {}
+        for family in parser.text_string_to_metric_families(response.content.decode()):
+            for sample in family.samples:
+                values = seen.setdefault(sample.name.removeprefix("notifications_counter_"), {})
+                values[tuple(sample.labels.values())] = sample.value
+        return seen
+
+    return ask
+
+
+def test_metrics_show_the_state_of_each_counter(all_healed, alice, scrape):
+    notify(alice, 2)
+    Notification.objects.create(user=alice, title="x")
+    redis("HSET", "state", "waiting_since", ago(200))
+    open_since(90)
+    requested_since(50)
+    redis("HSET", "rejected", "nobody", "1")
+    seen = scrape()
+    assert set(seen["up"]) == {(counter.name,) for counter in all_counters()}
+    assert set(seen["up"].values()) == {1}
+    expected = {
+        "backlog_users": 1,
+        "open_transactions": 1,
+        "suspected_transactions": 1,
+        "recovering_shards": 0,
+        "epoch": 1,
+        "recount_requests": 1,
+        "rejected_members": 1,
+        "batches_total": 1,
+        "flushed_users_total": 1,
+    }
+    assert {name: seen[name]["unread",] for name in expected} == expected
+    assert 200 <= seen["backlog_age_seconds"]["unread",] < 230
+    assert 90 <= seen["oldest_transaction_age_seconds"]["unread",] < 120
+    assert 50 <= seen["recount_requests_age_seconds"]["unread",] < 80
+    assert seen["redis_outages_total"] == {(): 0}
+
+
+def test_metrics_without_redis_say_so(elsewhere, scrape):
+    assert scrape() == {"up": {(counter.name,): 0 for counter in all_counters()}}
+
+
+def test_metrics_come_as_openmetrics_too(all_healed):
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    from notifications_counter.contrib.prometheus import metrics
+
+    response = metrics(RequestFactory().get("/", headers={"Accept": "application/openmetrics-text; version=1.0.0"}))
+    assert list(parser.text_string_to_metric_families(response.content.decode()))
+
+
+def test_a_collector_is_registered_without_asking_redis(elsewhere):
+    pytest.importorskip("prometheus_client")
+    from prometheus_client import CollectorRegistry
+
+    from notifications_counter.contrib.prometheus import CounterCollector
+
+    registry = CollectorRegistry(auto_describe=True)
+    with sent() as commands:
+        registry.register(CounterCollector())
+    assert commands == []
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(CounterCollector())
+
+
+def test_totals_are_those_of_all_processes(all_healed, child_environment, alice, scrape):
+    Notification.objects.create(user=alice, title="x")
+    subprocess.run([sys.executable, "-m", "django", "flush_counters"], env=child_environment, check=True)
+    assert scrape()["flushed_users_total"]["unread",] == 1

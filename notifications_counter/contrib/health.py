@@ -1,0 +1,38 @@
+"""A check for django-health-check 4 (the extra `health`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from asgiref.sync import sync_to_async
+from django.utils.translation import gettext as _
+from health_check.base import HealthCheck
+from health_check.exceptions import ServiceUnavailable, ServiceWarning
+
+from ..exceptions import CounterError
+from ..monitoring import MAX_AGE, look
+
+
+@dataclass
+class Counters(HealthCheck):  # type: ignore[misc]
+    """Is anything wrong with a counter? As `flush_counters --check`, ``max_age`` being the seconds a change may wait.
+
+    A warning, because counts are right even then. Unavailable if Redis or a database is out of reach; why, which may
+    name hosts and users, is in the log of health_check only.
+    """
+
+    max_age: float = MAX_AGE
+    timeout: timedelta = field(default=timedelta(seconds=10), repr=False)
+
+    async def run(self) -> None:
+        """ServiceWarning or ServiceUnavailable if anything is wrong."""
+        # In the thread of the request, whose connection to the database is closed when the request is over.
+        await sync_to_async(self._run)()
+
+    def _run(self) -> None:
+        report = look()
+        if report.errors:
+            raise ServiceUnavailable(_("Redis or the database is out of reach.")) from CounterError(*report.errors)
+        if problems := report.problems(self.max_age):
+            raise ServiceWarning(" ".join(map(str, problems)))

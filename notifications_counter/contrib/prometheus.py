@@ -1,0 +1,99 @@
+"""Metrics for Prometheus (the extra `prometheus`).
+
+They are read from Redis and the database when they are asked for, so any process of the site may answer, and a total is
+that of all processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from ..monitoring import CounterReport, Report, look
+
+PREFIX = "notifications_counter_"
+
+Value = Callable[[CounterReport], float]
+
+GAUGES: dict[str, tuple[str, Value]] = {
+    "backlog_users": ("Users with a change that waits to be flushed.", lambda c: c.backlog_users),
+    "backlog_age_seconds": (
+        "Age of the oldest change that waits to be flushed, or user that waits for a recount.",
+        lambda c: c.backlog_age,
+    ),
+    "dirty_users": ("Users that wait for a recount; their rows are counted.", lambda c: c.dirty_users),
+    "open_transactions": ("Parts of transactions that have begun and not committed to Redis.", lambda c: c.open),
+    "suspected_transactions": ("Those older than HEAL_AFTER.", lambda c: c.suspected),
+    "oldest_transaction_age_seconds": ("Age of the oldest of them.", lambda c: c.oldest_open),
+    "recovering_shards": (
+        "Shards that are recovered, or wait for that: rows are counted.",
+        lambda c: len(c.recovering),
+    ),
+    "epoch": ("Grows by one with each recovery.", lambda c: c.epoch),
+    "recount_requests": ("Users to recount, written while Redis was out of reach.", lambda c: c.requests),
+    "recount_requests_age_seconds": ("Age of the oldest of them.", lambda c: c.requests_age),
+    "rejected_members": ("Members that could not be stored and are kept for inspection.", lambda c: c.rejected),
+}
+
+TOTALS: dict[str, tuple[str, Value]] = {
+    "batches": ("Batches flushed.", lambda c: c.stats.batches),
+    "flushed_users": ("Users flushed, once for each batch.", lambda c: c.stats.flushed),
+    "flush_seconds": ("Time that took.", lambda c: c.stats.flush_ms / 1000),
+    "recounted_users": ("Users recounted.", lambda c: c.stats.recounted),
+    "corrected_users": ("Counts that a recount has corrected.", lambda c: c.stats.corrected),
+    "restored_users": ("Counts that a recovery has corrected.", lambda c: c.stats.restored),
+}
+
+
+class CounterCollector(Collector):
+    """The state of all counters, looked at when it is collected. It does not raise if Redis is out of reach: then
+    ``up`` is 0, and what cannot be known is left out."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Each metric, with a sample for each counter."""
+        return _metrics(look())
+
+    def describe(self) -> Iterator[Metric]:
+        """Each metric without samples: to register the collector, Redis is not asked."""
+        return _metrics(Report([], [], [], None))
+
+
+def _metrics(report: Report) -> Iterator[Metric]:
+    up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=["counter"])
+    for name, seen in [(c.counter, 1) for c in report.counters] + [(name, 0) for name in report.unseen]:
+        up.add_metric([name], seen)
+    yield up
+    for kind, table in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, TOTALS)):
+        for name, (about, value) in table.items():
+            metric = kind(PREFIX + name, about, labels=["counter"])
+            for counter in report.counters:
+                metric.add_metric([counter.counter], value(counter))
+            yield metric
+    number = CounterMetricFamily(f"{PREFIX}redis_outages", "Times that a process was without Redis.", labels=[])
+    seconds = CounterMetricFamily(f"{PREFIX}redis_outage_seconds", "How long that was, added up.", labels=[])
+    if report.outages is not None:
+        number.add_metric([], report.outages.number)
+        seconds.add_metric([], report.outages.seconds)
+    yield number
+    yield seconds
+
+
+_registry = CollectorRegistry()
+_registry.register(CounterCollector())
+
+
+@transaction.non_atomic_requests
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The metrics of the counters, and no others. Anybody may see them: let your web server decide who reaches it."""
+    encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return HttpResponse(encoder(_registry), content_type=content_type)
