@@ -87,7 +87,7 @@ class Options:
     def __getattr__(self, name: str) -> Any:
         if name not in ENTRIES:
             raise AttributeError(name)
-        return self.read(name)[0]
+        return getattr(settings, SETTING, {}).get(name, ENTRIES[name].default)
 
     def read(self, *names: str) -> list[Any]:
         """Several entries, faster than one by one."""

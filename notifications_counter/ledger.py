@@ -104,13 +104,13 @@ class Ledger:
         """Note what the statement just run has changed. None: unknown, the user goes to a recount."""
         if not deltas or counter.db != self.using:  # a counter belongs to one database
             return
-        if self.in_manual_transaction():
+        if self._standalone and not self.connection.in_atomic_block:
+            self._standalone[-1].record(counter, deltas)
+        elif self.in_manual_transaction():
             request_recounts(self.using, [(counter, member) for member in deltas])
             mark_dirty((counter, member) for member in deltas)
         elif self.connection.in_atomic_block:
             self._transaction_log().record(counter, deltas)
-        elif self._standalone:
-            self._standalone[-1].record(counter, deltas)
         else:
             log = Log(self.using)
             log.record(counter, dict.fromkeys(deltas))
@@ -118,7 +118,7 @@ class Ledger:
 
     def happened(self, activity: Mapping[tuple[Counter, str], int]) -> None:
         """Note for the time-sliced counters what the statement just run has done, if RECORD_ACTIVITY is on."""
-        if not activity or not options.RECORD_ACTIVITY or self.in_manual_transaction():
+        if not options.RECORD_ACTIVITY or not activity or self.in_manual_transaction():
             return
         activity = {(counter, what): n for (counter, what), n in activity.items() if counter.db == self.using}
         if self.connection.in_atomic_block:

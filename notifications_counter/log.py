@@ -74,7 +74,8 @@ class Log:
             new = [m for m in members if (counter, m) not in self.begun]
             for buffer, mine in counter.by_shard(new) if new else ():
                 for i in range(0, len(mine), PART):
-                    failed += self.settle()
+                    if self.unread:
+                        failed += self.settle()
                     failed += self._begin(counter, buffer, tuple(mine[i : i + PART]))
         return failed
 
@@ -187,23 +188,25 @@ class Log:
         self.settle()
         net = self.net()
         net.update(dict.fromkeys(self.requested))
-        on_its_way = self._send_activity()
+        on_its_way = self._send_activity() if self.activity else ()
         failed: list[tuple[Counter, str]] = []
         grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
         for part in self.parts:
             deltas = {m: net.pop((part.counter, m), 0) for m in part.members}
             grouped[part.buffer].append((part.counter, part.id, {m: d for m, d in deltas.items() if d != 0}))
         for buffer, parts in grouped.items():
-            for slice_ in _slices(parts):
+            for slice_ in _slices(parts) if len(parts) > 1 else (parts,):
                 try:
                     buffer.commit([(id_, deltas) for _, id_, deltas in slice_])
                 except BufferUnavailable:
                     failed += [(counter, m) for counter, _, deltas in slice_ for m in deltas]
-        failed += mark_dirty(user for user, delta in net.items() if delta != 0)
+        if net:
+            failed += mark_dirty(user for user, delta in net.items() if delta != 0)
         for reply in on_its_way:
             with suppress(BufferUnavailable):
                 reply.read()
-        request_recounts(self.using, [user for user in failed if user not in self.requested])
+        if failed:
+            request_recounts(self.using, [user for user in failed if user not in self.requested])
 
     def _send_activity(self) -> list[Reply]:
         """Raise the time-sliced counters; while that is on its way, the deltas follow."""
@@ -211,7 +214,7 @@ class Log:
         for name, n in self.activity:
             counts[name] += n
         try:
-            return list(TimeSeries().send(counts)) if counts else []
+            return list(TimeSeries().send(counts))
         except BufferUnavailable:
             return []
 

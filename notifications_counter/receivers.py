@@ -93,17 +93,17 @@ def saved(
         return save()
     ledger = Ledger.of(using)
     if inserts and all(tells_owner(c, instance) and c.condition.holds(instance, using) is not None for c in counters):
-        owners = {c: m for c in counters if (m := owner_of(c, instance)) is not None}
+        owners = {c: (m,) for c in counters if (m := owner_of(c, instance)) is not None}
 
         def insert() -> bool:
             result = save()
-            for counter, member in owners.items():
+            for counter, (member,) in owners.items():
                 if counter.condition.holds(instance, using):
                     ledger.record(counter, {member: 1})
             ledger.happened({(counter, "created"): 1 for counter in counters})
             return result
 
-        return ledger.write({c: [m] for c, m in owners.items()}, insert)
+        return ledger.write(owners, insert)
     with transaction.atomic(using=using, savepoint=False):
         before = _lock(instance, source, using)
         result = save()
