@@ -18,7 +18,17 @@ from django.utils import timezone
 from .ledger import Ledger
 from .receivers import others_listen, owner_of, sources_of, tells_owner
 from .registry import counters_of
-from .rows import RowStates, activity, chunks, difference, is_plain, locked, locked_by
+from .rows import (
+    RowStates,
+    activity,
+    can_return_deleted,
+    chunks,
+    delete_returning,
+    difference,
+    is_plain,
+    locked,
+    locked_by,
+)
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -133,13 +143,19 @@ class CountedQuerySet(QuerySet):
         ledger = Ledger.of(using)
         deleted = 0
         with transaction.atomic(using=using, savepoint=False):
-            pks, before = self._lock(counters, using)
-            for chunk in chunks(pks, using):
-                deleted += QuerySet(self.model, using=using).filter(pk__in=chunk)._raw_delete(using)
-            for rows in before.values():
-                for counter, deltas in difference(rows.values()).items():
+            if can_return_deleted(using) and is_plain(self, cast(Any, self.model._meta.concrete_model)):
+                deleted, changed = delete_returning(self, using)
+                for counter, deltas in changed.items():
                     ledger.record(counter, deltas)
-                ledger.happened(activity(rows))
+                ledger.happened({(counter, "deleted"): deleted for counter in counters})
+            else:
+                pks, before = self._lock(counters, using)
+                for chunk in chunks(pks, using):
+                    deleted += QuerySet(self.model, using=using).filter(pk__in=chunk)._raw_delete(using)
+                for rows in before.values():
+                    for counter, deltas in difference(rows.values()).items():
+                        ledger.record(counter, deltas)
+                    ledger.happened(activity(rows))
         self._result_cache = None
         return deleted, {self.model._meta.label: deleted} if deleted else {}
 

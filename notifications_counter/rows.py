@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connections
-from django.db.models import Model, QuerySet
+from django.db.models import F, Model, QuerySet
+from django.db.models.sql import DeleteQuery
 
 from .registry import counters_of
+from .sql import SUPPORTED
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -69,6 +74,41 @@ def states(queryset: QuerySet, lock: bool = False) -> dict[Any, RowStates]:
         ]
         for row in rows.values_list(*key, *columns)
     }
+
+
+def can_return_deleted(using: str) -> bool:
+    """Has the database a DELETE … RETURNING? PostgreSQL, SQLite and MariaDB have; MySQL has not."""
+    connection = connections[using]
+    return connection.vendor in SUPPORTED and connection.features.can_return_columns_from_insert
+
+
+def delete_returning(queryset: QuerySet, using: str) -> tuple[int, dict[Counter, dict[str, int]]]:
+    """Delete the rows that a queryset selects, looking at nothing but the columns of the source: how many there were,
+    and what that changed."""
+    counters = counters_of(queryset.model)
+    query: Any = queryset.query.clone()
+    query.__class__ = DeleteQuery
+    query.clear_ordering(force=True)
+    compiler = query.get_compiler(using)
+    columns = [
+        expression.resolve_expression(query) for c in counters for expression in (F(c.owner_attname), c.condition.flag)
+    ]
+    try:
+        sql, params = compiler.as_sql()
+    except EmptyResultSet:
+        return 0, {}
+    returning, more = zip(*(compiler.compile(column) for column in columns), strict=True)
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"{sql} RETURNING {', '.join(returning)}", (*params, *chain(*more)))
+        rows = Tally(tuple(row) for row in cursor)
+    deltas: dict[Counter, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    converted = compiler.apply_converters(map(list, rows), compiler.get_converters(columns))
+    for row, number in zip(converted, rows.values(), strict=True):
+        for i, counter in enumerate(counters):
+            member = counter.encode(row[2 * i])
+            if row[2 * i + 1] and member is not None:
+                deltas[counter][member] -= number
+    return rows.total(), deltas
 
 
 def difference(before: Iterable[RowStates], after: Iterable[RowStates] = ()) -> dict[Counter, dict[str, int]]:
