@@ -8,6 +8,7 @@ import pytest
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
 
+from notifications_counter import urls, views
 from notifications_counter.buffer.buffer import Stats
 from notifications_counter.buffer.keys import Keys
 from notifications_counter.conf import ENTRIES
@@ -16,6 +17,7 @@ from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from notifications_counter.monitoring import CounterReport, Report
 from notifications_counter.querysets import CountedQuerySet, NotificationQuerySet
+from notifications_counter.templatetags.notifications_counter import register
 
 pytestmark = pytest.mark.once
 
@@ -98,6 +100,19 @@ def test_every_system_check_is_documented() -> None:
     assert in_code
     rows = first_cells(page("reference/checks.md")) - {"id"}
     assert rows == {f"`notifications_counter.{name}`" for name in in_code}
+
+
+def test_every_name_of_the_inbox_is_documented() -> None:
+    text = page("reference/inbox.md")
+    assert {name for name in first_cells(section(text, "URLs")) if ":" in name} == {
+        f"`{urls.app_name}:{pattern.name}`" for pattern in urls.urlpatterns
+    }
+    assert {name.strip("`") for name in first_cells(section(text, "Templates"))} == {
+        path.name for path in PACKAGE.glob("templates/notifications_counter/*.html")
+    }
+    assert first_cells(section(text, "Template tags")) == {f"`{{% {name} %}}`" for name in register.tags}
+    kinds = {name for name, kind in vars(views).items() if isinstance(kind, type) and kind.__module__ == views.__name__}
+    assert not [name for name in kinds - {"OwnNotifications"} if f"`{name}`" not in text]
 
 
 @pytest.mark.parametrize(
