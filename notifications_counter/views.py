@@ -22,7 +22,7 @@ from django.utils.cache import get_conditional_response, patch_cache_control
 from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.generic import TemplateView, View
@@ -116,7 +116,7 @@ class NotificationView(OwnNotifications, TemplateView):
 
 
 class ChangeView(OwnNotifications):
-    """Changes what a form names, and goes back to where it came from: ``next``, or the inbox.
+    """Changes what a form names, tells the user, and goes back to where the form says, ``next``, or to the inbox.
 
     ``pk``        one notification; 404 if it is not there
     ``selected``  any number of them; those that are not there are left out
@@ -124,10 +124,12 @@ class ChangeView(OwnNotifications):
     """
 
     http_method_names = ["post", "options"]
+    told: Any
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         changed = self.change(self.chosen())
-        messages.success(request, self.told(changed) if changed else _("Nothing to change."), fail_silently=True)
+        text = self.told % {"n": changed} if changed else _("Nothing to change.")
+        messages.success(request, text, fail_silently=True)
         back = request.POST.get("next", "")
         if not self.allows(back):
             namespace = request.resolver_match.namespace if request.resolver_match else None
@@ -152,37 +154,26 @@ class ChangeView(OwnNotifications):
         """Returns how many have changed."""
         raise NotImplementedError
 
-    def told(self, changed: int) -> str:
-        """The message for the user."""
-        raise NotImplementedError
-
 
 class MarkAsReadView(ChangeView):
+    told = ngettext_lazy("%(n)d notification marked as read.", "%(n)d notifications marked as read.", "n")
+
     def change(self, rows: NotificationQuerySet) -> int:
         return rows.mark_as_read()
 
-    def told(self, changed: int) -> str:
-        return ngettext("%(n)d notification marked as read.", "%(n)d notifications marked as read.", changed) % {
-            "n": changed
-        }
-
 
 class MarkAsUnreadView(ChangeView):
+    told = ngettext_lazy("%(n)d notification marked as unread.", "%(n)d notifications marked as unread.", "n")
+
     def change(self, rows: NotificationQuerySet) -> int:
         return rows.mark_as_unread()
 
-    def told(self, changed: int) -> str:
-        return ngettext("%(n)d notification marked as unread.", "%(n)d notifications marked as unread.", changed) % {
-            "n": changed
-        }
-
 
 class DeleteView(ChangeView):
+    told = ngettext_lazy("%(n)d notification deleted.", "%(n)d notifications deleted.", "n")
+
     def change(self, rows: NotificationQuerySet) -> int:
         return rows.delete()[1].get(Notification._meta.label, 0)
-
-    def told(self, changed: int) -> str:
-        return ngettext("%(n)d notification deleted.", "%(n)d notifications deleted.", changed) % {"n": changed}
 
 
 def keys(texts: Sequence[str]) -> list[Any]:

@@ -69,6 +69,8 @@ def test_wheel_is_the_package_and_nothing_else(wheel: Path) -> None:
     assert packed == source
     assert "notifications_counter/py.typed" in packed
     assert "notifications_counter/buffer/lua/begin.lua" in packed
+    assert "notifications_counter/templates/notifications_counter/inbox.html" in packed
+    assert "notifications_counter/static/notifications_counter/notifications.css" in packed
 
 
 def test_translations_are_compiled(wheel: Path) -> None:
