@@ -84,13 +84,14 @@ class Healer:
     def _recover(self, shard: int, buffer: Buffer) -> Status:
         """Start an epoch if Redis is not the one we left."""
         status = buffer.status()
-        if is_left(status, epoch_of(self.counter, shard)):
+        stored = epoch_of(self.counter, shard)
+        if is_left(status, stored):
             return status
         started = start_epoch(self.counter, shard, buffer)
         if started is not None:
-            what = "its first audit begins" if started == 1 else "this Redis is not the one we left"
+            what = "this Redis is not the one we left" if stored else "its first audit begins"
             logger.log(
-                logging.INFO if started == 1 else logging.WARNING,
+                logging.WARNING if stored else logging.INFO,
                 "%s, shard %d: %s. Epoch %d starts; readers count rows until its audit is complete.",
                 self.counter.name,
                 shard,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -27,6 +28,7 @@ from redis.exceptions import (
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from . import keys
+from .cluster import ClusterConnectionFactory
 from .scripts import Script
 
 try:
@@ -57,15 +59,16 @@ def client_of(alias: str) -> Client:
     client = _clients.get(alias)
     if client is None:
         try:
-            is_usable = hasattr(getattr(caches[alias], "client", None), "get_client")
+            of_cache = getattr(caches[alias], "client", None)
         except InvalidCacheBackendError:
-            is_usable = False
-        if not is_usable:
+            of_cache = None
+        if not hasattr(of_cache, "get_client"):
             raise ConfigurationError(
                 f"CACHE_ALIAS {alias!r} is not a django-redis cache; set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an "
                 "entry of CACHES whose BACKEND is django_redis.cache.RedisCache."
             )
-        client = _clients[alias] = Client(alias)
+        in_cluster = isinstance(getattr(of_cache, "connection_factory", None), ClusterConnectionFactory)
+        client = _clients[alias] = Cluster(alias) if in_cluster else Client(alias)
     return client
 
 
@@ -154,22 +157,16 @@ class Client:
 
     @cached_property
     def redis(self) -> Any:
-        """The client of redis-py. That of a cluster asks a node at once, and so may fail as commands do."""
+        """The client of redis-py."""
         return get_redis_connection(self.alias)
 
     @cached_property
     def _connections(self) -> Any:
-        """Those of a single server. None in a cluster."""
-        pool = getattr(self.redis, "connection_pool", None)
+        pool = self.redis.connection_pool
         return Connections(pool) if type(pool) is ConnectionPool else pool  # others know more, such as who is master
 
     def _pool(self, key: str) -> Any:
-        if self._connections is not None:
-            return self._connections
-        redis = self.redis
-        if self.down_since is not None:  # another node may have taken the place of one that is gone
-            redis.nodes_manager.initialize()
-        return redis.get_redis_connection(redis.get_node_from_key(key)).connection_pool
+        return self._connections
 
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
         """Send a command to the node that holds ``key``, without waiting for the reply.
@@ -203,20 +200,13 @@ class Client:
         return self.start(script, keys, args, urgent).read()
 
     def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
-        """Redis is there but does not do it. Without memory it still does what makes room, and answers readers; a
-        cluster that has moved is looked at anew."""
+        """Redis is there but does not do it. Without memory it still does what makes room, and answers readers."""
         if isinstance(error, OutOfMemoryError) and script is not None:
             if not self.no_room_for:
                 logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error)
             self.no_room_for.add(script.name)
-        elif isinstance(error, MovedError):
-            try:
-                self.redis.nodes_manager.initialize()
-            except FAILURES as failure:
-                return self.lost(failure)
-        else:
-            return self.lost(error)
-        return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
+            return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
+        return self.lost(error)
 
     def lost(self, error: Exception) -> BufferUnavailable:
         """Note a failure; one warning for each outage."""
@@ -263,3 +253,65 @@ class Client:
         if script.name in self.no_room_for:
             logger.info("Redis (cache %r) has memory again.", self.alias)
             self.no_room_for.clear()
+
+
+class Node(Client):
+    """One node of a cluster: left alone after a failure, while the others are not. The cluster tells of its outages."""
+
+    def __init__(self, cluster: Cluster):
+        super().__init__(cluster.alias)
+        self._cluster = cluster
+
+    def _pool(self, key: str) -> Any:
+        redis = self._cluster.redis
+        if self.down_since is not None:  # another node may have taken its place
+            redis.nodes_manager.initialize()
+        return redis.get_redis_connection(redis.get_node_from_key(key)).connection_pool
+
+    def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
+        """A cluster that has moved is looked at anew."""
+        if not isinstance(error, MovedError):
+            return super().refused(error, script)
+        try:
+            self._cluster.redis.nodes_manager.initialize()
+        except FAILURES as failure:
+            return self.lost(failure)
+        return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
+
+    def lost(self, error: Exception) -> BufferUnavailable:
+        """Note a failure of this node."""
+        now = time.monotonic()
+        self._quiet_until, self.down_since = now + options.RETRY_AFTER, now
+        return self._cluster.lost(error)
+
+    def found(self) -> None:
+        """Note that this node answers again, or the one in its place."""
+        self.down_since = None
+        self._cluster.found()
+
+
+class Cluster(Client):
+    """Sends each command to the node that holds its key. An outage lasts from the first node lost to the last found."""
+
+    def __init__(self, alias: str):
+        super().__init__(alias)
+        self._nodes: dict[str, Node] = defaultdict(lambda: Node(self))
+
+    def _node_of(self, key: str) -> Node:
+        """The one without a name stands for one that is not known yet: `redis` asks the cluster when it is made."""
+        try:
+            return self._nodes[self.__dict__["redis"].get_node_from_key(key).name]
+        except (KeyError, *FAILURES):
+            return self._nodes[""]
+
+    def _pool(self, key: str) -> Any:
+        return self._node_of(key)._pool(key)
+
+    def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
+        """Send a command to the node that holds ``key``, without waiting for the reply."""
+        return self._node_of(key).send(key, *command, script=script, urgent=urgent)
+
+    def found(self) -> None:
+        """Note that Redis answers again, if all of it does."""
+        if all(node.down_since is None for node in self._nodes.values()):
+            super().found()

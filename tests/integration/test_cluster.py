@@ -1,5 +1,6 @@
 """A counter whose shards live on the masters of a Redis Cluster."""
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ import redis
 
 from demo_project import servers
 from notifications_counter import events
-from notifications_counter.buffer.client import client_of
+from notifications_counter.buffer.client import Node, client_of
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, entries, stored
@@ -114,6 +115,40 @@ def test_a_cluster_that_is_down(nodes, cluster, users, caplog):
     assert time.monotonic() - started < 10
     assert RecountRequest.objects.count() == 20
     assert len([r for r in caplog.records if "out of reach" in r.message]) == 1
+
+
+def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, django_assert_num_queries):
+    """The shards on the others go on as if nothing had happened, and it is left alone for a while."""
+    caplog.set_level(logging.INFO, "notifications_counter")
+    lost: list[Exception] = []
+    monkeypatch.setattr(Node, "lost", lambda self, error, lose=Node.lost: lost.append(error) or lose(self, error))
+    unread.heal()
+    notify(users)
+    unread.flush()
+    assert_reads(*users)
+    gone = {user for user in users if cluster.get_node_from_key(unread.buffer_of(str(user.pk)).keys.base).port
+            == nodes[0].port}  # fmt: skip
+    assert 0 < len(gone) < len(users)
+    with entries(SHARDS=SHARDS, RETRY_AFTER=60):
+        nodes[0].kill()
+        notify(users)
+        assert_reads(*users)
+        with django_assert_num_queries(0):
+            unread.counts([user for user in users if user not in gone])
+        assert len(lost) == 1
+        assert RecountRequest.objects.count() == len(gone)
+        nodes[0].start()
+        with redis.Redis.from_url(nodes[0].url) as client:
+            wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+        assert_reads(*users)
+        assert len(lost) == 1
+        for node in unread.buffers[0].client._nodes.values():
+            node._quiet_until = 0.0  # as if the time had passed
+        assert_reads(*users)
+        assert len(lost) == 1
+    assert_heals(*users)
+    told = [record.levelname for record in caplog.records if "Redis (cache" in record.message]
+    assert told == ["WARNING", "INFO"]
 
 
 def test_a_process_that_starts_while_the_cluster_is_down(settings, users):

@@ -58,6 +58,11 @@ def test_every_operation_is_exact(healed, users):
     assert_exact(*users)
 
 
+def test_a_first_install_is_no_warning(users, caplog):
+    unread.heal()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_users_are_spread_and_every_shard_is_flushed(healed, users):
     notify_all(users)
     waiting = [status.status.pending for status in unread.status()]
