@@ -56,8 +56,8 @@ class History:
             getattr(self, kind).extend(Call(*call) for call in calls)
 
     def sums(self) -> Numbers:
-        """What all changes together come to."""
-        sums: Numbers = defaultdict(int)
+        """What all users have in the end."""
+        sums: Numbers = defaultdict(int, self.base)
         for call in self.writes:
             for user, delta in call.numbers.items():
                 sums[user] += delta

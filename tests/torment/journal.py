@@ -43,6 +43,10 @@ class Write:
     lags: bool = False
     raised: str = ""
 
+    @property
+    def process(self) -> str:
+        return self.name.rpartition(".")[0]
+
 
 @dataclass
 class Span:
@@ -102,7 +106,7 @@ class Notes:
                 continue
             end = write.end
             if end is None or write.raised:
-                end = died[write.name.rpartition(".")[0]] if end is None else end
+                end = died[write.process] if end is None else end
                 end = self.healed_since(heals_after(write.start, end))
             elif write.lags:
                 end = self.healed_since(end)

@@ -4,6 +4,7 @@ import os
 import random
 import time
 from collections import Counter as Tally
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,20 +23,21 @@ from .journal import Notes, now
 from .site import Site
 from .tormentor import Tormentor
 
-ENTRIES = {"FLUSH_CHUNK": 3, "HEAL_AFTER": 1, "MAX_TRANSACTION_AGE": 5, "RETRY_AFTER": 0.2, "TOTAL_TTL": 1}
-SOCKET_TIMEOUT = 0.5  # seconds
-TRAFFIC = 2.5  # seconds
+ENTRIES = {"FLUSH_CHUNK": 3, "HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
+SOCKET_TIMEOUT = 0.3  # seconds
+TORMENT = 2.0  # seconds
 USERS = 10
 
 KILLS = ("writers_killed", "flushers_killed", "readers_killed")
 STOPS = ("writers_stopped", "flushers_stopped")
 MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
-LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb")
-HARMLESS = (*KILLS, *STOPS, *MISFORTUNES, "redis_restarted_with_aof")
+DISTURBANCES = ("redis_restarted_with_aof", "redis_stalled", "connections_broken", "connections_refused")
+LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over")
+SINGLE = (*KILLS, *STOPS, *MISFORTUNES, *DISTURBANCES, "database_connections_broken", *LOSSES)
 ROUNDS: dict[str, tuple[str, ...]] = {
-    **{fault: (fault,) for fault in (*HARMLESS, *LOSSES)},
-    "everything_but_a_loss": HARMLESS,
-    **{f"{loss}_and_writers_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
+    **{fault: (fault,) for fault in SINGLE},
+    "all_but_a_loss": (*KILLS, *STOPS, *MISFORTUNES, *DISTURBANCES),
+    **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
 }
 
 
@@ -63,31 +65,38 @@ class Round:
         return not {"writers_killed", "hook_raised"}.isdisjoint(self.faults) and not set(LOSSES).isdisjoint(self.faults)
 
     def run(self) -> None:
-        kind = os.environ.get("TEST_REDIS_KIND")
-        with servers.redis(kind=kind) as server, servers.temporary_directory() as directory, using(server):
+        with ExitStack() as stack:
+            server = stack.enter_context(servers.redis(kind=os.environ.get("TEST_REDIS_KIND")))
+            directory = stack.enter_context(servers.temporary_directory())
+            stack.enter_context(self.settings(server))
             unread.heal()
             unread.flush()
             base = {str(user): number for user, number in self.rows().items()}
             truth.take()
             others = clients()
             connections.close_all()
-            misfortunes = tuple(m for m in MISFORTUNES if m in self.faults)
-            site = Site(self.users, self.seed, directory, now() + TRAFFIC, misfortunes)
-            tormentor = Tormentor(site, server, self.faults, self.chance)
+            site = Site(self.users, self.seed, directory, tuple(m for m in MISFORTUNES if m in self.faults))
+            tormentor = Tormentor(site, server, self.faults, self.chance, stack)
             try:
-                tormentor.run()
+                tormentor.run(TORMENT)
+                stack.enter_context(self.settings(tormentor.server))
                 self.calm_down(others)
-                notes = Notes.of(site.directory)
-                changes = truth.take()
-                history = notes.history(base, changes, tormentor.losses, tormentor.died, due)
-                self.heal(notes, tormentor)
-                wrong = self.differences({user: base[user] + sum_ for user, sum_ in _sums(changes, base).items()})
-                wrong += history.impossible()
+                wrong = self.check(base, tormentor)
             except Exception as error:
-                raise Wrong(self.story(site, tormentor, [repr(error)])) from error
+                raise Wrong(self.story(tormentor, [repr(error)])) from error
             if wrong:
-                raise Wrong(self.story(site, tormentor, wrong))
-            self.count(notes, tormentor)
+                raise Wrong(self.story(tormentor, wrong))
+
+    def settings(self, server: servers.Server) -> override_settings:
+        """Its own Redis, and little patience. A transaction that stands still is taken for dead, unless it could die
+        after that."""
+        cache = settings.CACHES["default"]
+        impatient = {**cache["OPTIONS"], "SOCKET_CONNECT_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_TIMEOUT": SOCKET_TIMEOUT}
+        entries = {**ENTRIES, "MAX_TRANSACTION_AGE": 6 if "writers_killed" in self.faults else 1}
+        return override_settings(
+            CACHES={"default": {**cache, "LOCATION": server.url, "OPTIONS": impatient}},
+            NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, **entries},
+        )
 
     def calm_down(self, others: set[int]) -> None:
         """Wait until the database has ended what clients that died had asked for."""
@@ -96,13 +105,24 @@ class Round:
             assert now() < deadline, "the database still works for clients that are gone"
             time.sleep(0.02)
 
+    def check(self, base: dict[str, int], tormentor: Tormentor) -> list[str]:
+        """What is wrong once the app has had all the time that it may take."""
+        notes, changes = Notes.of(tormentor.site.directory), truth.take()
+        history = notes.history(base, changes, tormentor.losses, tormentor.died, due)
+        self.heal(notes, tormentor)
+        wrong = [*self.differences(history.sums()), *history.impossible()]
+        if not any(write.start > tormentor.calm_since and write.end and not write.lags for write in notes.writes):
+            wrong.append("no write has reached Redis since the torment ended")
+        self.survived.rounds += 1
+        self.survived.faults += tormentor.survived
+        self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)
+        self.survived.calls.update(writes=len(notes.writes), reads=len(notes.reads), flushes=notes.flushed)
+        return wrong
+
     def heal(self, notes: Notes, tormentor: Tormentor) -> None:
         """Wait for as long as the app may take, and do what it is promised."""
-        ends = [
-            due(write.start, write.end or tormentor.died[write.name.rpartition(".")[0]])
-            for write in notes.writes
-            if write.end is None or write.raised
-        ]
+        cut_short = [write for write in notes.writes if write.end is None or write.raised]
+        ends = [due(w.start, w.end or tormentor.died[w.process]) for w in cut_short]
         time.sleep(max(0.0, max(ends, default=0.0) - now()))
         if self.loses_twice:
             self.survived.recounts += 1
@@ -136,16 +156,10 @@ class Round:
                 wrong.append(f"left over: {shard}")
         return wrong
 
-    def count(self, notes: Notes, tormentor: Tormentor) -> None:
-        self.survived.rounds += 1
-        self.survived.faults += tormentor.survived
-        self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)
-        self.survived.calls.update(writes=len(notes.writes), reads=len(notes.reads), flushes=notes.flushed)
-
-    def story(self, site: Site, tormentor: Tormentor, wrong: list[str]) -> str:
+    def story(self, tormentor: Tormentor, wrong: list[str]) -> str:
         lines = [f"round {self.name}, seed {self.seed}: {len(wrong)} wrong", *wrong[:20], "", "The last events:"]
         lines += [f"{when:.6f} {event}" for when, event in tormentor.events[-60:]]
-        tracebacks = site.directory / "tracebacks"
+        tracebacks = tormentor.site.directory / "tracebacks"
         if tracebacks.exists():
             lines += ["", tracebacks.read_text()]
         return "\n".join(lines)
@@ -166,23 +180,6 @@ def due(start: float, end: float) -> float:
     """When a transaction that began at ``start``, and whose process was gone at ``end``, is recounted, for Redis
     counts whole seconds."""
     return max(start + options.HEAL_AFTER, start + 2 * (end - start)) + 1
-
-
-def _sums(changes: truth.Changes, base: dict[str, int]) -> Tally[str]:
-    sums = Tally(dict.fromkeys(base, 0))
-    for numbers in changes.values():
-        sums.update(numbers)
-    return sums
-
-
-def using(server: servers.Server) -> override_settings:
-    """The settings of a round: its Redis, and little patience."""
-    cache = settings.CACHES["default"]
-    impatient = {**cache["OPTIONS"], "SOCKET_CONNECT_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_TIMEOUT": SOCKET_TIMEOUT}
-    return override_settings(
-        CACHES={"default": {**cache, "LOCATION": server.url, "OPTIONS": impatient}},
-        NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, **ENTRIES},
-    )
 
 
 def make_users() -> list[Any]:

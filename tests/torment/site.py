@@ -1,6 +1,7 @@
 """The processes of a site under traffic: forked, so that they are light, and each with a journal."""
 
 import ctypes
+import mmap
 import os
 import random
 import signal
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections, transaction
+from django.test import override_settings
 
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
@@ -111,15 +114,15 @@ class Ambush:
 
 
 class Site:
-    """What runs until ``until``, on ``time.monotonic``."""
+    """Processes that go on until ``end()``. ``redis_ports`` and ``database_ports`` lead each role to a proxy."""
 
-    def __init__(self, users: list[Any], seed: str, directory: Path, until: float, misfortunes: tuple[str, ...] = ()):
-        self.users, self.directory, self.until, self.misfortunes = users, directory, until, misfortunes
-        self.seed = seed
+    def __init__(self, users: list[Any], seed: str, directory: Path, misfortunes: tuple[str, ...] = ()):
+        self.users, self.seed, self.directory, self.misfortunes = users, seed, directory, misfortunes
         self.processes: list[Process] = []
         self.started = 0
-        self.prepare: Callable[[], None] = lambda: None
-        """Called in each process before its first call."""
+        self.redis_ports: dict[str, int] = {}
+        self.database_ports: dict[str, int] = {}
+        self._over = mmap.mmap(-1, 1)  # shared by all
 
     def __enter__(self) -> "Site":
         return self
@@ -142,7 +145,7 @@ class Site:
             return self.processes[-1]
         try:
             _die_with(parent)
-            self.prepare()
+            self.find_way(role)
             journal = Journal(self.directory, name)
             if ambush:
                 ambush.lay(journal, role)
@@ -154,8 +157,20 @@ class Site:
         finally:
             os._exit(1)
 
+    def end(self) -> None:
+        """Let every process finish what it is doing."""
+        self._over[0] = 1
+
+    def find_way(self, role: str) -> None:
+        if role in self.redis_ports:
+            cache = settings.CACHES["default"]
+            url = f"redis://127.0.0.1:{self.redis_ports[role]}/0"
+            override_settings(CACHES={"default": {**cache, "LOCATION": url}}).enable()
+        if role in self.database_ports:
+            connection.settings_dict["PORT"] = str(self.database_ports[role])
+
     def repeat(self, role: str, act: Callable[[], None]) -> None:
-        while now() < self.until:
+        while not self._over[0]:
             try:
                 act()
             except OUTAGES:

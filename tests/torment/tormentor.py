@@ -6,38 +6,48 @@ import signal
 import time
 from collections import Counter as Tally
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import redis
+from django.db import connection
 
 from demo_project import servers
 
 from .journal import Span, now
+from .proxy import Proxy
 from .site import ROLES, Ambush, Process, Site
 
 Rests = Iterator[float]
-STOPPED = (0.05, 1.5)
-"""Seconds for which a process stands still."""
+CALM = 1.0
+"""Seconds of traffic without faults at the end; what a proxy delays is there by then."""
+PROXIED = {"connections_broken", "connections_refused", "redis_failed_over"}
 
 
 class Tormentor:
-    def __init__(self, site: Site, server: servers.Server, faults: tuple[str, ...], chance: random.Random):
-        self.site, self.server, self.faults, self.chance = site, server, faults, chance
+    """Torments a site, whose Redis is ``server``, by some faults. Other servers that it starts go with ``stack``."""
+
+    def __init__(
+        self, site: Site, server: servers.Server, faults: tuple[str, ...], chance: random.Random, stack: ExitStack
+    ):
+        self.site, self.server, self.faults, self.chance, self.stack = site, server, faults, chance, stack
+        self.longest_stop = 1.2 if "writers_killed" in faults else 2.5  # seconds
         self.survived: Tally[str] = Tally()
         self.events: list[tuple[float, str]] = []
         self.died: dict[str, float] = {}
         self.losses: list[Span] = []
-        self.servers = ExitStack()
+        self.calm_since = 0.0
 
-    def run(self) -> None:
-        """Start the site, torment it, and let it come to its end."""
-        with self.servers, self.site:
+    def run(self, seconds: float) -> None:
+        """Start the site, torment it, leave it in peace for a moment, and let it come to its end."""
+        with self.site:
+            self.put_proxies()
             for role, number in ROLES.items():
                 for _ in range(number):
                     self.start(role)
             acts = [getattr(self, fault)() for fault in self.faults if hasattr(self, fault)]
             due = [(now() + next(act), act) for act in acts]
-            while now() < self.site.until:
+            end = now() + seconds
+            while now() < end:
                 for i, (when, act) in enumerate(due):
                     if when <= now():
                         due[i] = (now() + next(act), act)
@@ -45,7 +55,28 @@ class Tormentor:
                 time.sleep(0.01)
             for act in acts:
                 act.close()
-            self.end()
+            self.calm_since = now()
+            self.note("calm")
+            while now() < self.calm_since + CALM:
+                self.look_after(calm=True)
+                time.sleep(0.01)
+            self.site.end()
+            while self.site.processes:
+                self.look_after(calm=True)
+                time.sleep(0.005)
+                if now() > self.calm_since + 30:
+                    raise AssertionError(f"{[process.name for process in self.site.processes]} hang")
+
+    def put_proxies(self) -> None:
+        """Between the site and what is to misbehave."""
+        seed = str(self.chance.random())
+        if not PROXIED.isdisjoint(self.faults):
+            self.proxy = self.stack.enter_context(Proxy(self.server.port, ROLES, seed, ["delayed", "dropped", "cut"]))
+            self.site.redis_ports = self.proxy.ports
+        if "database_connections_broken" in self.faults:
+            port = int(connection.settings_dict["PORT"])
+            self.database_proxy = self.stack.enter_context(Proxy(port, ROLES, seed, ["delayed", "cut"]))
+            self.site.database_ports = self.database_proxy.ports
 
     def note(self, event: str) -> None:
         self.events.append((now(), event))
@@ -58,7 +89,7 @@ class Tormentor:
             ambush = Ambush(self.chance.choice(signals), self.chance.random())
         self.note(f"{self.site.start(role, ambush).name} starts")
 
-    def look_after(self, ending: bool = False) -> None:
+    def look_after(self, calm: bool = False) -> None:
         """Replace who has died, and wake who has stood still for long enough."""
         for process in list(self.site.processes):
             pid, status = os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED)
@@ -66,10 +97,10 @@ class Tormentor:
                 if process.stopped_until is None:
                     self.note(f"{process.name} stops itself")
                     self.survived[f"{process.role}s_stopped"] += 1
-                    process.stopped_until = now() + self.chance.uniform(*STOPPED)
+                    process.stopped_until = now() + self.chance.uniform(0.05, self.longest_stop)
             elif pid:
                 self.gone(process, os.waitstatus_to_exitcode(status))
-            elif process.stopped_until is not None and (ending or process.stopped_until < now()):
+            elif process.stopped_until is not None and (calm or process.stopped_until < now()):
                 process.stopped_until = None
                 self.note(f"{process.name} goes on")
                 os.kill(process.pid, signal.SIGCONT)
@@ -82,17 +113,8 @@ class Tormentor:
             self.survived[f"{process.role}s_killed"] += 1
         elif code:
             raise AssertionError(f"{process.name} failed by itself")
-        if now() < self.site.until:
+        if not self.calm_since:
             self.start(process.role)
-
-    def end(self) -> None:
-        """Let the processes come to their end by themselves."""
-        deadline = now() + 30
-        while self.site.processes:
-            self.look_after(ending=True)
-            time.sleep(0.005)
-            if now() > deadline:
-                raise AssertionError(f"{[process.name for process in self.site.processes]} hang")
 
     def _strike(self, role: str, sent: signal.Signals) -> Rests:
         while True:
@@ -103,7 +125,7 @@ class Tormentor:
                 os.kill(process.pid, sent)
                 if sent == signal.SIGSTOP:
                     self.survived[f"{role}s_stopped"] += 1
-                    process.stopped_until = now() + self.chance.uniform(*STOPPED)
+                    process.stopped_until = now() + self.chance.uniform(0.05, self.longest_stop)
 
     def writers_killed(self) -> Rests:
         return self._strike("writer", signal.SIGKILL)
@@ -124,8 +146,7 @@ class Tormentor:
     def redis_restarted_empty(self) -> Rests:
         while True:
             yield self.chance.uniform(0.2, 0.8)
-            with self._restart(loses=True):
-                yield self.chance.uniform(0, 0.3)
+            yield from self._restart("empty")
 
     def redis_restarted_with_aof(self) -> Rests:
         with self._client() as client:
@@ -135,43 +156,92 @@ class Tormentor:
         self.server.command += ["--appendonly", "yes"]
         while True:
             yield self.chance.uniform(0.2, 0.8)
-            with self._restart(loses=False):
-                yield self.chance.uniform(0, 0.3)
+            yield from self._restart("with_aof", loses=False)
 
     def redis_restarted_with_old_rdb(self) -> Rests:
         while True:
-            yield self.chance.uniform(0.1, 0.5)
+            yield self.chance.uniform(0.1, 0.4)
             with self._client() as client:
                 client.save()
             self.note("Redis saves its data")
-            yield self.chance.uniform(0.1, 0.5)
-            with self._restart(loses=True):
-                yield self.chance.uniform(0, 0.3)
+            yield self.chance.uniform(0.1, 0.4)
+            yield from self._restart("with_old_rdb")
 
-    def _restart(self, loses: bool) -> "Restart":
-        return Restart(self, loses)
+    def _restart(self, how: str, loses: bool = True) -> Rests:
+        with self._gone(f"redis_restarted_{how}", loses):
+            self.server.kill()
+            try:
+                yield self.chance.uniform(0, 0.3)
+            finally:
+                self.server.start()
+
+    def redis_failed_over(self) -> Rests:
+        """To a replica that lags behind: it is cut off from its master a moment before that is killed."""
+        while True:
+            replica = self.stack.enter_context(servers.redis(replica_of=self.server))
+            yield self.chance.uniform(0.1, 0.4)
+            with redis.Redis(port=replica.port) as client:
+                client.replicaof("NO", "ONE")
+            yield self.chance.uniform(0, 0.3)
+            with self._gone("redis_failed_over"):
+                self.server.kill()
+                try:
+                    yield self.chance.uniform(0, 0.3)
+                finally:
+                    self.server = replica
+                    self.proxy.tell(target=replica.port)
+
+    def redis_stalled(self) -> Rests:
+        """It answers late, when clients have given up."""
+        while True:
+            yield self.chance.uniform(0.2, 0.6)
+            with self._gone("redis_stalled", loses=False):
+                self.server.pause()
+                try:
+                    yield self.chance.uniform(0.3, 0.8)
+                finally:
+                    self.server.resume()
+
+    @contextmanager
+    def _gone(self, fault: str, loses: bool = True) -> Iterator[None]:
+        start = now()
+        self.note(fault)
+        yield
+        self.note(f"{fault}: over")
+        self.survived[fault] += 1
+        if loses:
+            self.losses.append(Span(start, now()))
 
     def _client(self) -> redis.Redis:
         return redis.Redis(port=self.server.port)
 
+    # ------------------------------------------------------------ connections
+    def connections_broken(self) -> Rests:
+        return self._breaking(self.proxy, "redis", 0.03)
 
-class Restart:
-    """Redis is killed, and started again at the end of the block."""
+    def database_connections_broken(self) -> Rests:
+        return self._breaking(self.database_proxy, "database", 0.01)
 
-    def __init__(self, tormentor: Tormentor, loses: bool):
-        self.tormentor, self.loses = tormentor, loses
+    def _breaking(self, proxy: Proxy, name: str, chance: float) -> Rests:
+        proxy.tell(chance=chance)
+        try:
+            while True:
+                yield 1
+        finally:
+            for what, times in proxy.behave().items():
+                self.survived[f"{name}_{what.replace(' ', '_')}"] += times
 
-    def __enter__(self) -> None:
-        self.start = now()
-        self.tormentor.note("Redis is killed")
-        self.tormentor.server.kill()
-
-    def __exit__(self, *_: object) -> None:
-        self.tormentor.server.start()
-        self.tormentor.note("Redis is started")
-        if self.loses:
-            self.tormentor.losses.append(Span(self.start, now()))
-        self.tormentor.survived["redis_restarted"] += 1
+    def connections_refused(self) -> Rests:
+        """Some have no way to Redis, others have."""
+        while True:
+            yield self.chance.uniform(0.1, 0.5)
+            cut_off = self.chance.sample(list(ROLES), self.chance.randint(1, 2))
+            with self._gone(f"redis_out_of_reach_of_{'s_and_'.join(sorted(cut_off))}s", loses=False):
+                self.proxy.tell(shut=cut_off)
+                try:
+                    yield self.chance.uniform(0.1, 0.8)
+                finally:
+                    self.proxy.tell(shut=[])
 
 
 AMBUSHES = {
