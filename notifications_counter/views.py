@@ -89,9 +89,8 @@ class NotificationView(OwnNotifications, TemplateView):
     mark_on_get = False
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if self.mark_on_get and request.method == "GET":
-            return self.open() or super().get(request, *args, **kwargs)
-        return super().get(request, *args, **kwargs)
+        opened = self.open() if self.mark_on_get and request.method == "GET" else None
+        return opened or super().get(request, *args, **kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         return self.open() or HttpResponseRedirect(request.path)
