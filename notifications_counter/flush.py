@@ -29,8 +29,6 @@ from .sql.target import Chunk, Target
 if TYPE_CHECKING:
     from .counters import Counter
 
-logger = logging.getLogger("notifications_counter")
-
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 
 
@@ -110,13 +108,7 @@ class Flusher:
                 if slice_.rejected:
                     buffer.reject(slice_.rejected)
                     for member, delta in slice_.rejected.items():
-                        logger.error(
-                            "%s: %r with delta %s cannot be stored and was put into `rejected`.",
-                            self.counter.name,
-                            member,
-                            delta,
-                        )
-                        record("rejected", self.counter, member=member, delta=delta)
+                        record("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
                 refused += slice_.refused
                 rejected += len(slice_.rejected)
                 done += len(slice_.chunk.keys) + len(slice_.rejected)

@@ -21,8 +21,6 @@ from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transact
 if TYPE_CHECKING:
     from .counters import Counter
 
-logger = logging.getLogger("notifications_counter")
-
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
@@ -89,16 +87,14 @@ class Healer:
             return status
         started = start_epoch(self.counter, shard, buffer)
         if started is not None:
-            what = "this Redis is not the one we left" if stored else "its first audit begins"
-            logger.log(
-                logging.WARNING if stored else logging.INFO,
-                "%s, shard %d: %s. Epoch %d starts; readers count rows until its audit is complete.",
-                self.counter.name,
-                shard,
-                what,
-                started,
+            record(
+                "recovery",
+                self.counter,
+                level=logging.WARNING if stored else logging.INFO,
+                reason="this Redis is not the one we left" if stored else "its first audit begins",
+                shard=shard,
+                epoch=started,
             )
-            record("recovery", self.counter, shard=shard, epoch=started)
         return buffer.status()
 
     def _audit(

@@ -22,19 +22,35 @@ logger = logging.getLogger("notifications_counter")
 LENGTH = 10_000
 """Events that are kept; older ones are removed."""
 
+MESSAGES = {
+    "flush": "flushed %(users)d users in %(batches)d batches, net %(net)+d, rejected %(rejected)d, %(seconds).2f s.",
+    "recount": "recounted %(checked)d users, %(wrong)d wrong, corrected %(corrected)d.",
+    "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: readers count rows until its audit is complete.",
+    "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
+    "rejected": "%(member)r with delta %(delta)s cannot be stored and was put into `rejected`.",
+}
+"""What the log says of each event: a format of its fields."""
+
 history = EventLog("history")
 
 
-def record(type: str, counter: Counter, result: FlushResult | RecountResult | None = None, **fields: Any) -> None:
-    """Record what the app has done, unless RECORD_EVENTS is off. Never raises for want of Redis."""
+def record(
+    type: str,
+    counter: Counter,
+    result: FlushResult | RecountResult | None = None,
+    level: int = logging.INFO,
+    **fields: Any,
+) -> None:
+    """Log what the app has done, and record it, unless RECORD_EVENTS is off. Never raises for want of Redis."""
+    event = {"counter": counter.name, **(asdict(result) if result else {}), **fields}
+    logger.log(level, f"%(counter)s: {MESSAGES[type]}", event, extra={"event": type, **event})
     if not options.RECORD_EVENTS:
         return
-    event = {"type": type, "counter": counter.name, **(asdict(result) if result else {}), **fields}
     try:
-        history.record_event(event)
+        history.record_event({"type": type, **event})
         history.trim(max_length=LENGTH)
     except BufferUnavailable as error:
-        logger.info("An event of type %r was not recorded: %s", type, error)
+        _not_recorded(f"an event of type {type!r}", error)
 
 
 def tally(counter: Counter, counts: dict[str, int]) -> None:
@@ -45,4 +61,8 @@ def tally(counter: Counter, counts: dict[str, int]) -> None:
     try:
         TimeSeries().update_counters({f"{counter.activity}:{what}": n for what, n in counts.items() if n})
     except BufferUnavailable as error:
-        logger.info("Activity was not recorded: %s", error)
+        _not_recorded("activity", error)
+
+
+def _not_recorded(what: str, error: BufferUnavailable) -> None:
+    logger.info("Not recorded: %s: %s", what, error, extra={"event": "unrecorded", "what": what, "reason": str(error)})

@@ -106,7 +106,9 @@ class Live:
             except Exception as error:
                 if not self._is_deaf:
                     unforeseen = None if isinstance(error, FAILURES) else error
-                    logger.warning("Live counts are late: Redis cannot be heard: %s", error, exc_info=unforeseen)
+                    about = {"event": "live_late", "counter": self.counter.name, "reason": str(error)}
+                    text = "%s: live counts are late: Redis cannot be heard: %s"
+                    logger.warning(text, self.counter.name, error, exc_info=unforeseen, extra=about)
                 self._is_deaf = True
             finally:
                 connections.close_all()

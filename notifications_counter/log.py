@@ -118,7 +118,8 @@ class Log:
         try:
             request_recounts(self.using, failed)
         except DatabaseError:
-            logger.exception("RecountRequests could not be written.")
+            about = {"event": "requests_failed", "database": self.using, "users": len(failed)}
+            logger.exception("RecountRequests of %d users could not be written.", len(failed), extra=about)
         else:
             self.requested.update(failed)
 
@@ -180,7 +181,12 @@ class Log:
         try:
             self._send()
         except Exception:
-            logger.exception("Deltas could not be sent; their users are recounted once they are overdue.")
+            about = {"event": "send_failed", "database": self.using, "users": len(self.touched)}
+            logger.exception(
+                "Deltas of %d users could not be sent; they are recounted once they are overdue.",
+                len(self.touched),
+                extra=about,
+            )
         finally:
             self.touched.clear()
 

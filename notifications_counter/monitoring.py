@@ -169,19 +169,19 @@ def look(counters: Iterable[Counter] | None = None) -> Report:
     """
     found: list[CounterReport] = []
     unseen: list[str] = []
-    errors: dict[str, str] = {}  # of Redis, or of a database: what has failed once is not asked again
+    errors: dict[str, str] = {}  # of Redis, or of a database, which is not asked again
     for counter in all_counters() if counters is None else counters:
         try:
-            if not errors.keys() & {"", counter.db}:
+            if counter.db not in errors:
                 found.append(look_at(counter))
                 continue
         except CounterError as error:
-            errors[""] = _one_line(error)
+            errors.setdefault("", _one_line(error))
         except DatabaseFailure as error:
             errors[counter.db] = f"Database {counter.db!r}: {_one_line(error)}"
             connections[counter.db].close_if_unusable_or_obsolete()
         unseen.append(counter.name)
-    return Report(found, unseen, list(errors.values()), None if "" in errors else _outages())
+    return Report(found, unseen, list(errors.values()), _outages())
 
 
 def look_at(counter: Counter) -> CounterReport:

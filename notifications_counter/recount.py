@@ -5,6 +5,7 @@ Healing, audits, first install and recovery are all this one mechanism.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from .buffer import Buffer
+from .history import record
 from .reader import Reader
 from .rows import chunks
 from .shards import close, refuse_in_transaction
@@ -71,6 +73,8 @@ class Recounter:
             keys, rejected = self._decode(mine)
             if rejected and not dry_run:
                 buffer.reject(rejected)
+                for member, delta in rejected.items():
+                    record("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
             members_left = list(keys)
             for i in range(0, len(members_left), PAGE):
                 page = {m: keys[m] for m in members_left[i : i + PAGE]}

@@ -203,7 +203,8 @@ class Client:
         """Redis is there but does not do it. Without memory it still does what makes room, and answers readers."""
         if isinstance(error, OutOfMemoryError) and script is not None:
             if not self.no_room_for:
-                logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error)
+                about = {"event": "redis_full", "cache": self.alias, "reason": str(error)}
+                logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error, extra=about)
             self.no_room_for.add(script.name)
             return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
         return self.lost(error)
@@ -213,7 +214,9 @@ class Client:
         self._quiet_until = time.monotonic() + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = time.monotonic()
-            logger.warning("Redis (cache %r) is out of reach, rows are counted in the database: %s", self.alias, error)
+            about = {"event": "redis_lost", "cache": self.alias, "reason": str(error)}
+            text = "Redis (cache %r) is out of reach, rows are counted in the database: %s"
+            logger.warning(text, self.alias, error, extra=about)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) is out of reach: {error}")
 
     def found(self) -> None:
@@ -222,7 +225,8 @@ class Client:
         if since is None:
             return
         seconds = time.monotonic() - since
-        logger.info("Redis (cache %r) answers again after %.1f s.", self.alias, seconds)
+        about = {"event": "redis_found", "cache": self.alias, "seconds": round(seconds, 3)}
+        logger.info("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
         with suppress(*FAILURES):  # it is for statistics only
             self._count_outage(seconds)
 
@@ -251,7 +255,8 @@ class Client:
     def found_room(self, script: Script) -> None:
         """Note that there is memory again for what was refused."""
         if script.name in self.no_room_for:
-            logger.info("Redis (cache %r) has memory again.", self.alias)
+            about = {"event": "redis_has_room", "cache": self.alias}
+            logger.info("Redis (cache %r) has memory again.", self.alias, extra=about)
             self.no_room_for.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import signal
 import threading
@@ -16,6 +17,8 @@ from django.db import InterfaceError, OperationalError
 from django.template.defaultfilters import pluralize
 
 from ..exceptions import BufferUnavailable, CounterError
+
+logger = logging.getLogger("notifications_counter")
 
 OUTAGES = (BufferUnavailable, OperationalError, InterfaceError)
 """What passes by itself: Redis or the database is out of reach, or busy."""
@@ -73,6 +76,19 @@ def plain_errors() -> Iterator[None]:
 
 def one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def say_failed(command: str, error: Exception, interval: float, counter: str | None = None) -> None:
+    """Log that a loop goes on through an outage. Without LOGGING in the settings that is a line on stderr."""
+    reason = one_line(error)
+    about = {"event": "run_failed", "command": command, "counter": counter, "reason": reason}
+    what = f"{counter}: {reason}" if counter else reason
+    logger.error("%s (trying again every %g s)", what, interval, extra=about)
+
+
+def say_works(command: str) -> None:
+    """Log that the outage is over."""
+    logger.warning("Works again.", extra={"event": "run_works", "command": command})
 
 
 def number(count: int, noun: str, suffix: str = "s") -> str:

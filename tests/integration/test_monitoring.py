@@ -19,6 +19,7 @@ from demo_project import servers
 from notifications_counter.buffer.buffer import Stats
 from notifications_counter.counters import unread
 from notifications_counter.flush import Flusher
+from notifications_counter.history import history
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring import look, look_at
 from notifications_counter.registry import all_counters
@@ -425,3 +426,60 @@ def test_totals_are_those_of_all_processes(all_healed, child_environment, alice,
     Notification.objects.create(user=alice, title="x")
     subprocess.run([sys.executable, "-m", "django", "flush_counters"], env=child_environment, check=True)
     assert scrape()["flushed_users_total"]["unread",] == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- log
+def logged(caplog, event: str) -> dict:
+    """The fields of the one record of this event, its level among them."""
+    (found,) = [record for record in caplog.records if getattr(record, "event", None) == event]
+    return vars(found)
+
+
+def test_the_log_tells_of_a_recovery_a_recount_and_a_flush(alice, caplog):
+    caplog.set_level("INFO", "notifications_counter")
+    with entries(RECORD_EVENTS=False):
+        Notification.objects.create(user=alice, title="x")
+        unread.heal()
+        unread.flush()
+    started, complete = logged(caplog, "recovery"), logged(caplog, "recovered")
+    assert (started["levelname"], started["counter"], started["shard"], started["epoch"]) == ("INFO", "unread", 0, 1)
+    assert (complete["shard"], complete["epoch"]) == (0, 1)
+    assert logged(caplog, "recount")["checked"] >= 1
+    flushed = logged(caplog, "flush")
+    assert (flushed["users"], flushed["net"], flushed["batches"], flushed["rejected"]) == (1, 1, 1, 0)
+    assert re.fullmatch(r"unread: flushed 1 users in 1 batches, net \+1, rejected 0, 0\.\d\d s\.", flushed["message"])
+
+
+def test_the_log_warns_of_a_redis_that_is_another(healed, caplog):
+    redis("DEL", "state")
+    unread.heal()
+    assert logged(caplog, "recovery")["levelname"] == "WARNING"
+    assert logged(caplog, "recovery")["epoch"] == 2
+
+
+def test_the_log_names_what_a_flush_and_a_recount_have_rejected(healed, caplog):
+    bad = "\0"
+    redis("ZADD", "pending", 3, bad)
+    unread.flush()
+    found = logged(caplog, "rejected")
+    assert (found["levelname"], found["counter"], found["member"], found["delta"]) == ("ERROR", "unread", bad, "3")
+    caplog.clear()
+    unread.buffers[0].mark_dirty([bad])
+    unread.heal()
+    assert logged(caplog, "rejected")["delta"] == "recount"
+    assert [event["delta"] for event in history.latest(type="rejected")] == ["recount", "3"]
+
+
+def test_the_log_tells_of_an_outage_and_its_end(alice, caplog):
+    caplog.set_level("INFO", "notifications_counter")
+    with servers.redis() as server, entries(RETRY_AFTER=0):
+        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
+        with override_settings(CACHES={"default": cache}):
+            server.kill()
+            unread.count(alice)
+            server.start()
+            unread.count(alice)
+    lost, found = logged(caplog, "redis_lost"), logged(caplog, "redis_found")
+    assert (lost["levelname"], lost["cache"]) == ("WARNING", "default")
+    assert "Connection refused" in lost["reason"]
+    assert found["seconds"] > 0

@@ -79,15 +79,15 @@ def test_coarse_counters_are_due_less_often():
     assert looked == ["7 counters", *["3 counters"] * 4, "4 counters", *["3 counters"] * 4, "4 counters", "3 counters"]
 
 
-def test_a_loop_outlives_redis():
+def test_a_loop_outlives_redis(caplog):
     with servers.redis() as server:
         cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
         steps = {1: server.kill, 3: server.start}
         with override_settings(CACHES={"default": cache}, NOTIFICATIONS_COUNTER={"RETRY_AFTER": 0}):
-            command = Command(stdout=io.StringIO(), stderr=io.StringIO())
+            command = Command(stdout=io.StringIO())
             command.verbosity = 1
             command.loop(Minutes(5, lambda number: steps.get(number, lambda: None)()))
-    first, last = command.stderr.getvalue().splitlines()
+    first, last = (r.getMessage() for r in caplog.records if getattr(r, "event", "").startswith("run_"))
     assert first.startswith("Redis (cache 'default') is out of reach")
     assert first.endswith("(trying again every 60 s)")
     assert last == "Works again."

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from ...exceptions import BufferUnavailable
 from ...timeseries import clean_counters
-from ..console import Meter, Stop, number, one_line, plain_errors, stop_on_signals
+from ..console import Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
 
 MINUTE = 60
 
@@ -41,11 +41,11 @@ class Command(BaseCommand):
                 self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
             except BufferUnavailable as error:
                 if not outage:
-                    self.stderr.write(f"{one_line(error)} (trying again every {MINUTE} s)")
+                    say_failed("clean_counters", error, MINUTE)
                 outage = True
             else:
                 if outage:
-                    self.stderr.write("Works again.")
+                    say_works("clean_counters")
                 outage = False
             passes += 1
             stop.wait(max(0, started + MINUTE - monotonic()))

@@ -10,7 +10,7 @@ from django.db import close_old_connections, connections
 from ...counters import Counter
 from ...monitoring import MAX_AGE, look
 from ...registry import all_counters
-from ..console import OUTAGES, Meter, Stop, number, one_line, plain_errors, stop_on_signals
+from ..console import OUTAGES, Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
 
 
 def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
@@ -97,12 +97,12 @@ class Command(BaseCommand):
                 except OUTAGES as error:
                     connections[counter.db].close()
                     if type(error) not in before | outages:
-                        self.stderr.write(f"{counter.name}: {one_line(error)} (trying again every {interval:g} s)")
+                        say_failed("flush_counters", error, interval, counter.name)
                     outages.add(type(error))
                 if stop.asked():
                     return
             if before and not outages:
-                self.stderr.write("Works again.")
+                say_works("flush_counters")
             before = outages
             stop.wait(interval)
 

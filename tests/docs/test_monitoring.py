@@ -1,0 +1,97 @@
+"""Every event of the log and every metric is documented, and no other; the samples work."""
+
+import ast
+import json
+import logging
+import re
+import sys
+
+import pytest
+
+from notifications_counter.history import MESSAGES
+from tests.docs.test_docs import FENCE, PACKAGE, first_cells, page, python_blocks, section
+
+pytestmark = pytest.mark.once
+
+MONITOR = page("howto/monitor.md")
+NODES = [node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+
+
+def fields_in_code() -> dict[str, set[str]]:
+    """The events of the log, each with its fields, or with those in its message."""
+    found = {event: set(re.findall(r"%\((\w+)\)", message)) for event, message in MESSAGES.items()}
+    for node in NODES:
+        if isinstance(node, ast.Dict):
+            entries = {k.value: v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)}
+            if isinstance(event := entries.pop("event", None), ast.Constant):
+                found[event.value] = set(entries)
+    return found
+
+
+def documented_fields() -> dict[str, set[str]]:
+    rows = re.findall(r"^\| `(\w+)` \| [A-Z, ]+ \| (.*?) \|", section(MONITOR, "The log"), re.MULTILINE)
+    return {event: set(re.findall(r"`(\w+)`", fields)) for event, fields in rows}
+
+
+def test_every_event_of_the_log_is_documented_and_no_other() -> None:
+    assert documented_fields().keys() == fields_in_code().keys()
+
+
+@pytest.mark.parametrize("event", fields_in_code())
+def test_every_field_of_an_event_is_documented(event: str) -> None:
+    assert documented_fields()[event] >= fields_in_code()[event]
+
+
+def test_every_record_of_the_log_has_an_event() -> None:
+    calls = [node for node in NODES if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("logger.")]
+    assert calls
+    assert not [ast.unparse(call) for call in calls if "extra" not in [keyword.arg for keyword in call.keywords]]
+
+
+def test_every_message_of_an_event_is_used() -> None:
+    calls = [node for node in NODES if isinstance(node, ast.Call) and ast.unparse(node.func) == "record"]
+    assert {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)} == set(MESSAGES)
+
+
+def test_no_field_takes_the_place_of_what_logging_knows() -> None:
+    usual = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+    assert not [event for event, fields in documented_fields().items() if fields & usual]
+
+
+def test_every_metric_is_documented_and_has_an_alert() -> None:
+    pytest.importorskip("prometheus_client")
+    from notifications_counter.contrib.prometheus import PREFIX, CounterCollector
+
+    metrics = {m.name.removeprefix(PREFIX) + "_total" * (m.type == "counter") for m in CounterCollector().describe()}
+    assert {f"`{name}`" for name in metrics} == first_cells(section(MONITOR, "Metrics")) - {"metric"}
+    assert set(re.findall(rf"{PREFIX}(\w+)", section(MONITOR, "Alerts"))) == metrics
+
+
+def test_every_alert_says_what_it_means_and_what_to_do() -> None:
+    (rules,) = [code for language, code in FENCE.findall(section(MONITOR, "Alerts")) if language == "yaml"]
+    alerts = re.split(r"^ +- alert: ", rules, flags=re.MULTILINE)[1:]
+    for alert in alerts:
+        assert all(
+            f"\n{key}" in re.sub(r"\n +", "\n", alert) for key in ("expr:", "labels:", "summary:", "description:")
+        )
+
+
+def test_the_sample_of_a_formatter_writes_a_line_of_json() -> None:
+    (code,) = [code for code in python_blocks(section(MONITOR, "The log")) if "JSONFormatter(" in code]
+    sample: dict[str, type[logging.Formatter]] = {}
+    exec(code, sample)
+    about = {"event": "redis_lost", "cache": "default", "reason": "Grüße\n"}
+    try:
+        raise ValueError("why")
+    except ValueError:
+        record = logging.getLogger("notifications_counter").makeRecord(
+            "notifications_counter", logging.WARNING, __file__, 1, "Redis (%r)", ("x",), sys.exc_info(), extra=about
+        )
+    line = sample["JSONFormatter"]().format(record)
+    assert "\n" not in line
+    written = json.loads(line)
+    assert written["message"] == "Redis ('x')"
+    assert {name: written[name] for name in about} == about
+    assert written["level"] == "WARNING"
+    assert written["traceback"].endswith("ValueError: why")
+    assert set(written) == {"time", "level", "logger", "message", "traceback", *about}
