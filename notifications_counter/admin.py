@@ -1,32 +1,48 @@
-"""Notifications to edit, and what the counters write to look at."""
+"""Notifications to edit, what the counters write to look at, and a dashboard: is all well?"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django.apps import apps
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from .counters import unread
-from .exceptions import BufferUnavailable, CounterError
-from .models import CounterShard, Notification, RecountRequest, UserNotificationsCount
+from . import dashboard
+from .charts import grouped
+from .counters import Counter, unread
+from .exceptions import BufferUnavailable, ConfigurationError, CounterError
+from .models import CounterShard, Dashboard, Notification, RecountRequest, UserNotificationsCount
 from .querysets import NotificationQuerySet
+from .registry import get_counter
 
 if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin
     NotificationModelAdmin = admin.ModelAdmin[Notification]
     CountModelAdmin = admin.ModelAdmin[UserNotificationsCount]
 else:
-    NotificationModelAdmin = CountModelAdmin = admin.ModelAdmin
+    if apps.is_installed("unfold"):
+        from unfold.admin import ModelAdmin  # or its pages look like strangers
+    else:
+        ModelAdmin = admin.ModelAdmin
+    NotificationModelAdmin = CountModelAdmin = ModelAdmin
 
 T = TypeVar("T")
+
+PATIENCE = 20.0
+"""Seconds after which what a page has started ends, before a web server gives it up."""
 
 USERNAME = get_user_model().USERNAME_FIELD
 
@@ -86,6 +102,57 @@ class ReadOnly:
         return False
 
 
+class Maintains:
+    """Of an admin that flushes and recounts, each with its permission."""
+
+    message_user: Callable[..., None]
+
+    def has_flush_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("notifications_counter.flush_unread_counts")
+
+    def has_recount_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("notifications_counter.recount_unread_counts")
+
+    def do_flush(self, request: HttpRequest, counter: Counter) -> None:
+        result = self._try(request, counter, lambda: counter.flush(stopped=out_of_patience()))
+        if result:
+            text = ngettext("%(users)s user was flushed.", "%(users)s users were flushed.", result.users)
+            self.message_user(request, text % {"users": grouped(result.users)})
+
+    def do_recount(self, request: HttpRequest, counter: Counter, users: Iterable[Any] | None) -> None:
+        stopped = out_of_patience()
+        result = self._try(request, counter, lambda: counter.recount(users, stopped=stopped))
+        if result:
+            text = ngettext(
+                "%(checked)s user was recounted, %(corrected)s corrected.",
+                "%(checked)s users were recounted, %(corrected)s corrected.",
+                result.checked,
+            )
+            numbers = {"checked": result.checked, "corrected": result.corrected}
+            self.message_user(request, text % {name: grouped(number) for name, number in numbers.items()})
+        if result and users is None and stopped():
+            self.message_user(
+                request, _("Time was up before the last user: run recount_counters instead."), messages.WARNING
+            )
+
+    def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
+        """The result of an action; None, and the user is told why, if it could not be done."""
+        try:
+            if any(shard.recovering for shard in counter.status()):
+                raise CounterError(
+                    _("Redis is new or lost its data: the next run of flush_counters recovers it first.")
+                )
+            return action()
+        except CounterError as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return None
+
+
+def out_of_patience() -> Callable[[], bool]:
+    until = time.monotonic() + PATIENCE
+    return lambda: time.monotonic() > until
+
+
 def look(rows: Iterable[Any]) -> None:
     """Give stored counts what is not in their rows: the user, what waits in Redis, and the count. For all of them
     together, because each would cost queries and round trips."""
@@ -113,7 +180,7 @@ class CountList(ChangeList):
 
 
 @admin.register(UserNotificationsCount)
-class UserNotificationsCountAdmin(ReadOnly, CountModelAdmin):
+class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
     list_display = ["owner", "stored", "waiting", "total", "updated_at"]
     fields = ["owner", "stored", "waiting", "total", "updated_at", "flushed_batch"]
     search_fields = ["user"]
@@ -162,50 +229,65 @@ class UserNotificationsCountAdmin(ReadOnly, CountModelAdmin):
         """Flushes and recounts refuse to run inside a transaction."""
         return super().changelist_view(request, extra_context)
 
-    def has_flush_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("notifications_counter.flush_unread_counts")
-
-    def has_recount_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("notifications_counter.recount_unread_counts")
-
     @admin.action(description=_("Flush now, whatever is selected"), permissions=["flush"])
     def flush(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
-        result = self._try(request, unread.flush)
-        if result:
-            text = ngettext("%(users)d user was flushed.", "%(users)d users were flushed.", result.users)
-            self.message_user(request, text % {"users": result.users})
+        self.do_flush(request, unread)
 
     @admin.action(description=_("Recount selected users"), permissions=["recount"])
     def recount(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
-        result = self._try(request, lambda: unread.recount(queryset.values_list("pk", flat=True)))
-        if result:
-            text = ngettext(
-                "%(checked)d user was recounted, %(corrected)d corrected.",
-                "%(checked)d users were recounted, %(corrected)d corrected.",
-                result.checked,
-            )
-            self.message_user(request, text % {"checked": result.checked, "corrected": result.corrected})
+        self.do_recount(request, unread, queryset.values_list("pk", flat=True))
 
-    def _try(self, request: HttpRequest, action: Callable[[], T]) -> T | None:
-        """The result of an action; None, and the user is told why, if it could not be done."""
+
+@admin.register(Dashboard)
+class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
+    """A page in place of a list."""
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.changelist_view)
+        return [path("", view, name="notifications_counter_dashboard_changelist")]
+
+    @transaction.non_atomic_requests
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method == "POST":
+            return self.act(request)
+        context = {
+            **self.admin_site.each_context(request),
+            **dashboard.page(request.GET.get("by", "")),
+            "title": _("Dashboard"),
+            "opts": self.opts,
+            "refresh": "refresh" in request.GET,
+            "may_flush": self.has_flush_permission(request),
+            "may_recount": self.has_recount_permission(request),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/notifications_counter/dashboard/change_list.html", context)
+
+    def act(self, request: HttpRequest) -> HttpResponse:
+        """Press a button, and come back."""
         try:
-            if any(shard.recovering for shard in unread.status()):
-                raise CounterError(
-                    _("Redis is new or lost its data: the next run of flush_counters recovers it first.")
-                )
-            return action()
-        except CounterError as error:
-            self.message_user(request, str(error), messages.ERROR)
-            return None
+            counter = get_counter(request.POST.get("counter", ""))
+        except ConfigurationError as error:
+            return HttpResponseBadRequest(str(error), content_type="text/plain")
+        if "flush" in request.POST:
+            if not self.has_flush_permission(request):
+                raise PermissionDenied
+            self.do_flush(request, counter)
+        elif "recount" in request.POST:
+            if not self.has_recount_permission(request):
+                raise PermissionDenied
+            self.do_recount(request, counter, None)
+        return HttpResponseRedirect(request.get_full_path())
 
 
 @admin.register(CounterShard)
-class CounterShardAdmin(ReadOnly, admin.ModelAdmin):
+class CounterShardAdmin(ReadOnly, ModelAdmin):
     list_display = ["counter", "shard", "shards", "epoch", "closed", "audited"]
 
 
 @admin.register(RecountRequest)
-class RecountRequestAdmin(ReadOnly, admin.ModelAdmin):
+class RecountRequestAdmin(ReadOnly, ModelAdmin):
     list_display = ["counter", "owner", "created_at"]
     list_filter = ["counter", "created_at"]
     search_fields = ["owner"]

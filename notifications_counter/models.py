@@ -164,6 +164,16 @@ class CounterShard(models.Model):
         return f"{self.counter} {self.shard}/{self.shards}"
 
 
+class Dashboard(CounterShard):
+    """Stands for the dashboard in the admin: its place in the menu, and the permission to see it."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        verbose_name = _("dashboard")
+        verbose_name_plural = _("dashboard")
+
+
 class RecountRequest(models.Model):
     """Asks for a recount of a user while Redis was out of reach. Written and deleted, never changed."""
 

@@ -1,0 +1,368 @@
+"""What the dashboard in the admin shows: the state of each counter, charts of what happened, the last events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+from django.db.models import QuerySet
+from django.template.defaultfilters import filesizeformat
+from django.utils import timezone
+from django.utils.formats import date_format, number_format
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, pgettext
+
+from .charts import Chart, Slot, bar_chart, grouped
+from .checks import check_server
+from .conf import options
+from .counters import Counter
+from .events import Event
+from .exceptions import BufferUnavailable
+from .healing import ShardStatus
+from .history import history
+from .monitoring import MAX_AGE, CounterReport, look
+from .registry import get_counter
+from .timeseries import TimeSeries
+
+EVENTS = 10
+"""Rows of the tables of flushes and events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """A choice of the charts: slices of so many ``seconds``, how many of them, how they are named, and which of them
+    are labelled on the axis."""
+
+    seconds: int
+    title: str | Promise
+    slots: int
+    name: str
+    label: Callable[[datetime, int], str]
+
+    def slots_of(self, counts: Mapping[int, int], until: int, tz: tzinfo) -> list[Slot]:
+        """The newest slots up to the time ``until``, oldest first."""
+        last = until // self.seconds * self.seconds
+        found = []
+        for back in reversed(range(min(self.slots, options.SAMPLES))):
+            start = last - back * self.seconds
+            # A day of the counters is one of UTC, and would be called after the day before in the west.
+            at = datetime.fromtimestamp(start, tz if self.seconds < 86400 else UTC)
+            found.append(Slot(date_format(at, self.name), self.label(at, back), counts.get(start, 0)))
+        return found
+
+
+def _quarters(at: datetime, back: int) -> str:
+    return "" if at.minute % 15 else date_format(at, "TIME_FORMAT")
+
+
+def _half_days(at: datetime, back: int) -> str:
+    return "" if at.hour % 12 else date_format(at, "TIME_FORMAT" if at.hour else "MONTH_DAY_FORMAT")
+
+
+def _tens(at: datetime, back: int) -> str:
+    return "" if back % 10 != 4 else date_format(at, "MONTH_DAY_FORMAT")
+
+
+PRECISIONS = {
+    "minute": Precision(60, gettext_lazy("By minute"), 60, "TIME_FORMAT", _quarters),
+    "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", _half_days),
+    "day": Precision(86400, gettext_lazy("By day"), 30, "DATE_FORMAT", _tens),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of the page, what it is of, and what more there is to say."""
+
+    title: str
+    value: str
+    note: str = ""
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells below titles; ``numbers``: the columns from this one on are numbers."""
+
+    titles: list[str]
+    rows: list[list[str]]
+    numbers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What happened, as charts and as the same numbers in a table."""
+
+    charts: list[Chart]
+    table: Table
+
+
+@dataclass(slots=True)
+class CounterPanel:
+    """What the page shows of one counter."""
+
+    name: str
+    figures: list[Figure]
+    shards: Table
+    activity: Activity | None = None
+    hint: str = ""
+
+
+# ------------------------------------------------------------------------ charts
+def precisions() -> dict[str, Precision]:
+    """The choices of the charts, of those that are counted."""
+    return {name: precision for name, precision in PRECISIONS.items() if precision.seconds in options.PRECISIONS}
+
+
+def activity(counter: Counter, precision: Precision) -> Activity:
+    """Charts of one counter: a round trip for each of five time-sliced counters."""
+    series, now, tz = TimeSeries(), int(time.time()), timezone.get_current_timezone()
+
+    def slots(what: str) -> list[Slot]:
+        counts = dict(series.get_counter(f"{counter.activity}:{what}", precision.seconds))
+        return precision.slots_of(counts, now, tz)
+
+    created, read, deleted, flushed, flushes = map(slots, ("created", "read", "deleted", "flushed", "flushes"))
+    sizes = [
+        Slot(users.name, users.label, _mean(users.value, n.value)) for users, n in zip(flushed, flushes, strict=True)
+    ]
+    parts = [
+        (_("Created"), created, _sum(created)),
+        (_("Read"), read, _sum(read)),
+        (_("Deleted"), deleted, _sum(deleted)),
+        (_("Flushes"), flushes, _sum(flushes)),
+        (_("Users flushed"), flushed, _sum(flushed)),
+        (_("Users per flush"), sizes, _mean(_sum(flushed), _sum(flushes))),
+    ]
+    table = Table(
+        [_("Time"), *(title for title, _slots, _total in parts)],
+        [
+            [row[0].name, *(grouped(slot.value) for slot in row)]
+            for row in reversed(list(zip(*(slots for _title, slots, _total in parts), strict=True)))
+        ],
+    )
+    return Activity([bar_chart(title, grouped(total), slots) for title, slots, total in parts], table)
+
+
+def _sum(slots: Iterable[Slot]) -> int:
+    return sum(slot.value for slot in slots)
+
+
+def _mean(whole: int, parts: int) -> int:
+    return round(whole / parts) if parts > 0 else 0
+
+
+# ------------------------------------------------------------------------- state
+def duration(seconds: float) -> str:
+    """A time that passed, in the largest unit of which there are at least two."""
+    for length, text in (
+        (86400, pgettext("days", "%s d")),
+        (3600, pgettext("hours", "%s h")),
+        (60, pgettext("minutes", "%s min")),
+    ):
+        if seconds >= 2 * length:
+            return text % grouped(int(seconds // length))
+    return pgettext("seconds", "%s s") % number_format(seconds, 2 if 0 < seconds < 10 else 0)
+
+
+def panel(report: CounterReport, precision: Precision | None, flushes: Sequence[Event]) -> CounterPanel:
+    """What the page shows of a counter. Its charts cost a round trip for each of five time-sliced counters."""
+    counter = get_counter(report.counter)
+    shown = CounterPanel(counter.name, figures(report, flushes), shard_table(counter, report.shards))
+    if counter.activity and not options.RECORD_ACTIVITY:
+        shown.hint = _("For charts, set RECORD_ACTIVITY to True.")
+    elif counter.activity and not precision:
+        shown.hint = _("For charts, put 60, 3600 or 86400 seconds into PRECISIONS.")
+    elif counter.activity and precision:
+        shown.activity = activity(counter, precision)
+    return shown
+
+
+def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
+    found = [
+        Figure(_("Waiting users"), grouped(report.backlog_users)),
+        Figure(_("Oldest change"), duration(report.age), bad=report.age > MAX_AGE),
+        Figure(
+            _("Users to recount"),
+            grouped(report.dirty_users),
+            _("%s requested in the database") % grouped(report.requests) if report.requests else "",
+        ),
+        Figure(
+            _("Open transactions"),
+            grouped(report.open),
+            _("%s suspected dead") % grouped(report.suspected) if report.suspected else "",
+            bad=report.suspected > 0,
+        ),
+        Figure(_("Rejected"), grouped(report.rejected), bad=report.rejected > 0),
+    ]
+    for event in flushes:
+        if event["counter"] == report.counter:
+            age = duration(max(0, round(time.time() - event["timestamp"])))
+            users = ngettext("%s user", "%s users", event["users"]) % grouped(event["users"])
+            found.append(Figure(_("Last flush"), _("%s ago") % age, users))
+            break
+    return found
+
+
+def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
+    return Table(
+        [_("Shard"), _("State"), _("Epoch"), _("Last batch"), _("Waiting users"), _("Oldest change"),
+         _("Users to recount"), _("Open transactions"), _("Rejected")],
+        [
+            [
+                str(shard.shard),
+                recovery(counter, shard) if shard.recovering else _("in order"),
+                grouped(shard.epoch),
+                grouped(shard.status.batch),
+                grouped(shard.status.pending + shard.status.flushing),
+                duration(shard.status.backlog_age),
+                grouped(shard.status.dirty),
+                grouped(shard.status.open),
+                grouped(shard.status.rejected),
+            ]
+            for shard in shards
+        ],
+        numbers=2,
+    )  # fmt: skip
+
+
+def recovery(counter: Counter, shard: ShardStatus) -> str:
+    """How far a recovery has come, as far as the order of the primary keys tells."""
+    phase, _colon, last = shard.audited.partition(":")
+    if not last:
+        return _("to be recovered")
+    if phase == "rows":
+        owner = counter.owner_attname
+        rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(**{f"{owner}__isnull": False})
+        keys = rows.order_by(owner).values_list(owner, flat=True)
+        first, highest = keys.first(), keys.last()
+        if isinstance(first, int) and isinstance(highest, int) and highest > first:
+            done = min(max((int(last) - first) / (highest - first), 0), 1)
+            return _("recovering, %s %%") % grouped(int(100 * done))
+    return _("recovering, up to user %s") % last
+
+
+# ----------------------------------------------------------------------- servers
+def servers(reports: Sequence[CounterReport]) -> list[dict[str, str]]:
+    """INFO of each server that holds a shard; a round trip for each server."""
+    found: dict[str, dict[str, str]] = {}
+    for report in reports:
+        for shard, buffer in zip(report.shards, get_counter(report.counter).buffers, strict=True):
+            if shard.status.run_id not in found:
+                found[shard.status.run_id] = buffer.info()
+    return list(found.values())
+
+
+def server_table(servers: Sequence[Mapping[str, str]]) -> Table:
+    return Table(
+        [_("Server"), _("Memory policy"), _("Up for"), _("Clients"), _("Memory"), _("Memory limit")],
+        [
+            [
+                f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}",
+                info.get("maxmemory_policy", ""),
+                duration(int(info["uptime_in_seconds"])),
+                grouped(int(info["connected_clients"])),
+                filesizeformat(info["used_memory"]),
+                filesizeformat(limit) if (limit := int(info.get("maxmemory", 0))) else _("none"),
+            ]
+            for info in servers
+        ],
+        numbers=2,
+    )
+
+
+# ------------------------------------------------------------------------ events
+def flush_table(flushes: Sequence[Event]) -> Table:
+    """The last flushes of all counters."""
+    return Table(
+        [_("Time"), _("Counter"), _("Users"), _("Net change"), _("Batches"), _("Rejected"), _("Duration")],
+        [
+            [
+                moment(event["timestamp"]),
+                event["counter"],
+                grouped(event["users"]),
+                signed(event["net"]),
+                grouped(event["batches"]),
+                grouped(event["rejected"]),
+                duration(event["seconds"]),
+            ]
+            for event in flushes
+        ],
+        numbers=2,
+    )
+
+
+def event_table() -> Table:
+    """What else has happened, of all counters; a round trip for each type."""
+    found = [event for type_ in TYPES for event in history.latest(EVENTS, type_)]
+    found.sort(key=lambda event: (event["timestamp"], event["id"]), reverse=True)
+    return Table(
+        [_("Time"), _("Counter"), _("Event"), _("Details")],
+        [[moment(e["timestamp"]), e["counter"], *TYPES[e["type"]](e)] for e in found[:EVENTS]],
+        numbers=4,
+    )
+
+
+def _epoch(event: Event) -> str:
+    return _("shard %(shard)s, epoch %(epoch)s") % {"shard": event["shard"], "epoch": grouped(event["epoch"])}
+
+
+def _recount(event: Event) -> tuple[str, str]:
+    text = ngettext(
+        "%(checked)s user checked, %(corrected)s corrected",
+        "%(checked)s users checked, %(corrected)s corrected",
+        event["checked"],
+    )
+    return _("Recount"), text % {"checked": grouped(event["checked"]), "corrected": grouped(event["corrected"])}
+
+
+TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
+    "recovery": lambda event: (_("Recovery began"), _epoch(event)),
+    "recovered": lambda event: (_("Recovery complete"), _epoch(event)),
+    "recount": _recount,
+    "rejected": lambda event: (_("Rejected"), _("member %(member)r, change %(delta)s") % event),
+}
+
+
+def moment(timestamp: float) -> str:
+    """When something happened, to the second, in the active time zone."""
+    at = datetime.fromtimestamp(timestamp, timezone.get_current_timezone())
+    return f"{date_format(at, 'SHORT_DATE_FORMAT')} {date_format(at, 'H:i:s')}"
+
+
+def signed(number: int) -> str:
+    return f"{'+' if number > 0 else ''}{grouped(number)}"
+
+
+# -------------------------------------------------------------------------- page
+def page(by: str) -> dict[str, Any]:
+    """The context of the template, with charts by minute, hour or day. It does not raise if Redis is out of reach;
+    what cannot be asked is missing then."""
+    choices = precisions()
+    by = by if by in choices else next(iter(choices), "")
+    report = look()
+    found: dict[str, Any] = {
+        "by": by,
+        "choices": [(name, precision.title) for name, precision in choices.items()],
+        "now": moment(time.time()),
+        "problems": [str(problem) for problem in report.problems()],
+    }
+    try:
+        flushes = history.latest(EVENTS, "flush")
+        infos = servers(report.counters)
+        found["problems"] += dict.fromkeys(
+            f"{error.msg} {error.hint}" for info in infos for error in check_server(info)
+        )
+        found["panels"] = [panel(counter, choices.get(by), flushes) for counter in report.counters]
+        found["servers"] = server_table(infos)
+        found["flushes"] = flush_table(flushes)
+        found["events"] = event_table()
+    except BufferUnavailable as error:
+        if not report.errors:
+            found["problems"].append(str(error))
+        found["problems"].append(_("Counts are right meanwhile, and slower: rows are counted in the database."))
+    return found

@@ -1,0 +1,302 @@
+"""The dashboard in the admin: is all well, and since when not?"""
+
+import re
+from html import unescape
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test.utils import CaptureQueriesContext, override_settings
+from django.urls import reverse
+
+from demo_project import servers
+from notifications_counter.charts import Slot, bar_chart, tick_step
+from notifications_counter.counters import unread
+from notifications_counter.history import history
+from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
+from notifications_counter.registry import all_counters
+from notifications_counter.shards import rows as shard_rows
+from notifications_counter.timeseries import update_counters
+from tests.support import entries, notify, sent
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def url() -> str:
+    return reverse("admin:notifications_counter_dashboard_changelist")
+
+
+@pytest.fixture
+def all_healed() -> None:
+    for counter in all_counters():
+        counter.heal()
+
+
+@pytest.fixture
+def allow(monkeypatch):
+    """A function that leaves everybody these permissions, and no others."""
+
+    def allow(*permissions: str) -> None:
+        has = {f"notifications_counter.{permission}" for permission in permissions}
+        monkeypatch.setattr(get_user_model(), "has_perm", lambda self, name, obj=None: name in has)
+
+    return allow
+
+
+@pytest.fixture
+def elsewhere():
+    location = f"redis://127.0.0.1:{servers.free_port()}/0"
+    with override_settings(CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location}}):
+        yield
+
+
+def content(html: str) -> str:
+    """What is ours of a page."""
+    return html[html.index('<div id="content-main"') :]
+
+
+def said(html: str) -> str:
+    """A part of a page as text."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+
+
+def health(response) -> str:
+    return said(re.search(r'<section class="nc-health.*?</section>', response.content.decode(), re.DOTALL)[0])
+
+
+def figures(response, counter: str = "unread") -> dict[str, str]:
+    """The numbers of a counter, by their titles."""
+    [panel] = [panel for panel in response.context["panels"] if panel.name == counter]
+    return {figure.title: f"{figure.value} {figure.note}".strip() for figure in panel.figures}
+
+
+def messages(response) -> list[str]:
+    return [str(message) for message in response.context["messages"]]
+
+
+# -------------------------------------------------------------------------------------------------------- state
+def test_all_is_well(admin_client, url, all_healed, make_user):
+    response = admin_client.get(url)
+    assert health(response) == "All is well."
+    assert figures(response)["Waiting users"] == "0"
+
+
+def test_what_is_wrong_is_on_top(admin_client, url, all_healed):
+    unread.buffers[0].reject({"\0": "1"})
+    unread.buffers[0].begin("part", ["7"]).read()
+    with entries(HEAL_AFTER=0):
+        response = admin_client.get(url)
+    assert "1 member could not be stored" in health(response)
+    assert "1 transaction has been open" in health(response)
+    assert figures(response)["Open transactions"] == "1 1 suspected dead"
+    assert figures(response)["Rejected"] == "1"
+
+
+def test_a_recovery_shows_how_far_it_has_come(admin_client, url, all_healed, make_user):
+    users = [make_user() for _ in range(5)]
+    for user in users:
+        notify(user)
+    [buffer] = unread.buffers
+    buffer.client.call(buffer.keys.state, "DEL", buffer.keys.state, buffer.keys.ready)
+    assert "until flush_counters has recovered shard 0" in health(admin_client.get(url))
+    last = sorted(str(user.pk) for user in users)[2] if isinstance(users[0].pk, str) else users[2].pk
+    shard_rows(unread).update(audited=f"rows:{last}")
+    page = said(admin_client.get(url).content.decode())
+    assert ("recovering, 50 %" if isinstance(last, int) else f"recovering, up to user {last}") in page
+
+
+def test_the_figures_of_a_busy_counter(admin_client, url, all_healed, make_user):
+    users = [make_user() for _ in range(3)]
+    for user in users:
+        notify(user)
+    Notification.objects.bulk_create(Notification(user=user, title="waits") for user in users[:2])
+    unread.buffers[0].mark_dirty([str(users[0].pk)])
+    history.record_event({"type": "flush", "counter": "unread", "users": 12345, "net": 67890, "batches": 1,
+                          "rejected": 0, "seconds": 0.5})  # fmt: skip
+    response = admin_client.get(url)
+    shown = figures(response)
+    assert (shown["Waiting users"], shown["Users to recount"]) == ("2", "1")
+    assert re.fullmatch(r"\d+ s ago 12,345 users", shown["Last flush"].replace("\xa0", " "))
+    page = said(response.content.decode())
+    assert "12,345 +67,890 1 0 0.50 s" in page
+    assert "Recovery complete shard 0, epoch 1" in page
+    assert "noeviction" in page
+    assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
+
+
+def test_without_redis_the_page_says_so(admin_client, url, elsewhere, make_user):
+    response = admin_client.get(url)
+    assert response.status_code == 200
+    assert "out of reach" in health(response)
+    assert "Counts are right meanwhile" in health(response)
+
+
+def test_a_redis_that_may_evict_is_a_problem(admin_client, url, all_healed, monkeypatch):
+    info = unread.buffers[0].info()
+    monkeypatch.setattr(
+        "notifications_counter.buffer.Buffer.info",
+        lambda self: info | {"maxmemory_policy": "allkeys-lru", "maxmemory": "1000000"},
+    )
+    assert "maxmemory-policy is allkeys-lru" in health(admin_client.get(url))
+
+
+def test_what_the_page_costs(admin_client, url, all_healed, make_user):
+    def cost() -> tuple[int, int]:
+        with sent() as commands, CaptureQueriesContext(connection) as queries:
+            assert admin_client.get(url).status_code == 200
+        return len(commands), len(queries)
+
+    with entries(RECORD_ACTIVITY=True):
+        before = cost()
+        for user in [make_user() for _ in range(30)]:
+            notify(user)
+        assert cost() == before
+    counters = len(all_counters())
+    # Status and monitoring of each counter, its outages, INFO, a type of events each, a time-sliced counter each.
+    assert before[0] == 2 * counters + 1 + 1 + 5 + 5
+    assert before[1] <= 2 * counters + 5
+
+
+# ------------------------------------------------------------------------------------------------------- charts
+def test_charts_and_the_same_numbers_as_a_table(admin_client, url, all_healed):
+    with entries(RECORD_ACTIVITY=True):
+        update_counters({"notifications:created": 12345, "notifications:flushed": 900, "notifications:flushes": 4})
+        for by, slots in (("minute", 60), ("hour", 48), ("day", 30), ("century", 60)):
+            html = content(admin_client.get(url, {"by": by}).content.decode())
+            assert html.count('<svg viewBox="0 0 360 160" role="img"') == 6
+            assert html.count('class="nc-slot"') == 6 * slots
+            assert 'aria-label="Created: 12,345"' in html
+            table = said(re.search(r"<details>.*</details>", html, re.DOTALL)[0])
+            assert "12,345 0 0 4 900 225" in table
+
+
+def test_without_activity_the_page_says_how_to_get_charts(admin_client, url, all_healed):
+    html = content(admin_client.get(url).content.decode())
+    assert 'class="nc-chart"' not in html
+    assert "set RECORD_ACTIVITY to True" in said(html)
+    with entries(RECORD_ACTIVITY=True, PRECISIONS=[1, 86400]):
+        response = admin_client.get(url)
+        assert [name for name, _title in response.context["choices"]] == ["day"]
+        assert "Nothing in this time" in said(response.content.decode())
+    with entries(RECORD_ACTIVITY=True, PRECISIONS=[1]):
+        assert "into PRECISIONS" in said(admin_client.get(url).content.decode())
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("highest", "step"), [(0, 1), (1, 1), (4, 1), (5, 2), (9, 5), (39, 10), (41, 20), (10**6, 500_000)]
+)
+def test_lines_of_the_grid_are_round_numbers(highest, step):
+    assert tick_step(highest) == step
+
+
+@pytest.mark.once
+def test_a_bar_stands_on_the_axis_and_reaches_its_number():
+    chart = bar_chart("Title", "5", [Slot("noon", "12:00", 0), Slot("one", "", 5), Slot("two", "", -3)])
+    assert [row.label for row in chart.rows] == ["0", "2", "4", "6"]
+    assert [bar.height for bar in chart.bars] == ["0.0", f"{118 * 5 / 6:.1f}", "0.0"]
+    assert float(chart.bars[1].y) + float(chart.bars[1].height) == pytest.approx(138, abs=0.1)
+    assert chart.bars[1].text == "one: 5"
+    assert [column.label for column in chart.columns] == ["12:00"]
+    assert bar_chart("Title", "0", []).empty
+
+
+# -------------------------------------------------------------------------------------------------- permissions
+def test_it_has_its_permission_and_stands_in_the_menu(admin_client, allow, url):
+    allow("view_countershard")
+    assert admin_client.get(url).status_code == 403
+    assert url not in admin_client.get(reverse("admin:index")).content.decode()
+    allow("view_dashboard")
+    assert admin_client.get(url).status_code == 200
+    for page in (reverse("admin:index"), reverse("admin:app_list", args=["notifications_counter"])):
+        assert url in admin_client.get(page).content.decode()
+
+
+def test_nobody_else_sees_it(client, url, make_user):
+    assert client.get(url).status_code == 302
+    client.force_login(make_user())
+    assert client.get(url).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("button", "permission"), [("flush", "flush_unread_counts"), ("recount", "recount_unread_counts")]
+)
+def test_each_button_needs_its_permission(admin_client, allow, url, all_healed, button, permission):
+    allow("view_dashboard")
+    assert "<button name" not in content(admin_client.get(url).content.decode())
+    assert admin_client.post(url, {button: "", "counter": "unread"}).status_code == 403
+    allow("view_dashboard", permission)
+    html = content(admin_client.get(url).content.decode())
+    assert re.findall(r'<button name="(\w+)"', html) == [button] * len(all_counters())
+    assert admin_client.post(url, {button: "", "counter": "unread"}).status_code == 302
+    allow(permission)
+    assert admin_client.post(url, {button: "", "counter": "unread"}).status_code == 403
+
+
+# ------------------------------------------------------------------------------------------------------ buttons
+def test_flush(admin_client, url, all_healed, make_user):
+    user = make_user()
+    Notification.objects.create(user=user, title="waits")
+    response = admin_client.post(f"{url}?by=day", {"flush": "", "counter": "unread"}, follow=True)
+    assert messages(response) == ["1 user was flushed."]
+    assert response.redirect_chain == [(f"{url}?by=day", 302)]
+    assert UserNotificationsCount.objects.get(pk=user.pk).unread_count == 1
+
+
+def test_recount(admin_client, url, all_healed, make_user):
+    users = [make_user() for _ in range(2)]
+    for user in users:
+        notify(user)
+    UserNotificationsCount.objects.filter(pk=users[0].pk).update(unread_count=7)
+    response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
+    assert messages(response) == ["2 users were recounted, 1 corrected."]
+
+
+def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, all_healed, make_user, monkeypatch):
+    monkeypatch.setattr("notifications_counter.admin.PATIENCE", 0)
+    monkeypatch.setattr("notifications_counter.recount.PAGE", 1)
+    for _ in range(3):
+        notify(make_user())
+    response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
+    assert messages(response)[0] == "1 user was recounted, 0 corrected."
+    assert "run recount_counters" in messages(response)[1]
+
+
+def test_buttons_without_redis_say_so(admin_client, url, elsewhere):
+    for button in ("flush", "recount"):
+        [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
+        assert "Redis" in message
+
+
+def test_buttons_of_a_counter_that_is_none(admin_client, url):
+    assert admin_client.post(url, {"flush": "", "counter": "nothing"}).status_code == 400
+
+
+# ------------------------------------------------------------------------------------------------- presentation
+def test_it_obeys_a_strict_content_security_policy(admin_client, url, all_healed):
+    with entries(RECORD_ACTIVITY=True):
+        html = content(admin_client.get(url).content.decode())
+    assert not re.search(r"<(style|script)|\s(style|on\w+)=|javascript:", html)
+
+
+def test_it_refreshes_itself_only_if_asked_to(admin_client, url, all_healed):
+    assert "http-equiv" not in admin_client.get(url).content.decode()
+    assert '<meta http-equiv="refresh" content="30">' in admin_client.get(f"{url}?refresh").content.decode()
+
+
+@pytest.mark.parametrize("language", ["ar", "he", "de", "hi"])
+def test_in_other_languages(admin_client, url, all_healed, language, settings):
+    settings.LANGUAGE_CODE = language
+    settings.USE_THOUSAND_SEPARATOR = True
+    with entries(RECORD_ACTIVITY=True):
+        update_counters({"notifications:created": 1234567})
+        html = admin_client.get(url).content.decode()
+    assert f'dir="{"rtl" if language in ("ar", "he") else "ltr"}"' in html
+    for svg in re.findall(r"<svg viewBox.*?</svg>", html, re.DOTALL):  # numbers of SVG in every language
+        assert not re.search(r' (?:x|y|x1|x2|y1|y2|width|height)="(?!\d+(\.\d)?")', svg)
+
+
+def test_shards_of_the_list_are_not_the_dashboard(admin_client, all_healed):
+    assert admin_client.get(reverse("admin:notifications_counter_countershard_changelist")).status_code == 200
+    assert CounterShard.objects.exists()
