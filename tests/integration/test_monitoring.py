@@ -23,7 +23,7 @@ from notifications_counter.history import history
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring import look, look_at
 from notifications_counter.registry import all_counters
-from tests.support import entries, notify, sent
+from tests.support import entries, notify, sent, stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -198,6 +198,14 @@ def test_what_a_recovery_corrects_is_restored(alice, bob):
     unread.heal()
     stats = look_at(unread).stats
     assert (stats.corrected, stats.restored) == (0, 1)
+
+
+def test_stats_are_never_in_the_way(healed, alice):
+    redis("HSET", "stats", "flushed", "many", "recounted", "many")
+    notify(alice, 2)
+    unread.recount([alice])
+    assert (stored(alice), unread.count(alice)) == (2, 2)
+    assert not redis("EXISTS", "flushing")
 
 
 def test_stats_of_a_later_version_are_left_alone(healed):

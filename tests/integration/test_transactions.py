@@ -18,7 +18,6 @@ from tests.support import (
     assert_heals,
     assert_reads,
     begin_now,
-    entries,
     notify,
     rows,
     sent,

@@ -8,13 +8,13 @@ redis.call('DEL', KEYS[1])
 redis.call('HDEL', KEYS[2], 'flushing_since')
 local ready = redis.call('GET', KEYS[3])
 local now = redis.call('TIME')[1]
-local stats = KEYS[5]
-redis.call('HINCRBY', stats, 'batches', 1)
-redis.call('HINCRBY', stats, 'flushed', users)
-redis.call('HINCRBY', stats, 'flush_ms', ARGV[3])
 for i = 4, #ARGV do
   redis.call('DEL', ARGV[1] .. ':lease:' .. ARGV[i])
   if ready then redis.call('DEL', ARGV[1] .. ':total:' .. ready .. ':' .. ARGV[i]) end
   redis.call('ZADD', KEYS[4], 'NX', now, ARGV[i])
 end
+local stats = KEYS[5]
+redis.pcall('HINCRBY', stats, 'batches', 1)
+redis.pcall('HINCRBY', stats, 'flushed', users)
+redis.pcall('HINCRBY', stats, 'flush_ms', ARGV[3])
 return 1

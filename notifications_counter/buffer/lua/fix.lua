@@ -30,8 +30,8 @@ for i = 4, #ARGV, 2 do
   reply[#reply + 1] = ours and 1 or 0
 end
 if fixed > 0 then
-  redis.call('HINCRBY', stats, 'recounted', fixed)
-  redis.call('HINCRBY', stats, ready and 'corrected' or 'restored', #changed)
+  redis.pcall('HINCRBY', stats, 'recounted', fixed)
+  redis.pcall('HINCRBY', stats, ready and 'corrected' or 'restored', #changed)
 end
 if #changed > 0 and tonumber(redis.call('HGET', state, 'live_until') or 0) >= tonumber(now) then
   redis.pcall('PUBLISH', base .. ':live', cjson.encode(changed))

@@ -7,7 +7,8 @@ repeat
   local page = redis.call('HSCAN', KEYS[1], cursor, 'COUNT', 100)
   cursor = page[1]
   for i = 2, #page[2], 2 do
-    local age = now - tonumber(page[2][i]:match('"began":(%d+)')) -- a user's quotes are escaped, and so is no match
+    local began = page[2][i]:match('"began":(%d+)') -- quotes in a user's key are escaped, so that is no match
+    local age = now - tonumber(began or now)
     if age >= tonumber(ARGV[1]) then suspected = suspected + 1 end
     oldest = math.max(oldest, age)
     looked = looked + 1
