@@ -175,10 +175,10 @@ class Buffer:
     def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
         """Cache totals that were made from the snapshot, where nothing has moved since."""
         k = self.keys
-        args: list[Argument] = [k.base, snapshot.ready, snapshot.batch, options.TOTAL_TTL]
+        args: list[Argument] = [k.base, snapshot.ready, snapshot.batch, int(snapshot.cut), options.TOTAL_TTL]
         for member, total in totals.items():
             args += (member, snapshot.users[member].pending or 0, total)
-        return self.client.run(script("keep"), (k.state, k.ready, k.pending, k.dirty), args)
+        return self.client.run(script("keep"), (k.state, k.ready, k.pending, k.dirty, k.flushing), args)
 
     # ----------------------------------------------------------------- writes
     def begin(self, part: str, members: Sequence[str]) -> Reply:

@@ -12,6 +12,8 @@ Redis may be out of reach, may lose everything, or may come back with older data
     python -m tests.protocol.model                 # every scenario: 'bad 0' on each line
     python -m tests.protocol.model --drop fence    # without one rule: the shortest history that breaks
 
+A remover may delete a total of zero at any time, although it should be only that of a user that is gone.
+
 The steps are those of the Lua scripts and of ledger.py, flush.py, recount.py, healing.py and reader.py. Time is not
 modelled: a part whose transaction is over may be taken for dead at once, a lease never expires by itself. A flush goes
 through a batch one user at a time, and a recount looks at a user once, not again when it was active.
@@ -32,12 +34,17 @@ RULES = {
     "fetch_batch": "only the current batch is fetched",
     "finish_batch": "only the current batch is dropped",
     "keep": "a total is kept only if nothing moved since the snapshot",
+    "keep_cut": "nor if a batch that the snapshot saw has been finished since",
     "request": "a commit that did not reach Redis leaves a RecountRequest",
     "server": "a Redis that restarted is recovered",
     "epoch": "apply, fix and complete refuse what belongs to an earlier epoch",
     "completed": "an epoch is completed once: a Redis that has lost only `ready` is recovered, too",
     "ready": "readers count rows until a recovery is complete, and never see totals from before it",
     "begun_ready": "a part that began before or during a recovery is not added but recounted",
+    "unknown": "a change that is not known sends its user to a recount",
+    "refused": "a user whose change the database refuses is recounted",
+    "closed": "a total is removed only when no batch that it may have is taken any more",
+    "removal_lease": "a removal stops a correction that is under way",
 }
 BREAKS = {  # the scenario in which that is found soonest
     "registry": "2 users in two parts, healer, flusher",
@@ -48,12 +55,17 @@ BREAKS = {  # the scenario in which that is found soonest
     "fetch_batch": "2 users, 2 writers, 2 flushers",
     "finish_batch": "2 writers, 2 flushers",
     "keep": "2 writers, flusher, reader",
+    "keep_cut": "2 writers, flusher twice, remover, reader",
     "request": "writer without commit, flusher, healer twice, reader",
     "server": "2 writers, flusher twice, failover",
     "epoch": "2 writers, flusher, healer, restart",
     "completed": "writer, healer, eviction of ready, reader",
     "ready": "writer, flusher, healer, restart, reader",
     "begun_ready": "2 writers, flusher, healer, restart",
+    "unknown": "writer without knowledge, flusher, healer, reader",
+    "refused": "2 writers, flusher that is refused, healer",
+    "closed": "2 writers, 2 flushers, remover",
+    "removal_lease": "2 writers, flusher twice, healer, remover",
 }
 BATCHES = 100  # batch = epoch * BATCHES + cuts in it
 
@@ -105,6 +117,7 @@ class Database(NamedTuple):
     epoch: int = 1
     audited: bool = False
     locked: bool = False  # by a healer that starts an epoch
+    closed: int = 0  # no batch up to this one is taken
     requests: frozenset = frozenset()  # RecountRequests: {(part, user), ...}
 
 
@@ -158,7 +171,7 @@ def begin(redis: Redis, part: int) -> Redis:
     return redis._replace(seq=redis.seq + 1, open=opened)
 
 
-def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]]) -> Redis:
+def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: bool = False) -> Redis:
     users, ready, opened = redis.users, redis.ready, redis.open
     for part, deltas in parts:
         entry = next((entry for entry in opened if entry[0] == part), None)
@@ -169,7 +182,9 @@ def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]]) -> Redis:
             if delta == 0:
                 continue
             waiting = users[user]
-            if gone or (rule("fence") and entry and waiting.fence >= entry[1]):
+            if unknown and not rule("unknown"):
+                continue
+            if gone or unknown or (rule("fence") and entry and waiting.fence >= entry[1]):
                 waiting = marked(waiting, ready)
             else:
                 total = waiting.total
@@ -185,10 +200,11 @@ def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]]) -> Redis:
 
 
 def keep(redis: Redis, user: int, seen: tuple[Waiting, bool, int, int], total: int) -> Redis:
-    before, _, batch, ready = seen
+    before, cut, batch, ready = seen
     waiting = redis.users[user]
     unmoved = redis.batch == batch and (waiting.pending or 0) == (before.pending or 0)
-    if redis.ready != ready or waiting.dirty or (rule("keep") and not unmoved):
+    finished = cut and not redis.cut
+    if redis.ready != ready or waiting.dirty or (rule("keep") and not unmoved) or (rule("keep_cut") and finished):
         return redis
     return redis._replace(users=change(redis.users, user, waiting._replace(total=(ready, total))))
 
@@ -266,7 +282,7 @@ class Writer(NamedTuple):
                 yield "killed", redis, db, self._replace(step="rolled back")
         elif self.step == "commit":
             done = self._replace(step="mark" if refused else "done")
-            committed = commit(redis, sent)
+            committed = commit(redis, sent, "unknown" in self.faults)
             yield "", committed, db, done
             if "retry" in self.faults:
                 yield "reply lost", committed, db, self._replace(step="commit again")
@@ -278,7 +294,8 @@ class Writer(NamedTuple):
                 yield "not delivered", redis, with_requests, self._replace(step="done late")
                 yield "reply lost, request", committed, with_requests, self._replace(step="done late")
         elif self.step == "commit again":
-            yield "", commit(redis, sent), db, self._replace(step="mark" if refused else "done")
+            again = commit(redis, sent, "unknown" in self.faults)
+            yield "", again, db, self._replace(step="mark" if refused else "done")
         elif self.step == "mark":  # after its database commit, if Redis answers again
             yield "", mark_dirty(redis, [user for _, user in refused]), db, self._replace(step="done")
             yield "not delivered", redis, db, self._replace(step="done late")
@@ -293,31 +310,33 @@ class Writer(NamedTuple):
 
 class Flusher(NamedTuple):
     runs: int = 1
+    faults: frozenset[str] = frozenset()  # "refused": the database may refuse a change
     step: str = "check"
     seen: Any = None
+    refused: tuple[int, ...] = ()  # users
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        again = Flusher(self.runs - 1)
+        again = Flusher(self.runs - 1, self.faults)
         if self.runs == 0:
             return
         if self.step == "check":
-            yield "", redis, db, again if is_lost(redis, db) else Flusher(self.runs, "cut", redis.epoch)
+            yield "", redis, db, again if is_lost(redis, db) else self._replace(step="cut", seen=redis.epoch)
         elif self.step == "cut":
             if redis.epoch == self.seen and not redis.cut and any(w.pending is not None for w in redis.users):
                 users = tuple(w._replace(pending=None, flushing=w.pending) for w in redis.users)
                 redis = redis._replace(users=users, batch=redis.batch + 1)
             if redis.epoch == self.seen and redis.cut:  # perhaps left by a flusher that died
                 size = sum(w.flushing is not None for w in redis.users)
-                yield "", redis, db, Flusher(self.runs, "fetch", (redis.batch, 0, size))
+                yield "", redis, db, self._replace(step="fetch", seen=(redis.batch, 0, size))
             else:
                 yield "", redis, db, again
         elif self.step == "fetch":
             batch, rank, size = self.seen
             ranked = sorted((w.flushing, user) for user, w in enumerate(redis.users) if w.flushing is not None)
             if (redis.batch == batch or not rule("fetch_batch")) and rank < len(ranked):
-                yield "", redis, db, Flusher(self.runs, "apply", (*self.seen, ranked[rank]))
+                yield "", redis, db, self._replace(step="apply", seen=(*self.seen, ranked[rank]))
             else:
-                yield "", redis, db, Flusher(self.runs, "finish", batch)
+                yield "", redis, db, self._replace(step="finish", seen=batch)
         elif self.step == "apply":
             batch, rank, size, (delta, user) = self.seen
             if rule("epoch") and db.locked:
@@ -325,26 +344,33 @@ class Flusher(NamedTuple):
             if rule("epoch") and batch // BATCHES != db.epoch:  # refused: the flush ends without finish
                 yield "", redis, db, again
                 return
+            if rule("closed") and batch <= db.closed:
+                yield "", redis, db, again
+                return
             row = db.users[user]
             if row.batch < batch or not rule("guard"):
                 row = row._replace(count=row.count + delta, batch=batch)
             applied = db._replace(users=change(db.users, user, row))
             more = rank + 1 < size
-            yield (
-                "",
-                redis,
-                applied,
-                Flusher(self.runs, *(("fetch", (batch, rank + 1, size)) if more else ("finish", batch))),
-            )
+            following = self._replace(step="fetch", seen=(batch, rank + 1, size))
+            if not more:
+                following = self._replace(step="finish", seen=batch)
+            yield "", redis, applied, following
             yield "killed", redis, applied, again
+            if "refused" in self.faults:
+                yield "refused", redis, db, following._replace(refused=(*self.refused, user))
         elif self.step == "finish":
             if redis.cut and (redis.batch == self.seen or not rule("finish_batch")):
                 redis = redis._replace(users=tuple(w._replace(flushing=None) for w in redis.users))
+                if rule("refused"):
+                    redis = mark_dirty(redis, self.refused)
             yield "", redis, db, again
 
 
 class Reader(NamedTuple):
-    flags: frozenset[str] = frozenset()  # "lags": may be behind as long as a fault was not noticed
+    # "lags": may be behind as long as a fault was not noticed. "unjudged": may return anything, but keep only what is
+    # right: of a user that is gone, or whose change the database has just refused.
+    flags: frozenset[str] = frozenset()
     user: int = 0
     step: str = "get"
     seen: Any = None
@@ -373,7 +399,7 @@ class Reader(NamedTuple):
             snapshot, total = self.seen
             yield "", keep(redis, self.user, snapshot, total), db, self._replace(step="return", seen=total)
         elif self.step == "return":
-            wrong = not self.lagged and self.seen not in self.allowed
+            wrong = not self.lagged and self.seen not in self.allowed and "unjudged" not in self.flags
             yield "", redis, db, self._replace(step="end", allowed=None, wrong=wrong)
 
     def observe(self, allowed: frozenset[int], unnoticed: bool) -> "Reader":
@@ -508,6 +534,30 @@ class Healer(NamedTuple):
         users = tuple(w._replace(fence=0) if w.fence < oldest else w for w in redis.users)
         redis = redis._replace(users=users, open=tuple(entry for entry in redis.open if entry[0] not in parts))
         yield "", redis, db._replace(requests=db.requests - requests), None
+
+
+class Remover(NamedTuple):
+    """Removes totals of zero, of users for whom nothing waits."""
+
+    step: str = "look"
+    seen: Any = None
+
+    def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        done = Remover("done")
+        if self.step == "look":
+            idle = tuple(i for i, w in enumerate(redis.users) if not (w.pending or w.flushing or w.dirty))
+            if rule("removal_lease"):
+                redis = redis._replace(users=tuple(w._replace(lease="remover") for w in redis.users))
+            yield "", redis, db, Remover("remove", (redis.batch - redis.cut, idle)) if idle else done
+        elif self.step == "remove" and not db.locked:
+            last, idle = self.seen
+            if last // BATCHES == db.epoch:
+                users = db.users
+                for user in idle:
+                    if users[user].count == 0 and users[user].batch <= last:
+                        users = change(users, user, users[user]._replace(batch=0))
+                db = db._replace(users=users, closed=max(db.closed, last))
+            yield "", redis, db, done
 
 
 class Fault(NamedTuple):
@@ -728,6 +778,7 @@ def R(*flags: str, user: int = 0) -> Reader:
 
 
 F = Flusher
+REFUSED = F(2, frozenset({"refused"}))
 H, SUSPECTS = Healer, frozenset({"suspects"})
 LOSS, RESTART, FAILOVER = Fault("loss"), Fault("restart"), Fault("failover")
 EVICTION, EXPIRY = Fault("eviction"), Fault("expiry")
@@ -762,6 +813,13 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers, healer, failover": (W(1, 1), W(2, -1), H("h", 2), FAILOVER),
     "writer, healer, failover, 2 readers": (W(1, 1), H("h"), FAILOVER, R("lags"), R("lags")),
     "writer, flusher, healer, failover, reader": (W(1, 1), F(1), H("h"), FAILOVER, R("lags")),
+    "writer without knowledge, flusher, healer, reader": (W(1, 1, "unknown", "kill", "retry"), F(1), H("h"), R()),
+    "2 writers, flusher that is refused, reader": (W(1, 1), W(2, 1), REFUSED, R("unjudged")),
+    "2 writers, flusher that is refused, healer": (W(1, 1), W(2, 1), REFUSED, H("h")),
+    "2 writers, 2 flushers, remover": (W(1, 1), W(2, -1), F(2), F(1), Remover()),
+    "2 writers, flusher twice, healer, remover": (W(1, 1), W(2, -1), F(2), H("h"), Remover()),
+    "2 writers, flusher twice, remover, reader": (W(1, 1), W(2, -1), F(2), Remover(), R("unjudged")),
+    "writer, flusher, healer, failover, remover": (W(1, 1), F(1), H("h"), FAILOVER, Remover()),
     # Two users, the second one last in each tuple of deltas.
     "2 users, 2 writers, 2 flushers": (Writer(((1, (1, 0)),)), Writer(((2, (0, 1)),)), F(2), F(1)),
     "2 users in one part, 2 flushers, reader": (Writer(((1, (1, 1)),)), F(2), F(1), R()),
