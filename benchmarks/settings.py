@@ -19,7 +19,18 @@ INSTALLED_APPS = [
     "benchmarks",
     "django.contrib.auth",
     "django.contrib.contenttypes",
+    "django.contrib.sessions",
 ]
+
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+]
+
+ROOT_URLCONF = "benchmarks.urls"
+ALLOWED_HOSTS = ["127.0.0.1"]
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 SECRET_KEY = "only for benchmarks"

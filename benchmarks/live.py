@@ -1,0 +1,209 @@
+"""python -m benchmarks.live [--streams 1000]: what open streams cost the process that holds them; how late they are.
+
+Each user has one stream. A delay begins with the call of ``create()``, so the commit to the database is part of it, and
+ends with the event at the client. Linux only.
+"""
+
+import argparse
+import asyncio
+import re
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median, quantiles
+
+from demo_project import servers
+
+from .bench import Result, compare, machine, stage, table
+
+FIRST = 20  # streams that are open before memory is looked at: what they load is loaded once
+CHANGES = 500
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=1000)
+    number = parser.parse_args().streams
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with stage():
+        cookies = log_in(FIRST + number)
+        port = servers.free_port()
+        result = commit()
+        with server(port) as pid:
+            asyncio.run(measure(pid, port, cookies))
+        print("", machine(), "", table([result.row()]), sep="\n")
+
+
+@contextmanager
+def server(port: int):
+    """Uvicorn, in one process."""
+    command = [sys.executable, "-m", "uvicorn", "--factory", "django.core.asgi:get_asgi_application"]
+    options = ["--host", servers.HOST, "--port", str(port), "--lifespan", "off", "--log-level", "error"]
+    process = subprocess.Popen(servers.dies_with_parent([*command, *options]))
+    try:
+        while True:
+            with suppress(ConnectionRefusedError), socket.create_connection((servers.HOST, port)):
+                break
+            if process.poll() is not None:
+                sys.exit("the server did not start")
+            time.sleep(0.1)
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def log_in(number: int) -> dict[int, str]:
+    """So many users with a session. Returns the cookie of each."""
+    from django.contrib.auth import get_user_model
+    from django.test import Client
+
+    from notifications_counter.counters import unread
+
+    model = get_user_model()
+    users = model.objects.bulk_create(model(username=f"user{n}", password="!") for n in range(number))
+    cookies = {}
+    for user in users:
+        client = Client()
+        client.force_login(user)
+        cookies[user.pk] = f"sessionid={client.cookies['sessionid'].value}"
+    unread.heal(seconds=600)
+    unread.counts(cookies)
+    return cookies
+
+
+def commit() -> Result:
+    """What it costs a writer that some process listens."""
+    from notifications_counter.counters import unread
+    from notifications_counter.models import Notification
+
+    (buffer,) = unread.buffers
+    redis = buffer.client.redis
+
+    def create() -> None:
+        for _ in range(100):
+            Notification.objects.create(user_id=1, title="x")
+
+    def heard() -> None:
+        redis.hset(buffer.keys.state, "live_until", int(time.time()) + 60)
+        create()
+
+    def unheard() -> None:
+        redis.hdel(buffer.keys.state, "live_until")
+        create()
+
+    pubsub = redis.pubsub()
+    pubsub.subscribe(buffer.keys.live)
+    try:
+        return compare(
+            "create() with a process that listens ÷ without", "1", heard, unheard, rounds=15, units=(100, 100)
+        )
+    finally:
+        pubsub.close()
+        redis.hdel(buffer.keys.state, "live_until")
+
+
+class Streams:
+    """What the clients have received, and when."""
+
+    def __init__(self, port: int):
+        self.port = port
+        self.counts: dict[int, int] = {}
+        self.at: dict[int, float] = {}
+        self.tasks: list[asyncio.Task] = []
+
+    async def open(self, user: int, cookie: str) -> None:
+        reader, writer = await asyncio.open_connection(servers.HOST, self.port)
+        path = "/notifications/unread/stream/"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {servers.HOST}\r\nCookie: {cookie}\r\n\r\n".encode())
+        self.tasks.append(asyncio.create_task(self.read(user, reader, writer)))
+
+    async def read(self, user: int, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        if not (status := await reader.readline()).startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"no stream: {status.decode()}{(await reader.read(2000)).decode()}")
+        while line := await reader.readline():
+            if found := re.match(rb'data: {"unread": (\d+)}', line):
+                self.counts[user], self.at[user] = int(found[1]), time.perf_counter()
+        raise RuntimeError("a stream has ended")
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            for task in self.tasks:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.001)
+
+
+async def measure(pid: int, port: int, cookies: dict[int, str]) -> None:
+    from notifications_counter.counters import unread
+    from notifications_counter.models import Notification
+
+    (buffer,) = unread.buffers
+    streams = Streams(port)
+    loop, writer = asyncio.get_running_loop(), ThreadPoolExecutor(1)
+    users = list(cookies)
+
+    async def open_streams(some: list[int]) -> float:
+        started = time.perf_counter()
+        for i in range(0, len(some), 50):
+            for user in some[i : i + 50]:
+                await streams.open(user, cookies[user])
+            await streams.until(lambda i=i: all(user in streams.counts for user in some[i : i + 50]))
+        return time.perf_counter() - started
+
+    await open_streams(users[:FIRST])
+    before = process(pid)
+    seconds = await open_streams(users[FIRST:])
+    after = process(pid)
+    number = len(users) - FIRST
+    print(f"{number} streams opened in {seconds:.1f} s, each asked who it is")
+    print(
+        f"memory: {(after['VmRSS'] - before['VmRSS']) / number:.1f} KiB a stream, {after['VmRSS'] / 1024:.0f} MiB in all"
+    )
+    print(f"threads: {after['Threads']}, of which one listens to Redis, over", end=" ")
+    print(f"{buffer.client.redis.pubsub_numsub(buffer.keys.live)[0][1]} connection")
+
+    def create(user: int) -> float:
+        started = time.perf_counter()
+        Notification.objects.create(user_id=user, title="x")
+        return started
+
+    delays = []
+    for user in (users * CHANGES)[:CHANGES]:
+        count = streams.counts[user]
+        started = await loop.run_in_executor(writer, create, user)
+        await streams.until(lambda user=user, count=count: streams.counts[user] > count)
+        delays.append(streams.at[user] - started)
+    last = quantiles(delays, n=100)[98]
+    print(f"delay of one change after another: median {median(delays) * 1e3:.1f} ms, 99 % within {last * 1e3:.1f} ms")
+
+    await asyncio.sleep(1)  # a count that was just read is not read again at once
+    counts = dict(streams.counts)
+    rows = [Notification(user_id=user, title="x") for user in users]
+    started = time.perf_counter()
+    await loop.run_in_executor(writer, Notification.objects.bulk_create, rows)
+    done = time.perf_counter()
+    await streams.until(lambda: all(streams.counts[user] > counts[user] for user in users))
+    last = max(streams.at.values())
+    print(
+        f"a change of everyone: written in {(done - started) * 1e3:.0f} ms, with the last within {(last - started) * 1e3:.0f} ms"
+    )
+    for task in streams.tasks:
+        task.cancel()
+
+
+def process(pid: int) -> dict[str, int]:
+    """Numbers that Linux has of a process."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
+
+
+if __name__ == "__main__":
+    main()
