@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from django.utils.formats import number_format
+from django.utils import numberformat
+from django.utils.formats import get_format
 
 WIDTH, HEIGHT = 360, 160
 """Units of the SVG; it is shown as wide as there is room."""
@@ -66,8 +67,14 @@ class Chart:
 
 
 def grouped(number: int) -> str:
-    """A number as people of the active language write it, its digits in groups."""
-    return number_format(number, force_grouping=True)
+    """A number as people of the active language write it, its digits in groups, of three where Django does not know."""
+    return numberformat.format(
+        number,
+        get_format("DECIMAL_SEPARATOR"),
+        grouping=get_format("NUMBER_GROUPING") or 3,
+        thousand_sep=get_format("THOUSAND_SEPARATOR"),
+        force_grouping=True,
+    )
 
 
 def bar_chart(title: str, total: str, slots: Sequence[Slot]) -> Chart:
@@ -96,7 +103,9 @@ def bar_chart(title: str, total: str, slots: Sequence[Slot]) -> Chart:
             )
         )
         if slot.label:
-            columns.append(Tick(_length(x + slot_width / 2), slot.label))
+            half = LETTER * len(slot.label) / 2
+            middle = min(max(x + slot_width / 2, half), WIDTH - half)  # not over the edge
+            columns.append(Tick(_length(middle), slot.label))
     rows = [Tick(_length(BOTTOM - level * per_unit), grouped(level)) for level in levels]
     return Chart(title, total, bars, rows, columns, _length(left), not highest)
 

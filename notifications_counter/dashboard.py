@@ -203,15 +203,15 @@ def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
         if event["counter"] == report.counter:
             age = duration(max(0, round(time.time() - event["timestamp"])))
             users = ngettext("%s user", "%s users", event["users"]) % grouped(event["users"])
-            found.append(Figure(_("Last flush"), _("%s ago") % age, users))
+            found.append(Figure(_("Since the last flush"), age, users))
             break
     return found
 
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
     return Table(
-        [_("Shard"), _("State"), _("Epoch"), _("Last batch"), _("Waiting users"), _("Oldest change"),
-         _("Users to recount"), _("Open transactions"), _("Rejected")],
+        [_("Shard"), _("State"), _("Epoch"), _("Last batch"), _("Waiting"), _("Oldest"), _("To recount"), _("Open"),
+         _("Rejected")],
         [
             [
                 str(shard.shard),
@@ -364,5 +364,5 @@ def page(by: str) -> dict[str, Any]:
     except BufferUnavailable as error:
         if not report.errors:
             found["problems"].append(str(error))
-        found["problems"].append(_("Counts are right meanwhile, and slower: rows are counted in the database."))
+        found["note"] = _("Counts are right meanwhile, and slower: rows are counted in the database.")
     return found
