@@ -230,6 +230,11 @@ class Counter:
         field.run_validators(key)
         return key
 
+    def db_keys(self, keys: Iterable[Any], connection: Any) -> list[Any]:
+        """Primary keys as the driver wants them. They are prepared, or MySQL would refuse 0, which nobody has."""
+        field = self.key_field
+        return [field.get_db_prep_value(field.get_prep_value(key), connection, prepared=True) for key in keys]
+
     # ---------------------------------------------------------------- buffers
     @property
     def buffers(self) -> list[Buffer]:

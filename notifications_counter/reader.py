@@ -134,7 +134,7 @@ class Reader:
         field = counter.key_field
         found: dict[Any, tuple[int, int]] = {}
         for chunk in chunks(keys, self.using):
-            values = [field.get_db_prep_value(key, connection) for key in chunk]
+            values = counter.db_keys(chunk, connection)
             with connection.cursor() as cursor:
                 cursor.execute(f"{select} IN ({', '.join(['%s'] * len(values))})", values)
                 for key, count, batch in cursor.fetchall():

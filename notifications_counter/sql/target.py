@@ -59,4 +59,4 @@ class Target:
 
     def db_keys(self, chunk: Chunk) -> list[Any]:
         """The keys as the driver wants them."""
-        return [self.counter.key_field.get_db_prep_value(key, self.connection) for key in chunk.keys]
+        return self.counter.db_keys(chunk.keys, self.connection)

@@ -301,9 +301,9 @@ def test_check_writes_json_when_redis_is_out_of_reach(elsewhere):
     assert "out of reach" in error
 
 
-def test_check_writes_json_when_the_database_is_out_of_reach(child_environment, tmp_path):
+def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
     """A file that is not there, or a database of a name that nobody has given."""
-    environment = {**child_environment, "TEST_DATABASE_NAME": str(tmp_path / "missing" / "nowhere")}
+    environment = {**child_environment, "TEST_DATABASE_NAME": "missing/nowhere"}
     command = [sys.executable, "-m", "django", "flush_counters", "--check", "--json", "--skip-checks"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     seen = json.loads(result.stdout)
