@@ -102,9 +102,8 @@ def commit() -> Result:
     pubsub = redis.pubsub()
     pubsub.subscribe(buffer.keys.live)
     try:
-        return compare(
-            "create() with a process that listens ÷ without", "1", heard, unheard, rounds=15, units=(100, 100)
-        )
+        name = "create() while a process listens ÷ while none does"
+        return compare(name, "1", heard, unheard, rounds=15, units=(100, 100))
     finally:
         pubsub.close()
         redis.hdel(buffer.keys.state, "live_until")
@@ -164,11 +163,9 @@ async def measure(pid: int, port: int, cookies: dict[int, str]) -> None:
     after = process(pid)
     number = len(users) - FIRST
     print(f"{number} streams opened in {seconds:.1f} s, each asked who it is")
-    print(
-        f"memory: {(after['VmRSS'] - before['VmRSS']) / number:.1f} KiB a stream, {after['VmRSS'] / 1024:.0f} MiB in all"
-    )
-    print(f"threads: {after['Threads']}, of which one listens to Redis, over", end=" ")
-    print(f"{buffer.client.redis.pubsub_numsub(buffer.keys.live)[0][1]} connection")
+    each, total = (after["VmRSS"] - before["VmRSS"]) / number, after["VmRSS"] / 1024
+    print(f"memory: {each:.1f} KiB a stream, {total:.0f} MiB in all; threads: {after['Threads']}")
+    print(f"connections that listen to Redis: {buffer.client.redis.pubsub_numsub(buffer.keys.live)[0][1]}")
 
     def create(user: int) -> float:
         started = time.perf_counter()
@@ -192,9 +189,8 @@ async def measure(pid: int, port: int, cookies: dict[int, str]) -> None:
     done = time.perf_counter()
     await streams.until(lambda: all(streams.counts[user] > counts[user] for user in users))
     last = max(streams.at.values())
-    print(
-        f"a change of everyone: written in {(done - started) * 1e3:.0f} ms, with the last within {(last - started) * 1e3:.0f} ms"
-    )
+    written, heard = (done - started) * 1e3, (last - started) * 1e3
+    print(f"a change of everyone: written in {written:.0f} ms, heard by the last within {heard:.0f} ms")
     for task in streams.tasks:
         task.cancel()
 
