@@ -165,6 +165,26 @@ def redis_cluster(masters: int = 3, kind: str | None = None) -> Iterator[list[Se
 
 
 @contextmanager
+def redis_sentinel(master: Server, kind: str | None = None) -> Iterator[Server]:
+    """A sentinel that knows this master, as "mymaster", and its replicas, and is sure of its death after 1.5 s."""
+    name, program = _redis_program(kind)
+    with temporary_directory() as directory:
+        port, settings = free_port(), directory / "sentinel.conf"
+        settings.write_text(
+            f"sentinel monitor mymaster {HOST} {master.port} 1\n"
+            "sentinel down-after-milliseconds mymaster 1500\n"
+            "sentinel failover-timeout mymaster 3000\n"
+        )
+        command = [program, str(settings), "--sentinel", "--bind", HOST, "--port", str(port), "--dir", str(directory)]
+        server = Server(f"{name} Sentinel", port, directory, command, _redis_answers)
+        with _running(server):
+            replicas = _ask(master.port, "INFO replication").count(b",state=")
+            while _ask(port, "SENTINEL REPLICAS mymaster").count(b"master-link-status") < replicas:
+                time.sleep(0.05)
+            yield server
+
+
+@contextmanager
 def postgresql(*options: str) -> Iterator[Server]:
     """PostgreSQL with a superuser `postgres` who needs no password. It cares for speed and not for its data."""
     initdb = _postgresql_program()

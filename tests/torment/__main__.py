@@ -49,8 +49,8 @@ def torment(seconds: float, seed: str, names: list[str]) -> int:
     users = make_users()
     try:
         with truth.noted():
-            while not survived.rounds or time.monotonic() < started + seconds:
-                name = order[survived.rounds % len(order)]
+            while not (survived.rounds or survived.void) or time.monotonic() < started + seconds:
+                name = order[(survived.rounds + survived.void) % len(order)]
                 before = time.monotonic()
                 Round(name, f"{seed} {survived.rounds}", users, survived).run()
                 print(f"{name}: {time.monotonic() - before:.1f} s", flush=True)

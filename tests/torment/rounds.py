@@ -32,7 +32,7 @@ KILLS = ("writers_killed", "flushers_killed", "readers_killed")
 STOPS = ("writers_stopped", "flushers_stopped")
 MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
 DISTURBANCES = ("redis_restarted_with_aof", "redis_stalled", "connections_broken", "connections_refused")
-LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over")
+LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over", "sentinel_failed_over")
 SINGLE = (*KILLS, *STOPS, *MISFORTUNES, *DISTURBANCES, "database_connections_broken", *LOSSES)
 ROUNDS: dict[str, tuple[str, ...]] = {
     **{fault: (fault,) for fault in SINGLE},
@@ -50,6 +50,7 @@ class Survived:
     rounds: int = 0
     faults: Tally[str] = field(default_factory=Tally)
     calls: Tally[str] = field(default_factory=Tally)
+    void: int = 0
     recounts: int = 0
     recounted_wrong: int = 0
 
@@ -78,7 +79,10 @@ class Round:
             site = Site(self.users, self.seed, directory, tuple(m for m in MISFORTUNES if m in self.faults))
             tormentor = Tormentor(site, server, self.faults, self.chance, stack)
             try:
-                tormentor.run(TORMENT)
+                tormentor.run(TORMENT * (3 if "sentinel_failed_over" in self.faults else 1))
+                if tormentor.failovers_by_mistake():  # two masters at once: no Redis is exact then
+                    self.survived.void += 1
+                    return
                 stack.enter_context(self.settings(tormentor.server))
                 self.calm_down(others)
                 wrong = self.check(base, tormentor)

@@ -18,6 +18,7 @@ from django.contrib.auth import get_user_model
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections, transaction
 from django.test import override_settings
 
+from demo_project import servers
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from tests.faults.actors import Change, Reader, Writer
@@ -34,7 +35,7 @@ MOMENTS: dict[str, Callable[[], list[Call]]] = {
     "flusher": lambda: of_a_flush() + of_healing(),
     "reader": of_a_read,
 }
-TIMES = {"writer": 40, "flusher": 4, "reader": 40}
+TIMES = {"writer": 12, "flusher": 3, "reader": 20}
 """At which of so many times of a moment a process is struck there."""
 
 
@@ -114,7 +115,8 @@ class Ambush:
 
 
 class Site:
-    """Processes that go on until ``end()``. ``redis_ports`` and ``database_ports`` lead each role to a proxy."""
+    """Processes that go on until ``end()``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
+    ``sentinel_port`` all of them to a sentinel."""
 
     def __init__(self, users: list[Any], seed: str, directory: Path, misfortunes: tuple[str, ...] = ()):
         self.users, self.seed, self.directory, self.misfortunes = users, seed, directory, misfortunes
@@ -122,6 +124,7 @@ class Site:
         self.started = 0
         self.redis_ports: dict[str, int] = {}
         self.database_ports: dict[str, int] = {}
+        self.sentinel_port = 0
         self._over = mmap.mmap(-1, 1)  # shared by all
 
     def __enter__(self) -> "Site":
@@ -162,10 +165,20 @@ class Site:
         self._over[0] = 1
 
     def find_way(self, role: str) -> None:
-        if role in self.redis_ports:
-            cache = settings.CACHES["default"]
-            url = f"redis://127.0.0.1:{self.redis_ports[role]}/0"
-            override_settings(CACHES={"default": {**cache, "LOCATION": url}}).enable()
+        """In a process of that role: change the settings."""
+        cache = settings.CACHES["default"]
+        if self.sentinel_port:
+            options = {
+                **cache["OPTIONS"],
+                "CLIENT_CLASS": "django_redis.client.SentinelClient",
+                "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+                "SENTINELS": [(servers.HOST, self.sentinel_port)],
+                "SENTINEL_KWARGS": {"socket_timeout": cache["OPTIONS"]["SOCKET_TIMEOUT"]},
+            }
+            cache = {**cache, "LOCATION": "redis://mymaster/0", "OPTIONS": options}
+        elif role in self.redis_ports:
+            cache = {**cache, "LOCATION": f"redis://{servers.HOST}:{self.redis_ports[role]}/0"}
+        override_settings(CACHES={"default": cache}).enable()
         if role in self.database_ports:
             connection.settings_dict["PORT"] = str(self.database_ports[role])
 

@@ -40,7 +40,7 @@ class Tormentor:
     def run(self, seconds: float) -> None:
         """Start the site, torment it, leave it in peace for a moment, and let it come to its end."""
         with self.site:
-            self.put_proxies()
+            self.prepare()
             for role, number in ROLES.items():
                 for _ in range(number):
                     self.start(role)
@@ -67,8 +67,12 @@ class Tormentor:
                 if now() > self.calm_since + 30:
                     raise AssertionError(f"{[process.name for process in self.site.processes]} hang")
 
-    def put_proxies(self) -> None:
-        """Between the site and what is to misbehave."""
+    def prepare(self) -> None:
+        """Put what the faults need between the site and its servers."""
+        if "sentinel_failed_over" in self.faults:
+            self.replica = self.stack.enter_context(servers.redis(replica_of=self.server))
+            self.site.sentinel_port = self.stack.enter_context(servers.redis_sentinel(self.server)).port
+            self.sentinel = self.stack.enter_context(redis.Redis(port=self.site.sentinel_port))
         seed = str(self.chance.random())
         if not PROXIED.isdisjoint(self.faults):
             self.proxy = self.stack.enter_context(Proxy(self.server.port, ROLES, seed, ["delayed", "dropped", "cut"]))
@@ -190,6 +194,34 @@ class Tormentor:
                 finally:
                     self.server = replica
                     self.proxy.tell(target=replica.port)
+
+    def sentinel_failed_over(self) -> Rests:
+        """The master is killed; once a sentinel has replaced it, it comes back as a replica."""
+        while True:
+            yield self.chance.uniform(0.3, 0.6)
+            with self._gone("sentinel_failed_over"):
+                self.server.kill()
+                try:
+                    while self._master() == self.server.port:
+                        yield 0.02
+                finally:
+                    while self._master() == self.server.port:
+                        time.sleep(0.02)
+                    self.server, self.replica = self.replica, self.server
+            self.replica.start()
+            with redis.Redis(port=self.replica.port) as client:
+                while client.info("replication").get("master_link_status") != "up":
+                    yield 0.05
+
+    def _master(self) -> int:
+        return int(self.sentinel.sentinel_get_master_addr_by_name("mymaster")[1])
+
+    def failovers_by_mistake(self) -> int:
+        """How often a sentinel, on a busy machine, took a master for dead that was not."""
+        if "sentinel_failed_over" not in self.faults:
+            return 0
+        (master,) = self.sentinel.sentinel_masters().values()
+        return master["config-epoch"] - self.survived["sentinel_failed_over"]
 
     def redis_stalled(self) -> Rests:
         """It answers late, when clients have given up."""
