@@ -23,8 +23,9 @@ LENGTH = 10_000
 """Events that are kept; older ones are removed."""
 
 MESSAGES = {
-    "flush": "flushed %(users)d users in %(batches)d batches, net %(net)+d, rejected %(rejected)d, %(seconds).2f s.",
-    "recount": "recounted %(checked)d users, %(wrong)d wrong, corrected %(corrected)d.",
+    "flush": "flushed %(users)d user(s) in %(batches)d batch(es), net %(net)+d, rejected %(rejected)d, "
+    "%(seconds).2f s.",
+    "recount": "recounted %(checked)d user(s), %(wrong)d wrong, corrected %(corrected)d.",
     "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: readers count rows until its audit is complete.",
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
     "rejected": "%(member)r with delta %(delta)s cannot be stored and was put into `rejected`.",

@@ -31,22 +31,22 @@ GAUGES: dict[str, tuple[str, Value]] = {
     ),
     "dirty_users": ("Users that wait for a recount; their rows are counted.", lambda c: c.dirty_users),
     "open_transactions": ("Parts of transactions that have begun and not committed to Redis.", lambda c: c.open),
-    "suspected_transactions": ("Those older than HEAL_AFTER.", lambda c: c.suspected),
-    "oldest_transaction_age_seconds": ("Age of the oldest of them.", lambda c: c.oldest_open),
+    "suspected_transactions": ("Open transactions older than HEAL_AFTER.", lambda c: c.suspected),
+    "oldest_transaction_age_seconds": ("Age of the oldest open transaction.", lambda c: c.oldest_open),
     "recovering_shards": (
         "Shards that are recovered, or wait for that: rows are counted.",
         lambda c: len(c.recovering),
     ),
     "epoch": ("Grows by one with each recovery.", lambda c: c.epoch),
     "recount_requests": ("Users to recount, written while Redis was out of reach.", lambda c: c.requests),
-    "recount_requests_age_seconds": ("Age of the oldest of them.", lambda c: c.requests_age),
+    "recount_requests_age_seconds": ("Age of the oldest recount request.", lambda c: c.requests_age),
     "rejected_members": ("Members that could not be stored and are kept for inspection.", lambda c: c.rejected),
 }
 
 TOTALS: dict[str, tuple[str, Value]] = {
     "batches": ("Batches flushed.", lambda c: c.stats.batches),
     "flushed_users": ("Users flushed, once for each batch.", lambda c: c.stats.flushed),
-    "flush_seconds": ("Time that took.", lambda c: c.stats.flush_ms / 1000),
+    "flush_seconds": ("Time that it took to flush them.", lambda c: c.stats.flush_ms / 1000),
     "recounted_users": ("Users recounted.", lambda c: c.stats.recounted),
     "corrected_users": ("Counts that a recount has corrected.", lambda c: c.stats.corrected),
     "restored_users": ("Counts that a recovery has corrected.", lambda c: c.stats.restored),
@@ -78,7 +78,9 @@ def _metrics(report: Report) -> Iterator[Metric]:
                 metric.add_metric([counter.counter], value(counter))
             yield metric
     number = CounterMetricFamily(f"{PREFIX}redis_outages", "Times that a process was without Redis.", labels=[])
-    seconds = CounterMetricFamily(f"{PREFIX}redis_outage_seconds", "How long that was, added up.", labels=[])
+    seconds = CounterMetricFamily(
+        f"{PREFIX}redis_outage_seconds", "Time from a failure to the next answer, all processes added up.", labels=[]
+    )
     if report.outages is not None:
         number.add_metric([], report.outages.number)
         seconds.add_metric([], report.outages.seconds)

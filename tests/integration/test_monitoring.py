@@ -302,9 +302,9 @@ def test_check_writes_json_when_redis_is_out_of_reach(elsewhere):
 
 
 def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
-    """A file that is not there, or a database of a name that nobody has given."""
-    environment = {**child_environment, "TEST_DATABASE_NAME": "missing/nowhere"}
-    command = [sys.executable, "-m", "django", "flush_counters", "--check", "--json", "--skip-checks"]
+    nowhere = {"TEST_DATABASE_NAME": "/missing/nowhere", "TEST_DATABASE_PORT": str(servers.free_port())}
+    environment = {**child_environment, **nowhere}
+    command = [sys.executable, "-m", "django", "flush_counters", "--check", "--json"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     seen = json.loads(result.stdout)
     assert result.returncode == 1
@@ -455,7 +455,9 @@ def test_the_log_tells_of_a_recovery_a_recount_and_a_flush(alice, caplog):
     assert logged(caplog, "recount")["checked"] >= 1
     flushed = logged(caplog, "flush")
     assert (flushed["users"], flushed["net"], flushed["batches"], flushed["rejected"]) == (1, 1, 1, 0)
-    assert re.fullmatch(r"unread: flushed 1 users in 1 batches, net \+1, rejected 0, 0\.\d\d s\.", flushed["message"])
+    assert re.fullmatch(
+        r"unread: flushed 1 user\(s\) in 1 batch\(es\), net \+1, rejected 0, 0\.\d\d s\.", flushed["message"]
+    )
 
 
 def test_the_log_warns_of_a_redis_that_is_another(healed, caplog):
