@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def _mean(whole: int, parts: int) -> int:
 
 # ------------------------------------------------------------------------- state
 def duration(seconds: float) -> str:
-    """A time that passed, in the largest unit of which there are at least two."""
+    """A length of time, in a unit that gives few digits."""
     for length, text in (
         (86400, pgettext("days", "%s d")),
         (3600, pgettext("hours", "%s h")),
@@ -166,7 +167,9 @@ def duration(seconds: float) -> str:
     ):
         if seconds >= 2 * length:
             return text % grouped(int(seconds // length))
-    return pgettext("seconds", "%s s") % number_format(seconds, 2 if 0 < seconds < 10 else 0)
+    if 0 < seconds < 1:
+        return pgettext("milliseconds", "%s ms") % grouped(math.ceil(1000 * seconds))
+    return pgettext("seconds", "%s s") % number_format(seconds, 0 if seconds >= 10 or seconds == int(seconds) else 2)
 
 
 def panel(report: CounterReport, precision: Precision | None, flushes: Sequence[Event]) -> CounterPanel:
@@ -203,7 +206,7 @@ def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
         if event["counter"] == report.counter:
             age = duration(max(0, round(time.time() - event["timestamp"])))
             users = ngettext("%s user", "%s users", event["users"]) % grouped(event["users"])
-            found.append(Figure(_("Since the last flush"), age, users))
+            found.append(Figure(_("Since last flush"), age, users))
             break
     return found
 

@@ -14,6 +14,7 @@ from django.urls import reverse
 from demo_project import servers
 from notifications_counter.charts import Slot, bar_chart, tick_step
 from notifications_counter.counters import unread
+from notifications_counter.dashboard import duration
 from notifications_counter.history import history
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.registry import all_counters
@@ -119,9 +120,9 @@ def test_the_figures_of_a_busy_counter(admin_client, url, all_healed, make_user)
     response = admin_client.get(url)
     shown = figures(response)
     assert (shown["Waiting users"], shown["Users to recount"]) == ("2", "1")
-    assert re.fullmatch(r"[\d.]+ s 12,345 users", shown["Since the last flush"])
+    assert re.fullmatch(r"[\d.]+ s 12,345 users", shown["Since last flush"])
     page = said(response.content.decode())
-    assert "12,345 +67,890 1 0 0.50 s" in page
+    assert "12,345 +67,890 1 0 500 ms" in page
     assert "Recovery complete shard 0, epoch 1" in page
     assert "noeviction" in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
@@ -191,6 +192,16 @@ def test_without_activity_the_page_says_how_to_get_charts(admin_client, url, all
 )
 def test_lines_of_the_grid_are_round_numbers(highest, step):
     assert tick_step(highest) == step
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.0004, "1 ms"), (0.25, "250 ms"), (3, "3 s"), (3.14159, "3.14 s"), (59.9, "59 s"), (119, "119 s"),
+     (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (172800, "2 d"), (86400 * 4321, "4,321 d")],
+)  # fmt: skip
+def test_durations(seconds, text):
+    assert duration(seconds) == text
 
 
 @pytest.mark.once
