@@ -149,6 +149,7 @@ def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, djang
     assert_heals(*users)
     told = [record.levelname for record in caplog.records if "Redis (cache" in record.message]
     assert told == ["WARNING", "INFO"]
+    assert unread.buffers[0].client.outages().number == 1
 
 
 def test_a_process_that_starts_while_the_cluster_is_down(settings, users):
