@@ -66,6 +66,15 @@ class Chart:
     empty: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells below titles; ``numbers``: the columns from this one on are numbers."""
+
+    titles: list[str]
+    rows: list[list[str]]
+    numbers: int = 1
+
+
 def grouped(number: int) -> str:
     """A number as people of the active language write it, its digits in groups, of three where Django does not know."""
     return numberformat.format(

@@ -4,75 +4,33 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 from django.utils.formats import date_format, number_format
-from django.utils.functional import Promise
+from django.utils.text import Truncator
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext
+from django.utils.translation import ngettext, pgettext
 
-from .charts import Chart, Slot, bar_chart, grouped
+from .activity import Activity, Precision, activity, precisions
+from .charts import Table, grouped
 from .checks import check_server
 from .conf import options
 from .counters import Counter
 from .events import Event
-from .exceptions import BufferUnavailable
+from .exceptions import CounterError
 from .healing import ShardStatus
 from .history import history
 from .monitoring import MAX_AGE, CounterReport, look
 from .registry import get_counter
-from .timeseries import TimeSeries
 
 EVENTS = 10
 """Rows of the tables of flushes and events."""
-
-
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """A choice of the charts: slices of so many ``seconds``, how many of them, how they are named, and which of them
-    are labelled on the axis."""
-
-    seconds: int
-    title: str | Promise
-    slots: int
-    name: str
-    label: Callable[[datetime, int], str]
-
-    def slots_of(self, counts: Mapping[int, int], until: int, tz: tzinfo) -> list[Slot]:
-        """The newest slots up to the time ``until``, oldest first."""
-        last = until // self.seconds * self.seconds
-        found = []
-        for back in reversed(range(min(self.slots, options.SAMPLES))):
-            start = last - back * self.seconds
-            # A day of the counters is one of UTC, and would be called after the day before in the west.
-            at = datetime.fromtimestamp(start, tz if self.seconds < 86400 else UTC)
-            found.append(Slot(date_format(at, self.name), self.label(at, back), counts.get(start, 0)))
-        return found
-
-
-def _quarters(at: datetime, back: int) -> str:
-    return "" if at.minute % 15 else date_format(at, "TIME_FORMAT")
-
-
-def _half_days(at: datetime, back: int) -> str:
-    return "" if at.hour % 12 else date_format(at, "TIME_FORMAT" if at.hour else "MONTH_DAY_FORMAT")
-
-
-def _tens(at: datetime, back: int) -> str:
-    return "" if back % 10 != 4 else date_format(at, "MONTH_DAY_FORMAT")
-
-
-PRECISIONS = {
-    "minute": Precision(60, gettext_lazy("By minute"), 60, "TIME_FORMAT", _quarters),
-    "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", _half_days),
-    "day": Precision(86400, gettext_lazy("By day"), 30, "DATE_FORMAT", _tens),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +43,6 @@ class Figure:
     bad: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Cells below titles; ``numbers``: the columns from this one on are numbers."""
-
-    titles: list[str]
-    rows: list[list[str]]
-    numbers: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What happened, as charts and as the same numbers in a table."""
-
-    charts: list[Chart]
-    table: Table
-
-
 @dataclass(slots=True)
 class CounterPanel:
     """What the page shows of one counter."""
@@ -111,50 +52,6 @@ class CounterPanel:
     shards: Table
     activity: Activity | None = None
     hint: str = ""
-
-
-# ------------------------------------------------------------------------ charts
-def precisions() -> dict[str, Precision]:
-    """The choices of the charts, of those that are counted."""
-    return {name: precision for name, precision in PRECISIONS.items() if precision.seconds in options.PRECISIONS}
-
-
-def activity(counter: Counter, precision: Precision) -> Activity:
-    """Charts of one counter: a round trip for each of five time-sliced counters."""
-    series, now, tz = TimeSeries(), int(time.time()), timezone.get_current_timezone()
-
-    def slots(what: str) -> list[Slot]:
-        counts = dict(series.get_counter(f"{counter.activity}:{what}", precision.seconds))
-        return precision.slots_of(counts, now, tz)
-
-    created, read, deleted, flushed, flushes = map(slots, ("created", "read", "deleted", "flushed", "flushes"))
-    sizes = [
-        Slot(users.name, users.label, _mean(users.value, n.value)) for users, n in zip(flushed, flushes, strict=True)
-    ]
-    parts = [
-        (_("Created"), created, _sum(created)),
-        (_("Read"), read, _sum(read)),
-        (_("Deleted"), deleted, _sum(deleted)),
-        (_("Flushes"), flushes, _sum(flushes)),
-        (_("Users flushed"), flushed, _sum(flushed)),
-        (_("Users per flush"), sizes, _mean(_sum(flushed), _sum(flushes))),
-    ]
-    table = Table(
-        [_("Time"), *(title for title, _slots, _total in parts)],
-        [
-            [row[0].name, *(grouped(slot.value) for slot in row)]
-            for row in reversed(list(zip(*(slots for _title, slots, _total in parts), strict=True)))
-        ],
-    )
-    return Activity([bar_chart(title, grouped(total), slots) for title, slots, total in parts], table)
-
-
-def _sum(slots: Iterable[Slot]) -> int:
-    return sum(slot.value for slot in slots)
-
-
-def _mean(whole: int, parts: int) -> int:
-    return round(whole / parts) if parts > 0 else 0
 
 
 # ------------------------------------------------------------------------- state
@@ -323,11 +220,16 @@ def _recount(event: Event) -> tuple[str, str]:
     return _("Recount"), text % {"checked": grouped(event["checked"]), "corrected": grouped(event["corrected"])}
 
 
+def _rejected(event: Event) -> tuple[str, str]:
+    member = Truncator(repr(event["member"])).chars(60)
+    return _("Rejected"), _("member %(member)s, change %(delta)s") % {"member": member, "delta": event["delta"]}
+
+
 TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
     "recovery": lambda event: (_("Recovery began"), _epoch(event)),
     "recovered": lambda event: (_("Recovery complete"), _epoch(event)),
     "recount": _recount,
-    "rejected": lambda event: (_("Rejected"), _("member %(member)r, change %(delta)s") % event),
+    "rejected": _rejected,
 }
 
 
@@ -364,7 +266,7 @@ def page(by: str) -> dict[str, Any]:
         found["servers"] = server_table(infos)
         found["flushes"] = flush_table(flushes)
         found["events"] = event_table()
-    except BufferUnavailable as error:
+    except CounterError as error:
         if not report.errors:
             found["problems"].append(str(error))
         found["note"] = _("Counts are right meanwhile, and slower: rows are counted in the database.")

@@ -117,6 +117,7 @@ def test_the_figures_of_a_busy_counter(admin_client, url, all_healed, make_user)
     unread.buffers[0].mark_dirty([str(users[0].pk)])
     history.record_event({"type": "flush", "counter": "unread", "users": 12345, "net": 67890, "batches": 1,
                           "rejected": 0, "seconds": 0.5})  # fmt: skip
+    history.record_event({"type": "rejected", "counter": "unread", "member": "\0" * 1000, "delta": "1"})
     response = admin_client.get(url)
     shown = figures(response)
     assert (shown["Waiting users"], shown["Users to recount"]) == ("2", "1")
@@ -124,6 +125,7 @@ def test_the_figures_of_a_busy_counter(admin_client, url, all_healed, make_user)
     page = said(response.content.decode())
     assert "12,345 +67,890 1 0 500 ms" in page
     assert "Recovery complete shard 0, epoch 1" in page
+    assert "…, change 1" in page
     assert "noeviction" in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 
