@@ -29,7 +29,7 @@ from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from . import keys
 from .cluster import ClusterConnectionFactory
-from .scripts import Script
+from .scripts import Script, script
 
 try:
     from hiredis import pack_command  # what redis-py calls, after twice its time with each argument
@@ -154,6 +154,7 @@ class Client:
         self.down_since: float | None = None
         self.no_room_for: set[str] = set()
         self._quiet_until = 0.0
+        self._refuses = False
 
     @cached_property
     def redis(self) -> Any:
@@ -173,8 +174,8 @@ class Client:
 
         For RETRY_AFTER seconds after a failure only urgent commands are sent; BufferUnavailable for the others.
         """
-        if self.down_since is not None and not urgent and time.monotonic() < self._quiet_until:
-            raise BufferUnavailable(f"Redis (cache {self.alias!r}) did not answer a moment ago.")
+        if self.down_since is not None and not urgent:
+            self._knock(key)
         connection = None
         try:
             pool = self._pool(key)
@@ -186,6 +187,14 @@ class Client:
                 pool.release(connection)
             raise self.lost(error) from error
         return Reply(self, pool, connection, script, command[2:])
+
+    def _knock(self, key: str) -> None:
+        """BufferUnavailable as long as Redis is left alone. One that refuses writes, such as a replica, would still
+        answer readers with what it knew: it is asked for a write first."""
+        if time.monotonic() < self._quiet_until:
+            raise BufferUnavailable(f"Redis (cache {self.alias!r}) did not answer a moment ago.")
+        if self._refuses:
+            self.run(script("probe"), (f"{key}:probe",), (), urgent=True)
 
     def call(self, key: str, *command: Argument) -> Any:
         """Send a command and return its reply."""
@@ -207,6 +216,7 @@ class Client:
                 logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error, extra=about)
             self.no_room_for.add(script.name)
             return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
+        self._refuses = True
         return self.lost(error)
 
     def lost(self, error: Exception) -> BufferUnavailable:
@@ -221,7 +231,7 @@ class Client:
 
     def found(self) -> None:
         """Note that Redis answers again."""
-        since, self.down_since = self.down_since, None
+        since, self.down_since, self._refuses = self.down_since, None, False
         if since is None:
             return
         seconds = time.monotonic() - since
@@ -291,7 +301,7 @@ class Node(Client):
 
     def found(self) -> None:
         """Note that this node answers again, or the one in its place."""
-        self.down_since = None
+        self.down_since, self._refuses = None, False
         self._cluster.found()
 
 

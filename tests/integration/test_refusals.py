@@ -1,0 +1,329 @@
+"""A Redis that is there and does not do what it is asked: the site goes on, rows are counted, one line says so, and one
+that it is over."""
+
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import pytest
+import redis
+from django.db import transaction
+
+from demo_project import servers
+from notifications_counter.buffer.client import client_of
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import Notification, RecountRequest
+from tests.support import OtherConnection, assert_heals, assert_reads, begin_now, entries, notify
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+
+@pytest.fixture
+def use(settings) -> Iterator[Callable[[str], None]]:
+    """A function that puts the cache on another server."""
+    before = settings.CACHES
+    options = {**before["default"]["OPTIONS"], "SOCKET_TIMEOUT": TIMEOUT}
+
+    def put(location: str) -> None:
+        settings.CACHES = {"default": {**before["default"], "LOCATION": location, "OPTIONS": options}}
+        client_of("default")
+
+    yield put
+    settings.CACHES = before  # the keys of the test are deleted there
+
+
+TIMEOUT = 0.5
+"""Seconds that a reply may take."""
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(r.levelname, r.getMessage()) for r in caplog.records if "Redis (cache" in r.getMessage()]
+
+
+# ------------------------------------------------------------------------------------------------------ what befalls it
+@contextmanager
+def read_only(server: servers.Server, client: redis.Redis) -> Iterator[None]:
+    """It was the master, and now follows another one: it would still answer readers, with what it knew."""
+    with servers.redis(replica_of=server) as other, redis.Redis.from_url(other.url) as master:
+        client.execute_command("WAIT", 1, 5000)
+        master.replicaof("NO", "ONE")
+        client.replicaof(servers.HOST, other.port)
+        wait_until(lambda: client.info("replication")["master_link_status"] == "up")
+        yield
+        client.replicaof("NO", "ONE")
+
+
+@contextmanager
+def without_master(server: servers.Server, client: redis.Redis) -> Iterator[None]:
+    client.config_set("replica-serve-stale-data", "no")
+    client.replicaof(servers.HOST, servers.free_port())
+    yield
+    client.replicaof("NO", "ONE")
+
+
+@contextmanager
+def without_replicas(server: servers.Server, client: redis.Redis) -> Iterator[None]:
+    client.config_set("min-replicas-to-write", 1)
+    yield
+    client.config_set("min-replicas-to-write", 0)
+
+
+@contextmanager
+def busy(server: servers.Server, client: redis.Redis) -> Iterator[None]:
+    """A script of somebody else that has no end."""
+    client.config_set("lua-time-limit", 1)
+
+    def work() -> None:
+        with redis.Redis.from_url(server.url) as other, pytest.raises(redis.ResponseError, match="(?i)kill"):
+            other.eval("while true do end", 0)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+
+    def refuses() -> bool:
+        try:
+            client.ping()
+        except redis.ResponseError as error:
+            return "BUSY" in str(error)
+        return False
+
+    wait_until(refuses)
+    yield
+    client.script_kill()
+    thread.join()
+
+
+@contextmanager
+def with_password(server: servers.Server, client: redis.Redis) -> Iterator[None]:
+    client.config_set("requirepass", "secret")
+    client.client_kill_filter(_type="normal", skipme=True)
+    yield
+    client.config_set("requirepass", "")
+
+
+@contextmanager
+def without_permission(server: servers.Server, client: redis.Redis) -> Iterator[None]:
+    client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-evalsha"])
+    yield
+    client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
+
+
+REFUSALS = {
+    "READONLY": read_only,
+    "MASTERDOWN": without_master,
+    "NOREPLICAS": without_replicas,
+    "BUSY": busy,
+    "NOAUTH": with_password,
+    "NOPERM": without_permission,
+}
+WORDS = {  # what redis-py makes of them
+    "READONLY": "read only replica",
+    "MASTERDOWN": "Link with MASTER is down",
+    "NOAUTH": "authenticat",
+    "NOPERM": "no permissions",
+}
+
+
+@pytest.fixture(params=REFUSALS)
+def refusal(request, use) -> Iterator[Any]:
+    with servers.redis() as server, redis.Redis.from_url(server.url) as client:
+        use(server.url)
+        yield request.param, lambda: REFUSALS[request.param](server, client)
+
+
+def test_a_refusal_at_begin(refusal, alice, bob, caplog):
+    name, befalls = refusal
+    caplog.set_level(logging.INFO, "notifications_counter")
+    unread.heal()
+    notify(alice)
+    assert_reads(alice, bob)
+    with entries(RETRY_AFTER=0):  # whatever is done asks Redis
+        with befalls():
+            for _ in range(3):
+                Notification.objects.create(user=alice, title="x")
+                assert_reads(alice, bob)
+            with transaction.atomic():
+                Notification.objects.create(user=bob, title="x")
+            assert_reads(alice, bob)
+            for maintain in (unread.heal, unread.flush, unread.recount):
+                with pytest.raises(BufferUnavailable):
+                    maintain()
+            assert RecountRequest.objects.count() == 4
+        Notification.objects.create(user=alice, title="x")
+    levels, texts = zip(*told(caplog), strict=True)
+    assert levels == ("WARNING", "INFO")
+    assert WORDS.get(name, name) in texts[0]
+    assert_heals(alice, bob)
+    assert not RecountRequest.objects.exists()
+
+
+def test_a_refusal_at_commit(refusal, alice, caplog):
+    name, befalls = refusal
+    unread.heal()
+    notify(alice)
+    with ExitStack() as stack:
+        with transaction.atomic():
+            Notification.objects.create(user=alice, title="x")
+            begin_now()
+            stack.enter_context(befalls())
+        assert RecountRequest.objects.count() == 1
+        assert_reads(alice)
+        assert WORDS.get(name, name) in told(caplog)[0][1]
+    client_of("default")._quiet_until = 0.0  # as if the time had passed
+    assert_heals(alice)
+    assert not RecountRequest.objects.exists()
+
+
+# --------------------------------------------------------------------------------------------- a reply that breaks off
+class Line:
+    """The way to a server, which can be broken in the middle of a reply."""
+
+    def __init__(self, server: servers.Server):
+        self.server = server
+        self.left: int | None = None  # bytes of replies that still come through; None: all
+        self.socket = socket.create_server((servers.HOST, 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return "redis://{}:{}/0".format(*self.socket.getsockname())
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self.socket.accept()
+                there = socket.create_connection((servers.HOST, self.server.port))
+                threading.Thread(target=self._carry, args=(here, there), daemon=True).start()
+
+    def _carry(self, here: socket.socket, there: socket.socket) -> None:
+        with here, there, suppress(OSError):
+            while True:
+                for source in select.select([here, there], [], [])[0]:
+                    if not (data := source.recv(65536)):
+                        return
+                    if source is there and self.left is not None:
+                        data, self.left = data[: self.left], max(0, self.left - len(data))
+                    (there if source is here else here).sendall(data)
+
+
+@pytest.fixture
+def line(use) -> Iterator[Line]:
+    with servers.redis() as server:
+        line = Line(server)
+        use(line.url)
+        yield line
+        line.socket.close()
+
+
+@pytest.mark.parametrize("after", [0, 1, 3], ids="{} bytes".format)
+@pytest.mark.parametrize("when", ["read", "begin", "commit"])
+def test_a_reply_that_breaks_off(line, alice, bob, caplog, when, after):
+    caplog.set_level(logging.INFO, "notifications_counter")
+    unread.heal()
+    notify(alice)
+    notify(bob, 2)
+    assert_reads(alice, bob)
+    started = time.monotonic()
+    if when == "commit":
+        with transaction.atomic():
+            Notification.objects.create(user=alice, title="x")
+            begin_now()
+            line.left = after
+    else:
+        line.left = after
+        if when == "begin":
+            Notification.objects.create(user=alice, title="x")
+    assert_reads(alice, bob)
+    Notification.objects.create(user=bob, title="x")
+    assert_reads(alice, bob)
+    assert TIMEOUT <= time.monotonic() - started < 2 * TIMEOUT  # one for all of it, and not one for each
+    line.left = None
+    client_of("default")._quiet_until = 0.0  # as if the time had passed
+    assert unread.counts([alice, bob])  # no reply is taken for that of another command
+    assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
+    assert_heals(alice, bob)
+    assert not RecountRequest.objects.exists()
+
+
+# -------------------------------------------------------------------------------------------------------------- others
+def test_a_server_that_is_loading(use, alice, caplog):
+    """It is started, and not ready yet."""
+    caplog.set_level(logging.INFO, "notifications_counter")
+    slow = ("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")  # microseconds
+    with servers.redis(kind="redis") as server, redis.Redis.from_url(server.url) as client:
+        use(server.url)
+        unread.heal()
+        notify(alice)
+        with client.pipeline(transaction=False) as pipeline:
+            for i in range(3000):
+                pipeline.set(f"other:{i}", "x" * 30)
+            pipeline.execute()
+        client.save()
+        server.kill()
+        server.command += slow
+
+        def meanwhile() -> None:
+            wait_until(lambda: is_loading(client))
+            Notification.objects.create(user=alice, title="x")
+            assert_reads(alice)
+            assert is_loading(client)
+
+        with entries(RETRY_AFTER=0), OtherConnection() as other:
+            working = other.start(meanwhile)
+            server.start()  # returns when it is ready
+            working.result(30)
+            Notification.objects.create(user=alice, title="x")
+    levels, texts = zip(*told(caplog), strict=True)
+    assert levels == ("WARNING", "INFO")
+    assert "loading" in texts[0]
+
+
+def is_loading(client: redis.Redis) -> bool:
+    try:
+        client.ping()
+    except redis.BusyLoadingError:
+        return True
+    except redis.ConnectionError:
+        return False
+    return False
+
+
+def test_a_cluster_that_does_not_cover_its_slots(settings, make_user, caplog):
+    caplog.set_level(logging.INFO, "notifications_counter")
+    before = settings.CACHES
+    options = {
+        **before["default"]["OPTIONS"],
+        "CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory",
+    }
+    with servers.redis_cluster() as nodes, redis.Redis.from_url(nodes[0].url) as client:
+        settings.CACHES = {"default": {**before["default"], "LOCATION": nodes[0].url, "OPTIONS": options}}
+        users = [make_user() for _ in range(12)]
+        with entries(SHARDS=12, RETRY_AFTER=0):
+            unread.heal()
+            client.execute_command("CLUSTER DELSLOTS", 0)  # the first node is to know
+            wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "fail")
+            for _ in range(3):
+                Notification.objects.bulk_create(Notification(user=user, title="x") for user in users)
+                assert_reads(*users)
+            client.execute_command("CLUSTER ADDSLOTS", 0)
+            wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+            Notification.objects.bulk_create(Notification(user=user, title="x") for user in users)
+            assert_heals(*users)
+            client_of("default").redis.close()
+    settings.CACHES = before
+    levels, texts = zip(*told(caplog), strict=True)
+    assert levels == ("WARNING", "INFO")
+    assert "not covered" in texts[0] or "cluster is down" in texts[0]
