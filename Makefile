@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
 BIN = .venv/bin
 
-.PHONY: demo serve test lint types
+.PHONY: demo serve test torment lint types
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -16,6 +16,10 @@ serve: .venv/demo.stamp
 # ARGS go to pytest: make test ARGS="tests/unit -k fence"
 test: .venv/test.stamp
 	$(BIN)/python -m tests $(ARGS)
+
+# A fault suite on PostgreSQL and MariaDB: make torment SECONDS=3600
+torment: .venv/test.stamp
+	$(BIN)/python -m tests.torment --seconds $(or $(SECONDS),60) $(ARGS)
 
 lint: .venv/lint.stamp
 	$(BIN)/ruff check .

@@ -6,14 +6,12 @@ not returned yet may count or not. Times are those of ``time.monotonic``, which 
 
 from __future__ import annotations
 
-import json
 import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 Numbers = dict[str, int]
@@ -43,17 +41,6 @@ class History:
     def read(self, look: Callable[[], dict[Any, int]]) -> None:
         """Look at counts."""
         self.reads.append(timed(look))
-
-    def save(self, path: Path) -> None:
-        calls = {
-            kind: [(c.start, c.end, c.numbers) for c in calls]
-            for kind, calls in (("writes", self.writes), ("reads", self.reads))
-        }
-        path.write_text(json.dumps(calls))
-
-    def load(self, path: Path) -> None:
-        for kind, calls in json.loads(path.read_text()).items():
-            getattr(self, kind).extend(Call(*call) for call in calls)
 
     def sums(self) -> Numbers:
         """What all users have in the end."""

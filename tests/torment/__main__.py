@@ -1,12 +1,13 @@
-"""python -m tests.torment [--seconds N] [--seed S] [--database KIND] [--round NAME]: rounds of torment until then.
+"""python -m tests.torment [--seconds N] [--seed S] [--database KIND] [--round NAME …]: rounds of torment until then.
 
-Without a database it starts PostgreSQL, then MariaDB, each for half the time.
+Without a kind it is PostgreSQL for one half of the time, and MariaDB for the other.
 """
 
 import argparse
 import logging
 import os
 import random
+import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -15,50 +16,59 @@ import django
 
 from demo_project import servers
 
+DATABASES = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}
+
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser("python -m tests.torment", description=__doc__.partition("\n\n")[0])
+    parser = argparse.ArgumentParser("python -m tests.torment")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
-    parser.add_argument("--database", choices=["postgresql", "mariadb"])
-    parser.add_argument("--round", action="append", dest="rounds", default=[])
+    parser.add_argument("--database", choices=[*DATABASES, "given"], help="given: by the environment, as for the tests")
+    parser.add_argument("--round", action="append", dest="rounds", default=[], metavar="NAME")
     chosen = parser.parse_args(arguments)
-    print(f"seed {chosen.seed}", flush=True)
+    if not chosen.database:
+        command = [sys.executable, "-m", "tests.torment", *arguments, "--seconds", str(chosen.seconds / 2)]
+        return max(subprocess.run([*command, "--database", database]).returncode for database in DATABASES)
     with ExitStack() as stack:
-        if chosen.database:
-            start = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}[chosen.database]
-            os.environ["TEST_DATABASE"] = chosen.database
-            os.environ["TEST_DATABASE_PORT"] = str(stack.enter_context(start()).port)
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-        django.setup()
-        from django.db import connection
+        if chosen.database in DATABASES:
+            server = stack.enter_context(DATABASES[chosen.database]())
+            os.environ |= {"TEST_DATABASE": chosen.database, "TEST_DATABASE_PORT": str(server.port)}
+            django.setup()
+            from django.db import connection
 
-        if chosen.database:
-            connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+            connection.creation.create_test_db(verbosity=0, serialize=False)
+        else:
+            django.setup()
         return torment(chosen.seconds, chosen.seed, chosen.rounds)
 
 
 def torment(seconds: float, seed: str, names: list[str]) -> int:
+    from django.db import connection
+
     from . import truth
     from .rounds import ROUNDS, Round, Survived, Wrong, make_users
 
-    logging.getLogger("notifications_counter").addHandler(logging.NullHandler())
-    logging.getLogger("notifications_counter").propagate = False
-    survived, started = Survived(), time.monotonic()
-    order = names or list(ROUNDS)
+    logger = logging.getLogger("notifications_counter")  # it has much to say
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    print(f"{connection.vendor}, seed {seed}", flush=True)
+    survived, started, number = Survived(), time.monotonic(), 0
+    names = names or list(ROUNDS)
     users = make_users()
     try:
         with truth.noted():
-            while not (survived.rounds or survived.void) or time.monotonic() < started + seconds:
-                name = order[(survived.rounds + survived.void) % len(order)]
+            while not number or time.monotonic() < started + seconds:
+                name = names[number % len(names)]
                 before = time.monotonic()
-                Round(name, f"{seed} {survived.rounds}", users, survived).run()
-                print(f"{name}: {time.monotonic() - before:.1f} s", flush=True)
+                Round(name, f"{seed} {number}", users, survived).run()
+                number += 1
+                print(f"{number:5} {name}: {time.monotonic() - before:.1f} s", flush=True)
     except Wrong as wrong:
         print(wrong)
         return 1
     finally:
-        print(f"{time.monotonic() - started:.0f} s, {survived}")
+        print(survived.report(time.monotonic() - started), flush=True)
     return 0
 
 

@@ -92,7 +92,6 @@ class _Proxy:
     def serve(self, name: str) -> Any:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if name in self.shut:
-                self.done["refused"] += 1
                 writer.transport.abort()
                 return
             try:

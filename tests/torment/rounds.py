@@ -28,7 +28,7 @@ SOCKET_TIMEOUT = 0.3  # seconds
 TORMENT = 2.0  # seconds
 USERS = 10
 
-KILLS = ("writers_killed", "flushers_killed", "readers_killed")
+KILLS = ("writers_killed", "flushers_killed", "readers_killed", "recounters_killed")
 STOPS = ("writers_stopped", "flushers_stopped")
 MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
 DISTURBANCES = ("redis_restarted_with_aof", "redis_stalled", "connections_broken", "connections_refused")
@@ -39,6 +39,7 @@ ROUNDS: dict[str, tuple[str, ...]] = {
     "all_but_a_loss": (*KILLS, *STOPS, *MISFORTUNES, *DISTURBANCES),
     **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
 }
+MIXED = [name for name in ROUNDS if name not in SINGLE]
 
 
 class Wrong(AssertionError):
@@ -47,12 +48,25 @@ class Wrong(AssertionError):
 
 @dataclass
 class Survived:
+    """What a run has gone through. A round is ``void`` if it cannot be judged."""
+
     rounds: int = 0
-    faults: Tally[str] = field(default_factory=Tally)
-    calls: Tally[str] = field(default_factory=Tally)
     void: int = 0
+    calls: Tally[str] = field(default_factory=Tally)
+    faults: Tally[str] = field(default_factory=Tally)
     recounts: int = 0
     recounted_wrong: int = 0
+
+    def report(self, seconds: float) -> str:
+        calls = ", ".join(f"{number:,} {what}" for what, number in self.calls.items())
+        lines = [f"{seconds:.0f} seconds, {self.rounds} rounds, {self.void} void; {calls}. Survived:"]
+        lines += [f"{times:7,} {fault.replace('_', ' ')}" for fault, times in sorted(self.faults.items())]
+        if self.recounts:
+            lines.append(
+                f"recount_counters found something in {self.recounted_wrong} of {self.recounts} rounds that lost "
+                "Redis and killed writers."
+            )
+        return "\n".join(lines)
 
 
 class Round:
@@ -170,7 +184,9 @@ class Round:
 
 
 def clients() -> set[int]:
-    """The connections that the database has."""
+    """The connections that the database has, if it is a server."""
+    if connection.vendor == "sqlite":
+        return set()
     ask = {
         "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
         "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",

@@ -20,6 +20,7 @@ from .site import ROLES, Ambush, Process, Site
 Rests = Iterator[float]
 CALM = 1.0
 """Seconds of traffic without faults at the end; what a proxy delays is there by then."""
+SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 PROXIED = {"connections_broken", "connections_refused", "redis_failed_over"}
 
 
@@ -42,19 +43,21 @@ class Tormentor:
         with self.site:
             self.prepare()
             for role, number in ROLES.items():
-                for _ in range(number):
+                for _ in range(number if role != "recounter" or "recounters_killed" in self.faults else 0):
                     self.start(role)
             acts = [getattr(self, fault)() for fault in self.faults if hasattr(self, fault)]
             due = [(now() + next(act), act) for act in acts]
             end = now() + seconds
-            while now() < end:
-                for i, (when, act) in enumerate(due):
-                    if when <= now():
-                        due[i] = (now() + next(act), act)
-                self.look_after()
-                time.sleep(0.01)
-            for act in acts:
-                act.close()
+            try:
+                while now() < end:
+                    for i, (when, act) in enumerate(due):
+                        if when <= now():
+                            due[i] = (now() + next(act), act)
+                    self.look_after()
+                    time.sleep(0.01)
+            finally:
+                for act in acts:
+                    act.close()
             self.calm_since = now()
             self.note("calm")
             while now() < self.calm_since + CALM:
@@ -87,7 +90,7 @@ class Tormentor:
 
     # -------------------------------------------------------------- processes
     def start(self, role: str) -> None:
-        signals = [sent for fault, sent in AMBUSHES.items() if fault[0] == role and "_".join(fault[1:]) in self.faults]
+        signals = [sent for how, sent in SIGNALS.items() if f"{role}s_{how}" in self.faults]
         ambush = None
         if signals and self.chance.random() < 0.7:
             ambush = Ambush(self.chance.choice(signals), self.chance.random())
@@ -145,6 +148,9 @@ class Tormentor:
 
     def readers_killed(self) -> Rests:
         return self._strike("reader", signal.SIGKILL)
+
+    def recounters_killed(self) -> Rests:
+        return self._strike("recounter", signal.SIGKILL)
 
     # ------------------------------------------------------------------ Redis
     def redis_restarted_empty(self) -> Rests:
@@ -268,16 +274,10 @@ class Tormentor:
         while True:
             yield self.chance.uniform(0.1, 0.5)
             cut_off = self.chance.sample(list(ROLES), self.chance.randint(1, 2))
-            with self._gone(f"redis_out_of_reach_of_{'s_and_'.join(sorted(cut_off))}s", loses=False):
+            self.note(f"Redis is out of reach of {cut_off}")
+            with self._gone("redis_out_of_reach_of_some", loses=False):
                 self.proxy.tell(shut=cut_off)
                 try:
                     yield self.chance.uniform(0.1, 0.8)
                 finally:
                     self.proxy.tell(shut=[])
-
-
-AMBUSHES = {
-    (role, f"{role}s", how): sent
-    for role in ROLES
-    for how, sent in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
-}

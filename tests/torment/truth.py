@@ -8,17 +8,18 @@ from typing import Any
 
 from django.db import connection
 
+from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 
 Changes = dict[str, dict[str, int]]
 """By call, then by owner, written as text."""
 
-CALL = {"postgresql": "current_setting('torment.call', true)", "mysql": "@torment_call"}
+CALL = {"postgresql": "current_setting('torment.call', true)", "mysql": "@torment_call", "sqlite": "torment_call()"}
 SET_CALL = {"postgresql": "SELECT set_config('torment.call', %s, false)", "mysql": "SET @torment_call = %s"}
-TEXT = {"postgresql": "text", "mysql": "char(200)"}
+TEXT = {"postgresql": "text", "mysql": "char(200)", "sqlite": "text"}
 NOTE = (
-    "IF {row}.read_at IS NULL THEN "
-    "INSERT INTO torment_truth VALUES ({call}, CAST({row}.user_id AS {text}), {delta}); END IF;"
+    "INSERT INTO torment_truth SELECT {call}, CAST({row}.user_id AS {text}), {delta} FROM (SELECT 1) AS one "
+    "WHERE {row}.read_at IS NULL;"
 )
 EVENTS = {"INSERT": ["NEW"], "UPDATE": ["OLD", "NEW"], "DELETE": ["OLD"]}
 DELTAS = {"NEW": 1, "OLD": -1}
@@ -37,6 +38,10 @@ def noted() -> Iterator[None]:
 
 def this_is(call: str) -> None:
     """Changes on this connection are from now on those of this call."""
+    connection.ensure_connection()
+    if connection.vendor == "sqlite":
+        connection.connection.create_function("torment_call", 0, lambda: call)
+        return
     with connection.cursor() as cursor:
         cursor.execute(SET_CALL[connection.vendor], [call])
 
@@ -47,7 +52,7 @@ def take() -> Changes:
     with connection.cursor() as cursor:
         cursor.execute("SELECT truth_call, owner, SUM(delta) FROM torment_truth GROUP BY truth_call, owner")
         for call, owner, delta in cursor.fetchall():
-            changes[call][owner] = int(delta)
+            changes[call][str(unread.key(owner))] = int(delta)
     _run("DELETE FROM torment_truth")
     return changes
 
