@@ -1,0 +1,315 @@
+"""What each public operation asks of Redis and of the database: counted, shown in the docs, and held to by a test.
+
+A *round trip* is a time that a process waits for Redis: commands that are on their way together are one. A *statement*
+is whatever the database is asked to run, BEGIN and COMMIT included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from asgiref.sync import async_to_sync
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
+from django.db.models import CharField
+from django.template import Context, engines
+from django.test import Client as Browser
+from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from notifications_counter import monitoring
+from notifications_counter.buffer.client import Client, Reply
+from notifications_counter.controller import NotificationController
+from notifications_counter.counters import unread
+from notifications_counter.events import EventLog
+from notifications_counter.models import Notification
+from notifications_counter.timeseries import TimeSeries
+
+
+class Operation(NamedTuple):
+    """``prepare`` makes what the operation works on, and returns the operation. It may cost so many round ``trips`` and
+    ``statements``; other numbers of both if users have ``text_keys``, one of which may equal another; other statements
+    on ``sqlite``, which takes only some hundred parameters at once."""
+
+    name: str
+    prepare: Callable[[], Callable[[], object]]
+    trips: int
+    statements: int
+    text_keys: tuple[int, int] | None = None
+    sqlite: int | None = None
+
+    def budget(self) -> tuple[int, int]:
+        """Round trips and statements with these users and this database."""
+        trips, statements = self.trips, self.statements
+        if self.text_keys and isinstance(unread.key_field, CharField):
+            trips, statements = self.text_keys
+        if self.sqlite and connection.vendor == "sqlite":
+            statements = self.sqlite
+        return trips, statements
+
+
+# --------------------------------------------------------------------- counting
+@contextmanager
+def round_trips() -> Iterator[SimpleNamespace]:
+    """How often Redis is waited for meanwhile, in whichever thread."""
+    seen = SimpleNamespace(number=0, on_the_way=False)
+    send, read = Client.send, Reply.read
+
+    def sending(*args: Any, **kwargs: Any) -> Reply:
+        seen.on_the_way = True
+        return send(*args, **kwargs)
+
+    def reading(self: Reply) -> Any:
+        seen.number += seen.on_the_way
+        seen.on_the_way = False
+        return read(self)
+
+    Client.send, Reply.read = sending, reading  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        Client.send, Reply.read = send, read  # type: ignore[method-assign]
+
+
+def cost(operation: Operation) -> tuple[int, list[str]]:
+    """Round trips and statements of an operation, in a database that has been emptied before. The first use of a script
+    on a server, and the greetings of a new connection, are not counted."""
+    unread.heal(seconds=600)
+    do = operation.prepare()
+    with CaptureQueriesContext(connection) as queries, round_trips() as trips:
+        do()
+    return trips.number, [query["sql"] for query in queries]
+
+
+# ------------------------------------------------------------------ what there is
+def users(number: int, each: int = 3) -> list[Any]:
+    """New users with unread notifications, flushed and cached."""
+    model = get_user_model()
+    for i in range(0, number, 500):
+        names = (f"user{n}" for n in range(i, min(number, i + 500)))
+        model.objects.bulk_create(model(username=name, password="!") for name in names)
+    them = list(model.objects.order_by("pk"))
+    send(them * each)
+    unread.flush()
+    unread.counts(them)
+    return them
+
+
+def user(each: int = 3) -> Any:
+    return users(1, each)[0]
+
+
+def send(to: list[Any]) -> None:
+    Notification.objects.bulk_create(Notification(user=one, title="Hello") for one in to)
+
+
+def loaded() -> Notification:
+    """A notification of a new user."""
+    return Notification.objects.filter(user=user())[0]
+
+
+def forgotten(them: Any) -> Any:
+    """Redis has dropped every cached total, as it may at any time."""
+    (buffer,) = unread.buffers
+    redis = buffer.client.redis
+    redis.delete(*redis.scan_iter(match=f"{buffer.keys.base}:total:*", count=1000))
+    return them
+
+
+def waiting(number: int) -> list[Any]:
+    """Users whose changes wait for a flush."""
+    them = users(number, each=0)
+    send(them)
+    return them
+
+
+def doubted(number: int) -> list[Any]:
+    """Users who wait for a recount."""
+    them = users(number)
+    (buffer,) = unread.buffers
+    buffer.mark_dirty([str(one.pk) for one in them])
+    return them
+
+
+def changed(row: Any, **values: Any) -> Any:
+    for name, value in values.items():
+        setattr(row, name, value)
+    return row
+
+
+def of_user() -> Any:
+    return Notification.objects.for_user(user())
+
+
+def of_everybody(number: int) -> Any:
+    users(number)
+    return Notification.objects.all()
+
+
+def controller() -> NotificationController:
+    return NotificationController(user())
+
+
+def marks_one() -> Callable[[], bool]:
+    row = loaded()
+    return partial(NotificationController(row.user_id).mark_as_read, row.pk)
+
+
+def new(number: int) -> list[Notification]:
+    """Instances to create, each for another user."""
+    return [Notification(user=one, title="Hello") for one in users(number)]
+
+
+def browser() -> Browser:
+    client = Browser()
+    client.force_login(user(each=30))
+    return client
+
+
+def opens_one() -> Callable[[], object]:
+    row = loaded()
+    client = Browser()
+    client.force_login(row.user)
+    return partial(client.post, f"/notifications/{row.pk}/")
+
+
+def page(text: str) -> Callable[[], str]:
+    """A page of a user who is known, without the session that it costs to know."""
+    request = RequestFactory().get("/")
+    request.user = user()
+    template = engines["django"].from_string("{% load notifications_counter %}" + text)  # type: ignore[attr-defined]
+    return partial(template.template.render, Context({"request": request}))
+
+
+def events(number: int = 10) -> EventLog:
+    log = EventLog("operations")
+    log.record_events({"type": f"type{n % 3}", "timestamp": n} for n in range(number))
+    return log
+
+
+def series() -> TimeSeries:
+    some = TimeSeries()
+    some.update_counter("hits")
+    return some
+
+
+def in_one_transaction(them: list[Any]) -> None:
+    with transaction.atomic():
+        for one in them:
+            Notification.objects.create(user=one, title="Hello")
+
+
+def count_after_a_change(one: Any) -> None:
+    with transaction.atomic():
+        Notification.objects.create(user=one, title="Hello")
+        unread.count(one)
+
+
+# -------------------------------------------------------------------- operations
+OPERATIONS = [
+    # reads
+    Operation("`count()`, cached", lambda: partial(unread.count, user()), 1, 0),
+    Operation("`count()`, not cached", lambda: partial(unread.count, forgotten(user())), 3, 1),
+    Operation("`count()` of a user in doubt", lambda: partial(unread.count, doubted(1)[0]), 2, 1),
+    Operation("`counts()` of 1,000 users, cached", lambda: partial(unread.counts, users(1000)), 1, 0),
+    Operation(
+        "`counts()` of 1,000 users, not cached", lambda: partial(unread.counts, forgotten(users(1000))), 3, 1, sqlite=2
+    ),
+    Operation("`acount()`, cached", lambda: partial(async_to_sync(unread.acount), user()), 1, 0),
+    Operation("`acounts()` of 1,000 users, cached", lambda: partial(async_to_sync(unread.acounts), users(1000)), 1, 0),
+    Operation(
+        "`{% unread_badge %}` and `{% unread_count %}`", lambda: page("{% unread_badge %}{% unread_count %}"), 1, 0
+    ),
+    Operation(
+        "a page of the inbox, session and user included", lambda: partial(browser().get, "/notifications/"), 1, 3
+    ),
+    Operation(
+        "the count as JSON, session and user included", lambda: partial(browser().get, "/notifications/unread/"), 1, 2
+    ),
+    Operation("opening a notification, session and user included", opens_one, 2, 4, text_keys=(2, 8)),
+    # writes of one
+    Operation("`create()`", lambda: partial(Notification.objects.create, user=user(), title="Hello"), 2, 1),
+    Operation("`create()` and `count()` in one transaction", lambda: partial(count_after_a_change, user()), 2, 4),
+    Operation("`save()` of a new instance", lambda: new(1)[0].save, 2, 1),
+    Operation("`save()` of a changed instance", lambda: changed(loaded(), read_at=timezone.now()).save, 2, 5),
+    Operation(
+        '`save(update_fields=["title"])`',
+        lambda: partial(changed(loaded(), title="Bye").save, update_fields=["title"]),
+        0,
+        1,
+    ),
+    Operation("`delete()` of an instance", lambda: loaded().delete, 2, 5),
+    Operation("`mark_as_read()` of an instance", lambda: loaded().mark_as_read, 2, 2, text_keys=(2, 6)),
+    Operation(
+        "`mark_as_unread()` of an instance that is unread", lambda: loaded().mark_as_unread, 2, 5, text_keys=(0, 7)
+    ),
+    # writes of many
+    Operation("`for_user().mark_as_read()`", lambda: of_user().mark_as_read, 2, 1, text_keys=(2, 5)),
+    Operation("`for_user().mark_as_unread()`, none is read", lambda: of_user().mark_as_unread, 2, 1, text_keys=(0, 3)),
+    Operation("`mark_as_read()` of 100 users' rows", lambda: of_everybody(100).mark_as_read, 2, 5),
+    Operation("`for_user().update(read_at=…)`", lambda: partial(of_user().update, read_at=timezone.now()), 2, 5),
+    Operation("`update(title=…)`", lambda: partial(of_user().update, title="Bye"), 0, 1),
+    Operation("`for_user().delete()`", lambda: of_user().delete, 2, 6),
+    Operation("`delete()` of 100 users' rows", lambda: of_everybody(100).delete, 2, 8),
+    Operation("`bulk_create()` of 1", lambda: partial(Notification.objects.bulk_create, new(1)), 2, 3),
+    Operation(
+        "`bulk_create()` for 1,000 users", lambda: partial(Notification.objects.bulk_create, new(1000)), 2, 3, sqlite=11
+    ),
+    Operation(
+        "`bulk_create()` for 2,500 users", lambda: partial(Notification.objects.bulk_create, new(2500)), 6, 3, sqlite=23
+    ),
+    Operation("a transaction that creates 1 notification", lambda: partial(in_one_transaction, users(1)), 2, 3),
+    Operation("a transaction that creates 100 for 100 users", lambda: partial(in_one_transaction, users(100)), 2, 102),
+    # a user's notifications
+    Operation("`NotificationController.unread_count`", lambda: partial(getattr, controller(), "unread_count"), 1, 0),
+    Operation("`NotificationController.mark_as_read()`", marks_one, 2, 1, text_keys=(2, 5)),
+    Operation(
+        "`NotificationController.mark_all_as_read()`", lambda: controller().mark_all_as_read, 2, 1, text_keys=(2, 5)
+    ),
+    Operation(
+        "`NotificationController.update_unread_count()`", lambda: partial(controller().update_unread_count, 1), 2, 0
+    ),
+    # maintenance
+    Operation("`flush()`, nothing waits", lambda: unread.flush, 2, 2),
+    Operation("`flush()` of 1 user", lambda: waiting(1) and unread.flush, 6, 6),
+    Operation("`flush()` of 1,000 users, one chunk", lambda: waiting(1000) and unread.flush, 6, 6),
+    Operation(
+        "`flush()` of 1,000 users, two chunks", lambda: waiting(1000) and partial(unread.flush, chunk_size=500), 7, 10
+    ),
+    Operation("`heal()`, all is well", lambda: unread.heal, 6, 3),
+    Operation("`heal()`, 1 user in doubt", lambda: doubted(1) and unread.heal, 11, 5),
+    Operation("`recount()` of 1 user", lambda: partial(unread.recount, users(1)), 4, 2),
+    Operation("`recount()` of 1,000 users", lambda: partial(unread.recount, users(1000)), 4, 2, sqlite=4),
+    Operation("`recount()` of 2,500 users", lambda: partial(unread.recount, users(2500)), 8, 6, sqlite=10),
+    Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 10, 11, sqlite=15),
+    Operation("`status()`", lambda: unread.status, 1, 1),
+    Operation("`monitoring.look()` at one counter", lambda: partial(monitoring.look, [unread]), 3, 2),
+    # beside it
+    Operation("`update_counter()`", lambda: partial(series().update_counter, "hits"), 1, 0),
+    Operation(
+        "`update_counters()` of 10 names",
+        lambda: partial(series().update_counters, {f"hits{n}": 1 for n in range(10)}),
+        1,
+        0,
+    ),
+    Operation("`get_counter()`", lambda: partial(series().get_counter, "hits", 5), 1, 0),
+    Operation("`counters()`", lambda: series().counters, 2, 0),
+    Operation("`clean_counters()` at seven precisions", lambda: series().clean_counters, 29, 0),
+    Operation("`record_event()`", lambda: partial(events().record_event, {"type": "login"}), 1, 0),
+    Operation("`record_events()` of 100", lambda: partial(events().record_events, [{"type": "login"}] * 100), 1, 0),
+    Operation("`get_event()`", lambda: partial(events().get_event, 1), 1, 0),
+    Operation("`latest()`", lambda: events().latest, 1, 0),
+    Operation("`oldest()`", lambda: events().oldest, 1, 0),
+    Operation("`before()`", lambda: partial(events().before, 5), 1, 0),
+    Operation("`after()`", lambda: partial(events().after, 5), 1, 0),
+    Operation("`EventLog.count()`", lambda: events().count, 1, 0),
+    Operation("`count_type()`", lambda: partial(events().count_type, "type1"), 1, 0),
+    Operation("`types()`", lambda: events().types, 1, 0),
+    Operation("`count_types()`", lambda: events().count_types, 4, 0),
+    Operation("`trim()`", lambda: partial(events().trim, max_length=5), 1, 0),
+]
