@@ -110,8 +110,8 @@ def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
     return Table(
-        [_("Shard"), _("State"), _("Epoch"), _("Last batch"), _("Waiting"), _("Oldest"), _("To recount"), _("Open"),
-         _("Rejected")],
+        [_("Shard"), _("State"), _("Epoch"), _("Last batch"), _("Waiting"), _("Oldest"), _("To recount"),
+         pgettext("transactions", "Open"), _("Rejected")],
         [
             [
                 str(shard.shard),
