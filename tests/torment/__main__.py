@@ -22,7 +22,7 @@ DATABASES = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests.torment")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first round")
     parser.add_argument("--database", choices=[*DATABASES, "given"], help="given: by the environment, as for the tests")
     parser.add_argument("--round", action="append", dest="rounds", default=[], metavar="NAME")
     chosen = parser.parse_args(arguments)
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         return torment(chosen.seconds, chosen.seed, chosen.rounds)
 
 
-def torment(seconds: float, seed: str, names: list[str]) -> int:
+def torment(seconds: float, seed: int, names: list[str]) -> int:
     from django.db import connection
 
     from . import truth
@@ -61,7 +61,7 @@ def torment(seconds: float, seed: str, names: list[str]) -> int:
             while not number or time.monotonic() < started + seconds:
                 name = names[number % len(names)]
                 before = time.monotonic()
-                Round(name, f"{seed} {number}", users, survived).run()
+                Round(name, seed + number, users, survived).run()
                 number += 1
                 print(f"{number:5} {name}: {time.monotonic() - before:.1f} s", flush=True)
     except Wrong as wrong:

@@ -70,7 +70,7 @@ class Survived:
 
 
 class Round:
-    def __init__(self, name: str, seed: str, users: list[Any], survived: Survived):
+    def __init__(self, name: str, seed: int, users: list[Any], survived: Survived):
         self.name, self.faults, self.seed, self.users, self.survived = name, ROUNDS[name], seed, users, survived
         self.chance = random.Random(seed)
 

@@ -122,7 +122,7 @@ class Site:
     """Processes that go on until ``end()``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
     ``sentinel_port`` all of them to a sentinel."""
 
-    def __init__(self, users: list[Any], seed: str, directory: Path, misfortunes: tuple[str, ...] = ()):
+    def __init__(self, users: list[Any], seed: int, directory: Path, misfortunes: tuple[str, ...] = ()):
         self.users, self.seed, self.directory, self.misfortunes = users, seed, directory, misfortunes
         self.processes: list[Process] = []
         self.started = 0
