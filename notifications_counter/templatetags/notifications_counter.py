@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 from django import template
 from django.template import Context
+from django.utils.crypto import salted_hmac
+from django.utils.translation import get_language, ngettext
 
 from ..context_processors import unread_of
 
@@ -29,3 +33,22 @@ def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
     unread = unread_of(request_of(context))
     shown = f"{max}+" if unread is not None and unread > max else str(unread)
     return {"unread": unread, "shown": shown, "max": str(max)}
+
+
+@register.inclusion_tag("notifications_counter/badge_script.html", takes_context=True)
+def unread_badge_script(context: Context) -> dict[str, Any]:
+    """The script that keeps the badges of a page current; nothing for nobody. Needs ``notifications_counter.urls``."""
+    user = getattr(request_of(context), "user", None)
+    if user is None or not user.is_authenticated:
+        return {}
+    texts, forms = _phrases(get_language())
+    who = salted_hmac("notifications_counter.badge", str(user.pk)).hexdigest()[:16]  # tabs of one user work together
+    return {"who": who, "texts": texts, "forms": forms, "nonce": context.get("csp_nonce")}
+
+
+@cache
+def _phrases(language: str | None) -> tuple[str, str]:
+    """What a badge says in a language, as JSON, and which text is for 0 … 199: no plural looks at more digits."""
+    texts = [ngettext("%(n)s unread notification", "%(n)s unread notifications", n) for n in range(200)]
+    different = list(dict.fromkeys(texts))
+    return json.dumps(different, ensure_ascii=False), "".join(str(different.index(text)) for text in texts)

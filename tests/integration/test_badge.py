@@ -181,3 +181,28 @@ def test_json_for_nobody(login_everywhere, django_assert_num_queries):
 def test_json_is_only_looked_at(client):
     assert client.post(reverse("notifications:unread")).status_code == 405
     assert client.head(reverse("notifications:unread")).status_code == 200
+
+
+# ---------------------------------------------------------------------------------------------------------- script
+SCRIPT = "{% unread_badge_script %}"
+
+
+def test_the_script_knows_where_to_ask_and_what_to_say(alice, bob, django_assert_num_queries):
+    with django_assert_num_queries(0), sent() as commands:
+        page = badge(alice, SCRIPT)
+    assert commands == []
+    assert f'data-stream="{reverse("notifications:stream")}" data-poll="{reverse("notifications:unread")}"' in page
+    assert "[&quot;%(n)s unread notifications&quot;, &quot;%(n)s unread notification&quot;]" in page
+    assert f'data-forms="01{"0" * 198}"' in page
+    assert page == badge(alice, SCRIPT)
+    assert page != badge(bob, SCRIPT)
+    assert "nonce" not in page
+
+
+def test_the_script_takes_a_nonce(alice):
+    request = request_of(alice)
+    assert ' nonce="abc" defer></script>' in show(SCRIPT, request, {"csp_nonce": "abc"})
+
+
+def test_nobody_has_no_script():
+    assert show(SCRIPT, request_of(AnonymousUser())) == show(SCRIPT) == "\n"

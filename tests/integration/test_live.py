@@ -1,8 +1,6 @@
 """Streams of counts: real connections to a real ASGI server, which runs in a thread of this process."""
 
-import asyncio
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +11,6 @@ from typing import Any
 
 import pytest
 import redis
-import uvicorn
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.db import connection
@@ -27,6 +24,7 @@ from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import unread
 from notifications_counter.live import live
 from notifications_counter.models import Notification, RecountRequest
+from tests.asgi import serving
 from tests.support import assert_exact, entries, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -51,15 +49,9 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def port() -> Iterator[int]:
     """An ASGI server. In the end no stream, thread or connection is left of it."""
-    config = uvicorn.Config(get_asgi_application(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    with socket.create_server((servers.HOST, 0)) as listener:
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
-        thread.start()
-        yield listener.getsockname()[1]
+    with serving(get_asgi_application()) as port:
+        yield port
         wait_until(lambda: not live._streams and live._thread is None)
-        server.should_exit = True
-        thread.join()
 
 
 class Events:

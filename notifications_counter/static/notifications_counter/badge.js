@@ -1,0 +1,126 @@
+// Keeps every badge of every open page current. Of all tabs of a user one holds a stream of the counts and tells the
+// others. Where there is no stream, it polls; where tabs cannot agree, as on pages without TLS, each polls while visible.
+// Other scripts may listen: document.addEventListener("notifications:unread", (event) => event.detail.unread)
+(() => {
+  "use strict";
+
+  // Milliseconds.
+  const POLL = 30_000;
+  const RETRY = 120_000; // until a stream that was refused is tried again
+  const PATIENCE = 2_000; // until a tab that leads and does not answer is taken for frozen
+
+  const { stream, poll, user, texts, forms } = document.currentScript.dataset;
+  const phrases = JSON.parse(texts);
+  const name = `notifications-unread-${user}`;
+  const channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
+  let known = null; // the count
+  let leading = null; // an AbortController while this tab leads
+  let left; // an AbortController of this visit of the page
+  let doubt; // a timer
+
+  const set = (element, text) => {
+    if (element && element.textContent !== text) element.textContent = text;
+  };
+
+  const show = (unread) => {
+    if (!Number.isInteger(unread) || unread === known) return;
+    known = unread;
+    const phrase = phrases[forms[unread < 200 ? unread : 100 + (unread % 100)]].replace("%(n)s", unread);
+    for (const badge of document.querySelectorAll("[data-unread-badge]")) {
+      const max = Number(badge.dataset.max || Infinity);
+      set(badge.querySelector("[aria-hidden]") || badge, unread > max ? `${max}+` : `${unread}`);
+      set(badge.querySelector(".nc-visually-hidden"), phrase);
+      badge.hidden = unread === 0;
+    }
+    document.dispatchEvent(new CustomEvent("notifications:unread", { detail: { unread } }));
+  };
+
+  const tell = (unread) => {
+    show(unread);
+    if (channel) channel.postMessage({ unread });
+  };
+
+  // Ask once; 304 as long as nothing has changed. False if nobody is logged in any more.
+  const look = async () => {
+    const reply = await fetch(poll, { cache: "no-cache" }).catch(() => null);
+    if (reply && (reply.status === 401 || reply.redirected)) return false;
+    if (reply && reply.ok) tell((await reply.json()).unread);
+    return true;
+  };
+
+  // Until the signal. `end` is called if nobody is logged in any more.
+  const lead = (signal, end) => {
+    let source = null;
+    let timer = 0;
+
+    const listen = () => {
+      source = new EventSource(stream);
+      source.addEventListener("unread", (event) => tell(JSON.parse(event.data).unread));
+      source.addEventListener("error", () => {
+        if (source.readyState === EventSource.CLOSED) wait(RETRY); // else the browser tries again by itself
+      });
+    };
+
+    const wait = async (time) => {
+      const present = (!channel && document.hidden) || (await look());
+      if (signal.aborted) return;
+      if (!present) end();
+      else timer = setTimeout(() => (time > 0 ? wait(time - POLL) : listen()), POLL);
+    };
+
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      if (source) source.close();
+    });
+    if (channel) listen();
+    else wait(Infinity);
+  };
+
+  // Wait for the lead, or take it, and keep it until the page is left.
+  const queue = async (options) => {
+    const { signal } = left;
+    const turn = new AbortController();
+    signal.addEventListener("abort", () => turn.abort());
+    const hold = () =>
+      new Promise((release) => {
+        leading = turn;
+        turn.signal.addEventListener("abort", release);
+        lead(turn.signal, () => turn.abort());
+      });
+    const lost = await navigator.locks.request(name, options, hold).then(() => false, () => !signal.aborted);
+    turn.abort();
+    if (leading === turn) leading = null;
+    if (lost) queue({ signal });
+  };
+
+  // Ask the tab that leads for the count. If it is frozen, as phones do with tabs in the background, take the lead.
+  const ask = () => {
+    if (document.hidden || leading) return;
+    if (!channel) return look();
+    channel.postMessage({ ask: true });
+    clearTimeout(doubt);
+    doubt = setTimeout(() => leading || document.hidden || queue({ steal: true }), PATIENCE);
+  };
+
+  const enter = () => {
+    left = new AbortController();
+    if (!channel) return lead(left.signal, () => left.abort());
+    queue({ signal: left.signal });
+    ask();
+  };
+
+  if (channel) {
+    channel.addEventListener("message", ({ data }) => {
+      if (!data.ask) {
+        clearTimeout(doubt);
+        show(data.unread);
+      } else if (leading) channel.postMessage({ unread: known });
+    });
+  }
+  document.addEventListener("visibilitychange", ask);
+  window.addEventListener("pagehide", () => left.abort());
+  window.addEventListener("pageshow", (event) => event.persisted && enter());
+  document.addEventListener("freeze", () => left.abort());
+  document.addEventListener("resume", () => left.signal.aborted && enter());
+  enter();
+})();

@@ -1,0 +1,24 @@
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.template import engines
+from django.urls import include, path
+
+PAGE = """{% load notifications_counter %}<!doctype html><title>page</title>
+<body>{% unread_badge max=2 %}{% unread_badge %}<span data-unread-badge>own</span>{% unread_badge_script %}</body>"""
+POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'"
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    text = engines["django"].from_string(PAGE).render({}, request)
+    return HttpResponse(text, headers={"Content-Security-Policy": POLICY})
+
+
+async def no_stream(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+    return HttpResponse(status=501)
+
+
+urlpatterns = [
+    path("page/", page),
+    path("notifications/", include("notifications_counter.urls")),
+]

@@ -1,0 +1,7 @@
+"""As it is under WSGI."""
+
+from django.urls import path
+
+from . import urls
+
+urlpatterns = [path("notifications/unread/stream/", urls.no_stream), *urls.urlpatterns]
