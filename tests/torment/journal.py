@@ -4,6 +4,7 @@ import json
 import math
 import os
 import time
+from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,7 @@ class Notes:
     reads: list[Call] = field(default_factory=list)
     healed: list[Span] = field(default_factory=list)
     flushed: int = 0
+    ambushes: Tally[str] = field(default_factory=Tally)
 
     @classmethod
     def of(cls, directory: Path) -> "Notes":
@@ -85,6 +87,8 @@ class Notes:
             self.healed.append(Span(*entry))
         elif kind == "flushed":
             self.flushed += 1
+        elif kind == "ambush":
+            self.ambushes[" ".join(entry)] += 1
 
     def healed_since(self, moment: float) -> float:
         """When the first run of a flusher that began then was over."""

@@ -1,6 +1,5 @@
 """A round: traffic under some kinds of fault, then calm; HEAL_AFTER and two runs of a flusher later all is exact."""
 
-import os
 import random
 import time
 from collections import Counter as Tally
@@ -21,7 +20,7 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from . import truth
 from .journal import Notes, now
 from .site import Site
-from .tormentor import Tormentor
+from .tormentor import KIND, Tormentor
 
 ENTRIES = {"FLUSH_CHUNK": 3, "HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
 SOCKET_TIMEOUT = 0.3  # seconds
@@ -54,6 +53,7 @@ class Survived:
     void: int = 0
     calls: Tally[str] = field(default_factory=Tally)
     faults: Tally[str] = field(default_factory=Tally)
+    ambushes: Tally[str] = field(default_factory=Tally)
     recounts: int = 0
     recounted_wrong: int = 0
 
@@ -61,6 +61,9 @@ class Survived:
         calls = ", ".join(f"{number:,} {what}" for what, number in self.calls.items())
         lines = [f"{seconds:.0f} seconds, {self.rounds} rounds, {self.void} void; {calls}. Survived:"]
         lines += [f"{times:7,} {fault.replace('_', ' ')}" for fault, times in sorted(self.faults.items())]
+        if self.ambushes:
+            lines.append("Killed and stopped at named moments, among these:")
+            lines += [f"{times:7,} {moment}" for moment, times in sorted(self.ambushes.items())]
         if self.recounts:
             lines.append(
                 f"recount_counters found something in {self.recounted_wrong} of {self.recounts} rounds that lost "
@@ -81,7 +84,7 @@ class Round:
 
     def run(self) -> None:
         with ExitStack() as stack:
-            server = stack.enter_context(servers.redis(kind=os.environ.get("TEST_REDIS_KIND")))
+            server = stack.enter_context(servers.redis(kind=KIND))
             directory = stack.enter_context(servers.temporary_directory())
             stack.enter_context(self.settings(server))
             unread.heal()
@@ -134,6 +137,7 @@ class Round:
         self.survived.rounds += 1
         self.survived.faults += tormentor.survived
         self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)
+        self.survived.ambushes += notes.ambushes
         self.survived.calls.update(writes=len(notes.writes), reads=len(notes.reads), flushes=notes.flushed)
         return wrong
 

@@ -111,7 +111,7 @@ class Ambush:
             nonlocal countdown
             if countdown.is_over(moment):
                 countdown = choose()
-                journal.note("ambush", self.signal.name, moment)
+                journal.note("ambush", role, moment)
                 os.kill(os.getpid(), self.signal)
 
         moments = Moments(MOMENTS[role](), reached)

@@ -20,6 +20,7 @@ from .site import ROLES, Ambush, Process, Site
 Rests = Iterator[float]
 CALM = 1.0
 """Seconds of traffic without faults at the end; what a proxy delays is there by then."""
+KIND = os.environ.get("TEST_REDIS_KIND")
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 PROXIED = {"connections_broken", "connections_refused", "redis_failed_over"}
 
@@ -73,8 +74,8 @@ class Tormentor:
     def prepare(self) -> None:
         """Put what the faults need between the site and its servers."""
         if "sentinel_failed_over" in self.faults:
-            self.replica = self.stack.enter_context(servers.redis(replica_of=self.server))
-            self.site.sentinel_port = self.stack.enter_context(servers.redis_sentinel(self.server)).port
+            self.replica = self.stack.enter_context(servers.redis(kind=KIND, replica_of=self.server))
+            self.site.sentinel_port = self.stack.enter_context(servers.redis_sentinel(self.server, KIND)).port
             self.sentinel = self.stack.enter_context(redis.Redis(port=self.site.sentinel_port))
         seed = str(self.chance.random())
         if not PROXIED.isdisjoint(self.faults):
@@ -188,7 +189,7 @@ class Tormentor:
     def redis_failed_over(self) -> Rests:
         """To a replica that lags behind: it is cut off from its master a moment before that is killed."""
         while True:
-            replica = self.stack.enter_context(servers.redis(replica_of=self.server))
+            replica = self.stack.enter_context(servers.redis(kind=KIND, replica_of=self.server))
             yield self.chance.uniform(0.1, 0.4)
             with redis.Redis(port=replica.port) as client:
                 client.replicaof("NO", "ONE")
