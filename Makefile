@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
 BIN = .venv/bin
 
-.PHONY: demo serve test torment lint types
+.PHONY: demo serve test torment lint types messages
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -27,6 +27,14 @@ lint: .venv/lint.stamp
 
 types: .venv/types.stamp
 	$(BIN)/mypy
+
+# Needs GNU gettext. What is new is empty in each locale/*/LC_MESSAGES/django.po: translate it, and run this again.
+messages: .venv/demo.stamp
+	for app in notifications_counter demo_project; do \
+		cd $(CURDIR)/$$app && \
+		$(CURDIR)/$(BIN)/python -m django makemessages --all --no-obsolete --no-wrap --add-location file && \
+		$(CURDIR)/$(BIN)/python -m django compilemessages || exit 1; \
+	done
 
 # The extra of the target's name.
 .venv/%.stamp: pyproject.toml | $(BIN)/python

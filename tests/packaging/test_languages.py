@@ -1,0 +1,70 @@
+"""Every catalogue has every string, and is compiled."""
+
+import gettext
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.utils.translation import ngettext, override
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).resolve().parents[2]
+CATALOGUES = sorted(path.relative_to(ROOT) for path in ROOT.glob("*/locale/*/LC_MESSAGES/django.po"))
+FORGOTTEN = "run `make messages`, translate what is empty or fuzzy, and run it again"
+
+needs_gettext = pytest.mark.skipif(
+    not shutil.which("msgfmt") and os.environ.get("CI") != "true", reason="GNU gettext is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources, with catalogues made from them."""
+    copy = tmp_path_factory.mktemp("sources")
+    for name in {catalogue.parts[0] for catalogue in CATALOGUES}:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.mo"))
+        for command in (["makemessages", "--all", "--no-obsolete"], ["compilemessages"]):
+            subprocess.run([sys.executable, "-m", "django", *command], cwd=copy / name, env=environment(), check=True)
+    return copy
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"} | {"LC_ALL": "C"}
+
+
+def messages(compiled: Path) -> dict:
+    with compiled.open("rb") as file:
+        found = gettext.GNUTranslations(file)._catalog  # it has no public name
+    return {text: translated for text, translated in found.items() if text}
+
+
+def test_there_are_catalogues() -> None:
+    assert Path("notifications_counter/locale/zh_Hans/LC_MESSAGES/django.po") in CATALOGUES
+
+
+@needs_gettext
+@pytest.mark.parametrize("catalogue", CATALOGUES, ids=str)
+def test_nothing_is_missing_or_fuzzy(fresh: Path, catalogue: Path) -> None:
+    check = ["msgfmt", "--check-format", "--statistics", "--output-file", os.devnull, fresh / catalogue]
+    told = subprocess.run(check, env=environment(), capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert "untranslated" not in told.stderr, FORGOTTEN
+    assert "fuzzy" not in told.stderr, FORGOTTEN
+
+
+@needs_gettext
+@pytest.mark.parametrize("catalogue", CATALOGUES, ids=str)
+def test_the_compiled_catalogue_is_current(fresh: Path, catalogue: Path) -> None:
+    compiled = catalogue.with_suffix(".mo")
+    assert messages(ROOT / compiled) == messages(fresh / compiled), FORGOTTEN
+
+
+def test_plurals() -> None:
+    with override("zh-hans"):
+        for n in (0, 1, 2):
+            text = ngettext("%(n)s unread notification", "%(n)s unread notifications", n) % {"n": n}
+            assert text == f"{n} 条未读通知"
