@@ -21,6 +21,12 @@ from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transact
 if TYPE_CHECKING:
     from .counters import Counter
 
+FEW, MANY = 10, 100
+"""Users in one look of a heal: at first, and at most. A run is late by the time that one look takes."""
+
+SHORT = 0.5
+"""Seconds that a look should take; if it takes longer, the next one is smaller."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
@@ -71,9 +77,10 @@ class Healer:
             return stopped() or time.monotonic() > until
 
         for buffer in self.counter.buffers:
+            self._doubt_open(buffer, enough)
+        self._doubt_requested(enough)
+        for buffer in self.counter.buffers:
             self._recount_dirty(buffer, result, enough)
-            self._recheck_open(buffer, result, enough)
-        self._answer_requests(result, enough)
         if result.checked:
             record("recount", self.counter, result)
         return result
@@ -123,17 +130,8 @@ class Healer:
             record("recovered", self.counter, shard=shard, epoch=epoch)
 
     # ---------------------------------------------------------------- healing
-    def _recount_dirty(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
-        seen: set[str] = set()
-        while not enough():
-            members = [m for m in buffer.dirty(len(seen) + PAGE) if m not in seen]
-            if not members:
-                return
-            seen.update(members)
-            result.add(self.recounter.recount(members))
-
-    def _recheck_open(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
-        """Recount users of parts that are open for too long, and again whenever their age has doubled."""
+    def _doubt_open(self, buffer: Buffer, enough: Callable[[], bool]) -> None:
+        """Send users of parts that are open for too long to a recount, and again whenever their age has doubled."""
         now = buffer.status().now
         oldest = buffer.seq() + 1
         for part in buffer.open_parts():
@@ -142,17 +140,35 @@ class Healer:
             dead = age >= options.MAX_TRANSACTION_AGE
             if not dead and age < max(options.HEAL_AFTER, 2 * age_then) or enough():
                 continue
-            result.add(self.recounter.recount(part.users))
+            buffer.mark_dirty(part.users)
             buffer.recheck(part.id, None if dead else now)
         buffer.drop_fences(oldest)
 
-    def _answer_requests(self, result: RecountResult, enough: Callable[[], bool]) -> None:
-        """Recount the users of RecountRequests, and delete exactly those that were read before."""
+    def _doubt_requested(self, enough: Callable[[], bool]) -> None:
+        """Send the users of RecountRequests to a recount, and delete exactly those that were read before."""
         model = apps.get_model("notifications_counter", "RecountRequest")
         requests: QuerySet = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
         while not enough():
             found = dict(requests.order_by("pk").values_list("pk", "owner")[:PAGE])
             if not found:
                 return
-            result.add(self.recounter.recount(found.values()))
+            for buffer, members in self.counter.by_shard(list(dict.fromkeys(found.values()))):
+                buffer.mark_dirty(members)
             requests.filter(pk__in=list(found)).delete()
+
+    def _recount_dirty(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
+        """Longest waiting first, and few at once: how long it takes to count their rows is known only afterwards."""
+        seen: set[str] = set()
+        first, size = 0, FEW
+        while not enough():
+            page = buffer.dirty(first, size)
+            members = [member for member in page if member not in seen]
+            if not page:
+                return
+            if not members:  # still dirty: they were active all the time
+                first += len(page)
+                continue
+            seen.update(members)
+            started = time.monotonic()
+            result.add(self.recounter.recount(members))
+            size = min(2 * size, MANY) if time.monotonic() - started < SHORT else max(size // 2, 1)

@@ -299,9 +299,10 @@ class Buffer:
         return bool(self.client.run(script("complete"), (self.keys.ready, self.keys.state), (epoch,)))
 
     # ---------------------------------------------------------------- healing
-    def dirty(self, limit: int) -> list[str]:
-        """Users to recount, longest waiting first."""
-        return [text(m) for m in self.client.call(self.keys.dirty, "ZRANGE", self.keys.dirty, 0, limit - 1)]
+    def dirty(self, first: int, number: int) -> list[str]:
+        """Users to recount, longest waiting first, from this rank on."""
+        last = first + number - 1
+        return [text(m) for m in self.client.call(self.keys.dirty, "ZRANGE", self.keys.dirty, first, last)]
 
     def open_parts(self) -> Iterator[OpenPart]:
         """Every part that has begun and not committed, a page at a time."""

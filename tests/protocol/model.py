@@ -452,7 +452,7 @@ class Healer(NamedTuple):
         if redis.ready is None:
             yield "", redis, db, ("audit_rows", redis.epoch or 0)
         else:
-            yield from self._look(redis, db, ended)
+            yield from self._doubt(redis, db, ended)
 
     # ---------------------------------------------------------------------------------------------------------- audit
     def _audit_rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
@@ -480,13 +480,29 @@ class Healer(NamedTuple):
         yield "", complete(redis, self.seen), db, None
 
     # -------------------------------------------------------------------------------------------------------- recount
+    def _doubt(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        """What gives reason to doubt is dropped when the users are dirty."""
+        parts = frozenset(part for part, _, _ in redis.open)
+        oldest = min([redis.seq + 1, *(seq for _, seq, _ in redis.open)])
+        marked = mark_dirty(redis, range(len(db.users)))
+        if parts & ended or db.requests:
+            yield "", marked, db, ("drop", (parts & ended, db.requests, oldest))
+        elif any(0 < w.fence < oldest for w in redis.users):
+            yield "", redis, db, ("drop", (frozenset(), frozenset(), oldest))
+        else:
+            yield from self._look(redis, db, ended)
+        if "suspects" in self.flags and parts - ended:
+            yield "suspects", marked, db, ("drop", (parts, db.requests, oldest))
+
+    def _drop(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        parts, requests, oldest = self.seen
+        users = tuple(w._replace(fence=0) if w.fence < oldest else w for w in redis.users)
+        redis = redis._replace(users=users, open=tuple(entry for entry in redis.open if entry[0] not in parts))
+        yield "", redis, db._replace(requests=db.requests - requests), ("look", None)
+
     def _look(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        """Of an audit, or else of everyone; what has given reason to doubt is dropped afterwards."""
+        """Of an audit, or else of everyone."""
         epoch, members = self.seen or (None, tuple(range(len(db.users))))
-        parts, reasons = frozenset(part for part, _, _ in redis.open), (frozenset(), frozenset(), 0)
-        if epoch is None:
-            oldest = min([redis.seq + 1, *(seq for _, seq, _ in redis.open)])
-            reasons = (parts & ended, db.requests, oldest)
         users = redis.users
         snapshot = (
             tuple(w._replace(total=None, lease=None, fence=0) for w in users),
@@ -497,43 +513,27 @@ class Healer(NamedTuple):
         for user in members:
             users = change(users, user, users[user]._replace(lease=self.token))
         leased = redis._replace(users=users)
-        yield "", leased, db, ("rows", (epoch, members, reasons, snapshot))
-        if epoch is None and "suspects" in self.flags and parts - ended:
-            yield "suspects", leased, db, ("rows", (epoch, members, (parts, *reasons[1:]), snapshot))
+        yield "", leased, db, ("rows", (epoch, members, snapshot))
 
     def _rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         yield "", redis, db, ("row", (*self.seen, tuple(row.rows for row in db.users)))
 
     def _row(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        epoch, members, reasons, (waiting, cut, batch, epoch_seen), rows = self.seen
+        epoch, members, (waiting, cut, batch, epoch_seen), rows = self.seen
         corrections = tuple(rows[user] - value(waiting[user], cut, batch, db.users[user]) for user in members)
-        yield "", redis, db, ("fix", (epoch, members, reasons, epoch_seen, corrections))
+        yield "", redis, db, ("fix", (epoch, members, epoch_seen, corrections))
 
     def _fix(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        epoch, members, reasons, epoch_seen, corrections = self.seen
+        epoch, members, epoch_seen, corrections = self.seen
         redis, active = fix(redis, self.token, epoch_seen, dict(zip(members, corrections, strict=True)))
         if active:
-            yield "", redis, db, ("mark", (epoch, active, reasons))
+            yield "", redis, db, ("mark", (epoch, active))
         else:
-            yield "", redis, db, self._after(redis, epoch, reasons)
+            yield "", redis, db, ("note", epoch) if epoch is not None else None
 
     def _mark(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        epoch, active, reasons = self.seen
-        redis = mark_dirty(redis, active)
-        yield "", redis, db, self._after(redis, epoch, reasons)
-
-    def _after(self, redis: Redis, epoch: int | None, reasons: tuple) -> tuple | None:
-        if epoch is not None:
-            return "note", epoch
-        parts, requests, oldest = reasons
-        fences = any(0 < w.fence < oldest for w in redis.users)
-        return ("tidy", reasons) if parts or requests or fences else None
-
-    def _tidy(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        parts, requests, oldest = self.seen
-        users = tuple(w._replace(fence=0) if w.fence < oldest else w for w in redis.users)
-        redis = redis._replace(users=users, open=tuple(entry for entry in redis.open if entry[0] not in parts))
-        yield "", redis, db._replace(requests=db.requests - requests), None
+        epoch, active = self.seen
+        yield "", mark_dirty(redis, active), db, ("note", epoch) if epoch is not None else None
 
 
 class Remover(NamedTuple):

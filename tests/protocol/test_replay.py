@@ -265,17 +265,19 @@ class Replay:
         yield
 
     def doubt(self, me: str) -> Step:
-        """Recount everyone, then drop what has given reason to doubt."""
+        """Drop what gives reason to doubt when the users are dirty, then recount everyone."""
         oldest, parts = self.buffer.seq() + 1, list(self.buffer.open_parts())
         requests = list(RecountRequest.objects.values_list("pk", flat=True))
         dead = [part.id for part in parts if self.label == "suspects" or part.id not in self.living]
-        yield from self.recount(me, self.members)
-        for part in dead:
-            self.buffer.recheck(part, None)
-        self.buffer.drop_fences(min([oldest, *(part.seq for part in parts)]))
-        RecountRequest.objects.filter(pk__in=requests).delete()
         if dead or requests:
+            self.buffer.mark_dirty(self.members)
             yield
+            for part in dead:
+                self.buffer.recheck(part, None)
+            self.buffer.drop_fences(min([oldest, *(part.seq for part in parts)]))
+            RecountRequest.objects.filter(pk__in=requests).delete()
+            yield
+        yield from self.recount(me, self.members)
 
     def recount(self, me: str, members: list[str]) -> Step:
         keys = {member: unread.decode(member) for member in members}

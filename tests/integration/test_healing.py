@@ -1,0 +1,102 @@
+"""A heal takes no longer than it may: the flush that follows is not to wait."""
+
+import time
+from typing import Any
+
+import pytest
+
+from notifications_counter.buffer.buffer import Buffer
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.reader import Reader
+from tests.support import assert_heals, entries, notify, stored
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def buffer() -> Buffer:
+    return unread.buffers[0]
+
+
+def dirty() -> int:
+    return buffer().status().dirty
+
+
+@pytest.fixture
+def users(healed, make_user) -> list[Any]:
+    return [make_user() for _ in range(150)]
+
+
+@pytest.fixture
+def slow(monkeypatch) -> None:
+    """Rows that take 20 ms a user to count."""
+    rows = Reader.rows
+
+    def slowly(self: Reader, keys: Any) -> dict[Any, int]:
+        time.sleep(0.02 * len(keys))
+        return rows(self, keys)
+
+    monkeypatch.setattr(Reader, "rows", slowly)
+
+
+def heal(seconds: float) -> float:
+    """How long it takes."""
+    started = time.monotonic()
+    unread.heal(seconds)
+    return time.monotonic() - started
+
+
+def test_users_who_are_slow_to_count(users, slow):
+    buffer().mark_dirty([str(user.pk) for user in users])
+    assert heal(0.5) < 1.5  # all of them take three seconds
+    assert 0 < dirty() < len(users)
+    for _ in range(10):
+        heal(0.5)
+    assert dirty() == 0
+
+
+def test_a_transaction_of_users_who_are_slow_to_count(users, slow):
+    members = [str(user.pk) for user in users]
+    buffer().begin("a part of a process that was killed", members).read()
+    RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=member) for member in members)
+    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+        assert heal(0.5) < 1.5
+    assert 0 < dirty() < len(users)
+    assert not RecountRequest.objects.exists()
+    assert buffer().status().open == 0
+
+
+def test_many_users(healed):
+    """Who are gone, so that nothing but the number matters."""
+    members = [str(n) for n in range(10**9, 10**9 + 20_000)]
+    if unread.key_field.get_internal_type() == "UUIDField":
+        members = [f"00000000-0000-0000-0000-{n:012}" for n in range(20_000)]
+    buffer().mark_dirty(members)
+    looks = 0
+    while left := dirty():
+        assert heal(0.2) < 1.2
+        assert dirty() < left
+        looks += 1
+    assert looks > 1
+
+
+def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, monkeypatch):
+    """They have waited longest, and so come first."""
+    fix = Buffer.fix
+
+    def busy(self: Buffer, epoch: int, lease: str, corrections: dict[str, int]) -> Any:
+        if str(alice.pk) in corrections:
+            Notification.objects.create(user=alice, title="busy")
+        return fix(self, epoch, lease, corrections)
+
+    notify(bob)
+    buffer().mark_dirty([str(alice.pk)])
+    buffer().mark_dirty([str(bob.pk)])
+    monkeypatch.setattr(Buffer, "fix", busy)
+    monkeypatch.setattr("notifications_counter.healing.FEW", 1)
+    unread.heal()
+    assert buffer().dirty(0, 10) == [str(alice.pk)]
+    unread.flush()
+    assert stored(bob) == 3
+    monkeypatch.undo()
+    assert_heals(alice, bob)
