@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import SyncToAsync, sync_to_async
 from django.contrib.auth.decorators import login_not_required
 from django.core.handlers.asgi import ASGIRequest
-from django.db import close_old_connections, connections
+from django.db import close_old_connections, connections, transaction
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
@@ -195,6 +195,10 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
             "X-Accel-Buffering": "no",
         },
     )
+
+
+for alias in connections:  # Django has no ATOMIC_REQUESTS for async views, and refuses to call them
+    transaction.non_atomic_requests(alias)(stream)
 
 
 def _member_of(request: Any) -> str | None:

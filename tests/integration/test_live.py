@@ -247,6 +247,23 @@ def test_compression_holds_nothing_back(settings, alice, request):
     assert events.next_count() == 0
 
 
+def test_sites_with_atomic_requests(listen, monkeypatch, alice):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    assert listen(alice).next_count() == 0
+
+
+def not_async(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda request: get_response(request)
+
+
+def test_middleware_that_is_not_async(settings, request, alice):
+    settings.MIDDLEWARE = [f"{__name__}.not_async", *settings.MIDDLEWARE, f"{__name__}.not_async"]
+    listen = request.getfixturevalue("listen")
+    threads = threading.active_count()
+    assert [listen(alice).next_count() for _ in range(5)] == [0] * 5
+    wait_until(lambda: threading.active_count() == threads + 1)
+
+
 # ----------------------------------------------------------------- connections
 @pytest.mark.usefixtures("healed")
 def test_one_connection_and_one_thread_for_all_streams(heard, make_user, redis_client):
@@ -314,6 +331,30 @@ def test_redis_does_not_answer(server, heard, monkeypatch, alice, settings):
     unread.heal()
     Notification.objects.create(user=alice, title="x")
     events.reach(2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"CONNECTION_POOL_KWARGS": {"protocol": 2}},
+        {"CONNECTION_POOL_KWARGS": {"protocol": 3}},
+        {"CONNECTION_POOL_KWARGS": {"protocol": 2, "decode_responses": True, "health_check_interval": 1}},
+        {"CONNECTION_POOL_KWARGS": {"protocol": 3, "decode_responses": True, "health_check_interval": 1}},
+        {"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool"},
+    ],
+    ids=str,
+)
+def test_options_of_connections(server, heard, monkeypatch, settings, caplog, alice, options):
+    monkeypatch.setattr(live_module, "REREAD", 0.1)
+    on(server, settings, **options)
+    events = heard(alice)
+    buffer = unread.buffers[0]
+    for count in range(1, 4):
+        buffer.client.call(buffer.keys.state, "HDEL", buffer.keys.state, "live_until")
+        wait_until(publishes)
+        Notification.objects.create(user=alice, title="x")
+        assert events.next_count() == count
+    assert not [r for r in caplog.records if r.name == "notifications_counter"]
 
 
 def test_what_was_not_published_is_read_anyway(server, listen, monkeypatch, alice, settings):
