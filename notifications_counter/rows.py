@@ -14,7 +14,6 @@ from django.db.models import F, Model, QuerySet
 from django.db.models.sql import DeleteQuery
 
 from .registry import counters_of
-from .sql import SUPPORTED
 
 if TYPE_CHECKING:
     from .counters import Counter
@@ -77,9 +76,10 @@ def states(queryset: QuerySet, lock: bool = False) -> dict[Any, RowStates]:
 
 
 def can_return_deleted(using: str) -> bool:
-    """Has the database a DELETE … RETURNING? PostgreSQL, SQLite and MariaDB have; MySQL has not."""
+    """Has the database a DELETE … RETURNING that can be trusted? PostgreSQL and MariaDB have; MySQL has none, and for
+    SQLite 3.40, which is in wide use, no column that it returns IS NULL if the first of the table cannot be."""
     connection = connections[using]
-    return connection.vendor in SUPPORTED and connection.features.can_return_columns_from_insert
+    return connection.vendor in ("postgresql", "mysql") and connection.features.can_return_columns_from_insert
 
 
 def delete_returning(queryset: QuerySet, using: str) -> tuple[int, dict[Counter, dict[str, int]]]:

@@ -399,6 +399,18 @@ def test_marking_a_notification_that_is_gone(alice):
     assert_exact(alice)
 
 
+def test_deletion_where_nothing_cascades(alice, bob, monkeypatch):
+    """The notifications of these tests have children, those of most sites have none."""
+    monkeypatch.setattr("notifications_counter.querysets._QuietCollector.can_fast_delete", lambda self, rows: True)
+    one, *_ = notify(alice, 5, read=1)
+    notify(bob)
+    assert objects.filter(pk=one.pk).delete()[0] == 1
+    assert objects.filter(user=alice, title__in="12").delete()[0] == 2
+    assert (unread.count(alice), unread.count(bob)) == (2, 3)
+    assert objects.unread().delete()[0] == 5
+    assert_exact(alice, bob)
+
+
 MARKED = {
     "all": lambda q, alice: q,
     "hers": lambda q, alice: q.for_user(alice),
