@@ -81,6 +81,7 @@ CACHES = {
 NOTIFICATIONS_COUNTER = {
     "CACHE_ALIAS": "default",
     "KEY_PREFIX": os.environ.get("DEMO_KEY_PREFIX", "nc-demo"),
+    "RECORD_ACTIVITY": True,  # for the charts of the dashboard
 }
 
 # Nothing to store or clean up, and one write less at every login.
