@@ -115,18 +115,23 @@ class Counter:
         report: Callable[[Correction], None] | None = None,
         progress: Callable[[int], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
+        resume: bool = False,
     ) -> RecountResult:
         """Compare counters with the rows and correct them; None: of everyone.
 
         ``report`` is called with each wrong count, ``progress`` with the number of users checked so far,
-        ``stopped`` is asked after each page of everyone.
-        NotInTransaction if called inside a transaction.
+        ``stopped`` is asked after each page of everyone. ``resume``: go on where a recount of everyone was interrupted
+        less than an hour ago. NotInTransaction if called inside a transaction.
         """
         recounter = Recounter(self, report)
         if users is not None:
             result = recounter.recount([str(self.key(user)) for user in users], dry_run)
+        elif dry_run:
+            result = recounter.recount_all(True, progress, stopped)
         else:
-            result = recounter.recount_all(dry_run, progress, stopped)
+            buffer = self.buffers[0]
+            after = buffer.recounted() if resume else ""
+            result = recounter.recount_all(False, progress, stopped, after, buffer.note_recounted)
         if result.checked and not dry_run:
             record("recount", self, result)
         return result

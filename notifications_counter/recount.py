@@ -86,27 +86,35 @@ class Recounter:
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
+        after: str = "",
+        note: Callable[[str], None] = lambda position: None,
     ) -> RecountResult:
-        """Recount everyone with rows that count, a stored count, or something waiting in Redis."""
+        """Recount everyone with rows that count, a stored count, or something waiting in Redis.
+
+        ``note`` is called with how far it has come, after which another call can go on, and with ``""`` at the end.
+        """
         result = RecountResult()
-        for members in self.everyone():
+        for members, position in self.everyone(after):
             result.add(self.recount(members, dry_run))
+            note(position)
             if progress:
                 progress(result.checked)
             if stopped():
-                break
+                return result
+        note("")
         return result
 
-    def everyone(self) -> Iterator[list[str]]:
-        """Pages of all users who can have a count."""
-        for page, _ in self.pages(""):
-            yield page
+    def everyone(self, after: str = "") -> Iterator[tuple[list[str], str]]:
+        """Pages of all users who can have a count, and where they end."""
+        for page, end in self.pages(after):
+            after = end
+            yield page, end
         for buffer in self.counter.buffers:
             for page in buffer.waiting():
                 keys, _ = self._decode(page)
                 has_rows = self.reader.rows(list(keys.values()))
                 has_count = self.reader.stored(list(keys.values()))
-                yield [m for m, key in keys.items() if key not in has_rows and not has_count.get(key, (0,))[0]]
+                yield [m for m, key in keys.items() if key not in has_rows and not has_count.get(key, (0,))[0]], after
 
     def pages(self, after: str) -> Iterator[tuple[list[str], str]]:
         """Users with rows that count, then others whose stored count is not zero, in pages by keyset. With each page

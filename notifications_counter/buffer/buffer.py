@@ -22,6 +22,9 @@ LEASE = 60_000
 PART = 1000
 """Users in one script call at the most, so that no script holds Redis for more than a few milliseconds."""
 
+HOUR = 3600
+"""Seconds for which an interrupted recount can go on where it was."""
+
 Delta = int | None
 """None: unknown, the user goes to a recount."""
 
@@ -259,6 +262,19 @@ class Buffer:
                 yield [text(member) for member, _ in pairs(reply[1])]
                 if (cursor := text(reply[0])) == "0":
                     break
+
+    # ---------------------------------------------------------------- recount
+    def recounted(self) -> str:
+        """How far a recount of everyone had come that was interrupted less than an hour ago; empty if none was."""
+        return text(self.client.call(self.keys.recounted, "GET", self.keys.recounted) or "")
+
+    def note_recounted(self, position: str) -> None:
+        """Keep how far a recount of everyone has come. Empty: to its end."""
+        key = self.keys.recounted
+        if position:
+            self.client.call(key, "SET", key, position, "EX", HOUR)
+        else:
+            self.client.call(key, "DEL", key)
 
     # --------------------------------------------------------------- recovery
     def status(self) -> Status:

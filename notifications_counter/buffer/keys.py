@@ -1,6 +1,6 @@
 """The one place that builds Redis keys."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 def outages(prefix: str) -> str:
@@ -27,10 +27,11 @@ class Keys:
     rejected: str = field(init=False)
     stats: str = field(init=False)
     live: str = field(init=False)
+    recounted: str = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("pending", "flushing", "state", "ready", "open", "fences", "dirty", "rejected", "stats", "live"):
-            object.__setattr__(self, name, f"{self.base}:{name}")
+        for key in fields(self)[1:]:
+            object.__setattr__(self, key.name, f"{self.base}:{key.name}")
 
     @classmethod
     def of(cls, prefix: str, counter: str, shard: int, shards: int) -> "Keys":

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core.management import call_command
 from django.db import transaction
 from django.db.models import QuerySet
 
@@ -275,3 +276,50 @@ def test_requests_are_answered_once(healed, alice, bob):
     assert unread.heal().corrected == 2
     assert list(RecountRequest.objects.values_list("counter", flat=True)) == ["another"]
     assert_exact(alice, bob)
+
+
+# ------------------------------------------------------------------------------------------ an interrupted recount
+@pytest.fixture
+def interrupted(healed) -> list[Any]:
+    """2300 users with one row each, of whom a recount has seen the first thousand."""
+    keys = make_keys(2300)
+    QuerySet(Notification).bulk_create(Notification(user_id=key, title="x") for key in keys)
+    seen: list[int] = []
+
+    def killed(checked: int) -> None:
+        seen.append(checked)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unread.recount(progress=killed)
+    assert seen == [1000]
+    return keys
+
+
+@pytest.mark.keys
+def test_a_recount_goes_on_where_it_was(interrupted):
+    assert unread.recount(resume=True) == RecountResult(1300, 1300, 1300, 0)
+    assert unread.recount(resume=True).checked == 2300  # that one had come to its end
+    assert unread.recount(interrupted[:10], resume=True).checked == 10
+    assert_exact(*interrupted[:3], *interrupted[-3:])
+
+
+def test_the_command_goes_on_where_it_was(interrupted, capsys):
+    assert unread.recount(dry_run=True).checked == 2300
+    call_command("recount_counters")
+    said = capsys.readouterr().out
+    assert f"unread: goes on after user {interrupted[999]}, where a run was interrupted" in said
+    assert "unread: checked 1,300 users, 1,300 wrong, corrected 1,300." in said
+
+
+def test_the_command_begins_anew(interrupted, capsys):
+    call_command("recount_counters", "--anew")
+    said = capsys.readouterr().out
+    assert "goes on" not in said
+    assert "unread: checked 2,300 users, 1,300 wrong" in said
+
+
+def test_an_interrupted_recount_is_forgotten_after_an_hour(interrupted, redis_client):
+    assert 3500 < redis_client.ttl(buffer().keys.recounted) <= 3600
+    redis_client.delete(buffer().keys.recounted)
+    assert unread.recount(resume=True).checked == 2300

@@ -22,12 +22,17 @@ class Command(BaseCommand):
             help="primary key of a user whose unread notifications are recounted instead of everything; repeatable",
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be changed")
+        parser.add_argument(
+            "--anew",
+            action="store_true",
+            help="begin with the first user, although a run was interrupted less than an hour ago",
+        )
 
-    def handle(self, *, user: list[Any] | None, dry_run: bool, verbosity: int, **options: Any) -> None:
+    def handle(self, *, user: list[Any] | None, dry_run: bool, anew: bool, verbosity: int, **options: Any) -> None:
         keys = None if user is None else [self.key(value) for value in user]
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             for counter in all_counters() if keys is None else [unread]:
-                self.recount(counter, keys, dry_run, meter)
+                self.recount(counter, keys, dry_run, anew, meter)
 
     def key(self, value: Any) -> Any:
         try:
@@ -38,7 +43,7 @@ class Command(BaseCommand):
                 f"{unread.key_field.name!r}, once for each user."
             ) from None
 
-    def recount(self, counter: Counter, keys: list[Any] | None, dry_run: bool, meter: Meter) -> None:
+    def recount(self, counter: Counter, keys: list[Any] | None, dry_run: bool, anew: bool, meter: Meter) -> None:
         def report(correction: Correction) -> None:
             was = "unreadable" if correction.was is None else f"{correction.was:,}"
             now = "would be" if dry_run else "is"
@@ -48,7 +53,10 @@ class Command(BaseCommand):
             meter.show(f"{counter.name}: users recounted", checked)
 
         healed = None if dry_run else counter.heal(progress=progress, report=report)
-        result = counter.recount(keys, dry_run, report, progress)
+        resume = keys is None and not dry_run and not anew
+        if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
+            meter.say(f"{counter.name}: goes on after user {after}, where a run was interrupted; --anew begins again.")
+        result = counter.recount(keys, dry_run, report, progress, resume=resume)
         removed = 0 if dry_run or keys is not None else remove_orphans(counter)
         meter.end()
         if healed:
