@@ -278,6 +278,19 @@ def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, 
     assert "run recount_counters" in messages(response)[1]
 
 
+@pytest.mark.parametrize("button", ["flush", "recount"])
+def test_buttons_work_also_where_requests_are_transactions(admin_client, url, all_healed, monkeypatch, button):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
+    assert message in ("0 users were flushed.", "0 users were recounted, 0 corrected.")
+
+
+@pytest.mark.parametrize("button", ["flush", "recount"])
+def test_buttons_leave_the_recovery_to_the_flusher(admin_client, url, button):
+    [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
+    assert "the next run of flush_counters recovers it first" in message
+
+
 def test_buttons_without_redis_say_so(admin_client, url, elsewhere):
     for button in ("flush", "recount"):
         [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
