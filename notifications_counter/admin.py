@@ -121,7 +121,7 @@ class Maintains:
 
     def do_recount(self, request: HttpRequest, counter: Counter, users: Iterable[Any] | None) -> None:
         stopped = out_of_patience()
-        result = self._try(request, counter, lambda: counter.recount(users, stopped=stopped))
+        result = self._try(request, counter, lambda: counter.recount(users, stopped=stopped, resume=True))
         if result:
             text = ngettext(
                 "%(checked)s user was recounted, %(corrected)s corrected.",
@@ -131,9 +131,7 @@ class Maintains:
             numbers = {"checked": result.checked, "corrected": result.corrected}
             self.message_user(request, text % {name: grouped(number) for name, number in numbers.items()})
         if result and users is None and stopped():
-            self.message_user(
-                request, _("Time was up before the last user: run recount_counters instead."), messages.WARNING
-            )
+            self.message_user(request, _("Time was up before the last user: recount again to go on."), messages.WARNING)
 
     def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
         """The result of an action; None, and the user is told why, if it could not be done."""
