@@ -13,7 +13,9 @@
   const phrases = JSON.parse(texts);
   const name = `notifications-unread-${user}`;
   const channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
+  const seen = new WeakSet(); // badges
   let known = null; // the count
+  let heard = 0; // how often it was told
   let leading = null; // an AbortController while this tab leads
   let left; // an AbortController of this visit of the page
   let doubt; // a timer
@@ -23,8 +25,8 @@
   };
 
   const show = (unread) => {
-    if (!Number.isInteger(unread) || unread === known) return;
-    known = unread;
+    if (!Number.isInteger(unread)) return;
+    heard += 1;
     const phrase = phrases[forms[unread < 200 ? unread : 100 + (unread % 100)]].replace("%(n)s", unread);
     for (const badge of document.querySelectorAll("[data-unread-badge]")) {
       const max = Number(badge.dataset.max || Infinity);
@@ -32,6 +34,8 @@
       set(badge.querySelector(".nc-visually-hidden"), phrase);
       badge.hidden = unread === 0;
     }
+    if (unread === known) return; // of the badges, some may be new
+    known = unread;
     document.dispatchEvent(new CustomEvent("notifications:unread", { detail: { unread } }));
   };
 
@@ -42,10 +46,21 @@
 
   // Ask once; 304 as long as nothing has changed. False if nobody is logged in any more.
   const look = async () => {
+    const asked = heard;
     const reply = await fetch(poll, { cache: "no-cache" }).catch(() => null);
     if (reply && (reply.status === 401 || reply.redirected)) return false;
-    if (reply && reply.ok) tell((await reply.json()).unread);
+    if (reply && reply.ok) {
+      const { unread } = await reply.json();
+      if (heard === asked) tell(unread); // else what was told meanwhile may be newer
+    }
     return true;
+  };
+
+  // Badges that come with a part of the page, as by htmx, show what was right when that was made.
+  const meet = () => {
+    const badges = [...document.querySelectorAll("[data-unread-badge]")].filter((badge) => !seen.has(badge));
+    badges.forEach((badge) => seen.add(badge));
+    return badges.length > 0;
   };
 
   // Until the signal. `end` is called if nobody is logged in any more.
@@ -117,6 +132,8 @@
       } else if (leading) channel.postMessage({ unread: known });
     });
   }
+  meet();
+  new MutationObserver(() => meet() && look()).observe(document, { childList: true, subtree: true });
   document.addEventListener("visibilitychange", ask);
   window.addEventListener("pagehide", () => left.abort());
   window.addEventListener("pageshow", (event) => event.persisted && enter());
