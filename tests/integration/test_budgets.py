@@ -12,7 +12,19 @@ from notifications_counter.timeseries import TimeSeries
 
 ASK_NOBODY = {
     # properties and helpers of a counter
-    *("source", "totals", "owner_attname", "condition", "key_field", "reads", "db", "key", "encode", "decode"),
+    *(
+        "source",
+        "totals",
+        "owner_attname",
+        "condition",
+        "key_field",
+        "reads",
+        "db",
+        "key",
+        "encode",
+        "decode",
+        "db_keys",
+    ),
     *("buffers", "buffer_of", "by_shard"),
     # parts of a query, and of an instance
     *("unread", "read", "for_user", "is_read", "safe_url", "notifications"),
