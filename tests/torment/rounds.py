@@ -31,11 +31,13 @@ KILLS = ("writers_killed", "flushers_killed", "readers_killed", "recounters_kill
 STOPS = ("writers_stopped", "flushers_stopped")
 MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
 DISTURBANCES = ("redis_restarted_with_aof", "redis_stalled", "connections_broken", "connections_refused")
+SAFE_WITH_A_LOSS = ("flushers_killed", "readers_killed", *STOPS, "user_deleted", "rolled_back")
 LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over", "sentinel_failed_over")
 SINGLE = (*KILLS, *STOPS, *MISFORTUNES, *DISTURBANCES, "database_connections_broken", *LOSSES)
 ROUNDS: dict[str, tuple[str, ...]] = {
     **{fault: (fault,) for fault in SINGLE},
     "all_but_a_loss": (*KILLS, *STOPS, *MISFORTUNES, *DISTURBANCES),
+    **{f"{loss}_and_more": (loss, *SAFE_WITH_A_LOSS) for loss in LOSSES},
     **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
 }
 MIXED = [name for name in ROUNDS if name not in SINGLE]

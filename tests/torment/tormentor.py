@@ -245,11 +245,13 @@ class Tormentor:
     def _gone(self, fault: str, loses: bool = True) -> Iterator[None]:
         start = now()
         self.note(fault)
-        yield
-        self.note(f"{fault}: over")
-        self.survived[fault] += 1
-        if loses:
-            self.losses.append(Span(start, now()))
+        try:
+            yield
+        finally:  # the torment may end meanwhile
+            self.note(f"{fault}: over")
+            self.survived[fault] += 1
+            if loses:
+                self.losses.append(Span(start, now()))
 
     def _client(self) -> redis.Redis:
         return redis.Redis(port=self.server.port)
