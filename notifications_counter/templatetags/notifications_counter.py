@@ -42,7 +42,8 @@ def unread_badge_script(context: Context) -> dict[str, Any]:
     if user is None or not user.is_authenticated:
         return {}
     texts, forms = _phrases(get_language())
-    who = salted_hmac("notifications_counter.badge", str(user.pk)).hexdigest()[:16]  # tabs of one user work together
+    # By this, tabs of one user find each other.
+    who = salted_hmac("notifications_counter.badge", str(user.pk), algorithm="sha256").hexdigest()[:16]
     return {"who": who, "texts": texts, "forms": forms, "nonce": context.get("csp_nonce")}
 
 
