@@ -127,6 +127,7 @@ class Meter:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         elif self.verbosity:
             self.stdout.write(line)
+            self.stdout.flush()  # a service's output is no terminal, and would come late
 
     def end(self) -> None:
         """The step is over: remove the bar."""

@@ -206,8 +206,9 @@ class Child:
 
     def __init__(self, environment: dict[str, str], tmp_path, *arguments: str):
         self.log = tmp_path / "log"
+        environment.pop("PYTHONUNBUFFERED", None)  # what a command says must come without it
         with self.log.open("w") as log:
-            command = [sys.executable, "-u", "-m", "django", *arguments]
+            command = [sys.executable, "-m", "django", *arguments]
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def wait_for(self, text: str) -> None:
