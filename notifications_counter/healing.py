@@ -94,15 +94,20 @@ class Healer:
             return status
         started = start_epoch(self.counter, shard, buffer)
         if started is not None:
-            record(
-                "recovery",
-                self.counter,
-                level=logging.WARNING if stored else logging.INFO,
-                reason="this Redis is not the one we left" if stored else "its first audit begins",
-                shard=shard,
-                epoch=started,
-            )
+            reason = "this Redis is not the one we left" if stored else "its first audit begins"
+            self._say_started(shard, started, reason, logging.WARNING if stored else logging.INFO)
         return buffer.status()
+
+    def distrust(self) -> None:
+        """Start an epoch on every shard, so that the next heal recounts everyone."""
+        refuse_in_transaction(self.counter.db)
+        refuse_changed_shards(self.counter)
+        for shard, buffer in enumerate(self.counter.buffers):
+            if started := start_epoch(self.counter, shard, buffer, always=True):
+                self._say_started(shard, started, "the database is not the one it was", logging.WARNING)
+
+    def _say_started(self, shard: int, epoch: int, reason: str, level: int) -> None:
+        record("recovery", self.counter, level=level, reason=reason, shard=shard, epoch=epoch)
 
     def _audit(
         self,

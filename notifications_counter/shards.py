@@ -56,16 +56,17 @@ def close(counter: Counter, shard: int, batch: int) -> bool:
     return True
 
 
-def start_epoch(counter: Counter, shard: int, buffer: Buffer) -> int | None:
+def start_epoch(counter: Counter, shard: int, buffer: Buffer, always: bool = False) -> int | None:
     """Start an epoch above all that were, in Redis and in the database. None if another process has done so: the lock
-    is held until both know it, so that two of them do not start one in turn for ever."""
+    is held until both know it, so that two of them do not start one in turn for ever. ``always``: also if this Redis is
+    the one we left."""
     rows(counter).model._default_manager.using(counter.db).get_or_create(
         counter=counter.name, shard=shard, shards=options.SHARDS
     )
     with transaction.atomic(using=counter.db):
         stored = epoch_of(counter, shard, lock=True)
         status = buffer.status()
-        if is_left(status, stored):
+        if is_left(status, stored) and not always:
             return None
         highest = rows(counter).aggregate(Max("epoch"))["epoch__max"]
         epoch = max(highest, status.epoch) + 1

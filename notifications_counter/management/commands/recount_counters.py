@@ -23,16 +23,28 @@ class Command(BaseCommand):
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be changed")
         parser.add_argument(
+            "--restored",
+            action="store_true",
+            help="the database was restored from a backup: trust nothing that Redis holds",
+        )
+        parser.add_argument(
             "--anew",
             action="store_true",
             help="begin with the first user, although a run was interrupted less than an hour ago",
         )
 
-    def handle(self, *, user: list[Any] | None, dry_run: bool, anew: bool, verbosity: int, **options: Any) -> None:
+    def handle(
+        self, *, user: list[Any] | None, dry_run: bool, restored: bool, anew: bool, verbosity: int, **options: Any
+    ) -> None:
+        if restored and (user or dry_run):
+            raise CommandError("--restored is of everyone, and changes what is wrong: leave out --user and --dry-run.")
         keys = None if user is None else [self.key(value) for value in user]
+        counters = all_counters() if keys is None else [unread]
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
-            for counter in all_counters() if keys is None else [unread]:
-                self.recount(counter, keys, dry_run, anew, meter)
+            for counter in counters if restored else ():
+                counter.distrust()
+            for counter in counters:
+                self.recount(counter, keys, dry_run, anew or restored, meter)
 
     def key(self, value: Any) -> Any:
         try:

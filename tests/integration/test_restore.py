@@ -1,0 +1,109 @@
+"""A database that is restored from a backup, while Redis knows what has happened since."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+
+from demo_project import servers
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.models import Notification
+from tests.support import assert_exact, assert_reads, notify, rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def tool(*names: str) -> str:
+    """A program that comes with the server under test."""
+    beside = servers._postgresql_program().parent if connection.vendor == "postgresql" else Path()
+    found = next(filter(None, (shutil.which(name, path=path) for name in names for path in (beside, None))), None)
+    return found or pytest.skip(f"There is no {names[0]} here.")
+
+
+def run(*command: str, **options: object) -> None:
+    subprocess.run(command, check=True, env={**os.environ, "LC_ALL": "C"}, **options)  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def backup(tmp_path) -> Callable[[], Callable[[], None]]:
+    """A function that saves the database, and returns another one that restores it: by the tools of the database."""
+    settings, path = connection.settings_dict, tmp_path / "backup"
+    where = ["-h", settings["HOST"], "-U" if connection.vendor == "postgresql" else "-u", settings["USER"]]
+
+    def postgresql() -> Callable[[], None]:
+        place = [*where, "-p", str(settings["PORT"])]
+        run(tool("pg_dump"), *place, "-Fc", "-f", str(path), settings["NAME"])
+        return lambda: run(tool("pg_restore"), *place, "--clean", "-d", settings["NAME"], str(path))
+
+    def mysql() -> Callable[[], None]:
+        place = [*where, "-P", str(settings["PORT"])]
+        run(tool("mariadb-dump", "mysqldump"), *place, "--single-transaction", "-r", str(path), settings["NAME"])
+
+        def restore() -> None:
+            with path.open("rb") as dump:
+                run(tool("mariadb", "mysql"), *place, settings["NAME"], stdin=dump)
+
+        return restore
+
+    def sqlite() -> Callable[[], None]:
+        shutil.copy(settings["NAME"], path)
+        return lambda: shutil.copyfile(path, settings["NAME"])
+
+    def save() -> Callable[[], None]:
+        connection.close()
+        restore = {"postgresql": postgresql, "mysql": mysql, "sqlite": sqlite}[connection.vendor]()
+
+        def close_and_restore() -> None:
+            connection.close()
+            restore()
+
+        return close_and_restore
+
+    return save
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["at once", "after the site has gone on"])
+def test_restored_from_a_backup(healed, alice, bob, make_user, backup, early):
+    carol = make_user()
+    notify(alice, 3)
+    restore = backup()
+    notify(bob, 2)  # flushed
+    Notification.objects.filter(user=alice).mark_as_read()
+    Notification.objects.create(user=carol, title="not flushed")
+    unread.counts([alice, bob, carol])
+    restore()
+    assert [rows(user) for user in (alice, bob, carol)] == [3, 0, 0]
+    assert list(unread.counts([alice, bob, carol]).values()) == [0, 2, 1]  # what Redis remembers
+    if early:
+        unread.heal()
+        unread.flush()
+        Notification.objects.create(user=bob, title="after the restore")
+    call_command("recount_counters", "--restored")
+    assert_reads(alice, bob, carol)
+    assert_exact(alice, bob, carol)
+
+
+def test_readers_count_rows_at_once(healed, alice, bob, backup):
+    restore = backup()
+    notify(alice, 2)
+    restore()
+    unread.distrust()
+    assert_reads(alice, bob)
+    assert unread.status()[0].recovering
+
+
+def test_a_restore_is_of_everyone(healed, alice):
+    for option in (["--dry-run"], ["--user", str(alice.pk)]):
+        with pytest.raises(CommandError, match="--restored is of everyone"):
+            call_command("recount_counters", "--restored", *option)
+
+
+def test_no_distrust_inside_a_transaction(alice):
+    with transaction.atomic(), pytest.raises(NotInTransaction):
+        unread.distrust()
