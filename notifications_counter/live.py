@@ -27,7 +27,6 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 from redis.exceptions import ConnectionError
 
-from .buffer.buffer import PART
 from .buffer.client import FAILURES
 from .conf import options
 from .counters import unread
@@ -44,7 +43,8 @@ REREAD = 20.0  # between two reads of all
 HEARTBEAT = 20.0  # of silence, before a comment shows that the stream is alive: proxies close it after a minute
 MAX_AGE = 300.0  # of a stream; the browser comes again, and is asked again who it is
 IDLE = 1.0  # after which the thread looks whether any stream is left
-DRAIN = 0.002  # to wait for one more message before the counts are read
+PAUSE = 0.002  # between two messages, after which the counts are read …
+BATCH = 0.05  # … or this long after the first, so that a busy site does not hold them up
 
 RETRY = (1000, 5000)  # milliseconds until the browser comes again, drawn by lot so that not all come at once
 
@@ -131,16 +131,15 @@ class Live:
             read: dict[str, float] = {}  # when, of those whom it is too early to read again
             reread_at, heard = 0.0, True
             while self._is_needed():
-                wait = GAP if woken else IDLE
-                for _ in range(PART):
-                    message = pubsub.get_message(timeout=wait)
-                    if message is None:
-                        break
-                    heard, wait = True, DRAIN
+                message = pubsub.get_message(timeout=GAP if woken else IDLE)
+                until = time.monotonic() + BATCH
+                while message is not None:
+                    heard = True
                     if message["type"] == "message":
                         woken.update(member for member in json.loads(message["data"]) if member in self._streams)
                     elif message["type"] == "subscribe":  # also when redis-py has connected anew by itself
                         self._is_deaf, reread_at = False, 0.0
+                    message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
                 now = time.monotonic()
                 if now >= reread_at:
                     if not heard:
