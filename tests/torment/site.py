@@ -118,8 +118,30 @@ class Ambush:
         countdown = choose()
 
 
+class Sign:
+    """A flag that all processes share."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def __get__(self, signs: "Signs", owner: type) -> bool:
+        return bool(signs.memory[self.number])
+
+    def __set__(self, signs: "Signs", value: bool) -> None:
+        signs.memory[self.number] = value
+
+
+class Signs:
+    """``calm``: the torment is over. ``works``: since then a change has reached Redis. ``over``: the round is."""
+
+    calm, works, over = Sign(0), Sign(1), Sign(2)
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, 3)
+
+
 class Site:
-    """Processes that go on until ``end()``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
+    """Processes that go on until all is ``over``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
     ``sentinel_port`` all of them to a sentinel."""
 
     def __init__(self, users: list[Any], seed: int, directory: Path, misfortunes: tuple[str, ...] = ()):
@@ -129,7 +151,7 @@ class Site:
         self.redis_ports: dict[str, int] = {}
         self.database_ports: dict[str, int] = {}
         self.sentinel_port = 0
-        self._over = mmap.mmap(-1, 1)  # shared by all
+        self.signs = Signs()
 
     def __enter__(self) -> "Site":
         return self
@@ -164,10 +186,6 @@ class Site:
         finally:
             os._exit(1)
 
-    def end(self) -> None:
-        """Let every process finish what it is doing."""
-        self._over[0] = 1
-
     def find_way(self, role: str) -> None:
         """In a process of that role: change the settings."""
         cache = settings.CACHES["default"]
@@ -187,7 +205,7 @@ class Site:
             connection.settings_dict["PORT"] = str(self.database_ports[role])
 
     def repeat(self, role: str, act: Callable[[], None]) -> None:
-        while not self._over[0]:
+        while not self.signs.over:
             try:
                 act()
             except OUTAGES:
@@ -201,7 +219,7 @@ class Site:
         _tell(BufferUnavailable, outages)
 
         def write() -> None:
-            call, action = journal.call(), writer.choose()
+            call, action, calm = journal.call(), writer.choose(), self.signs.calm
             truth.this_is(call)
             outages.clear()
             raised = ""
@@ -213,6 +231,8 @@ class Site:
                 if isinstance(error, OUTAGES):
                     connection.close()
             journal.note("end", now(), bool(outages), raised)
+            if calm and not outages and not raised:
+                self.signs.works = True
 
         self.repeat("writer", write)
 

@@ -5,7 +5,7 @@ import random
 import signal
 import time
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import redis
@@ -21,6 +21,8 @@ Rests = Iterator[float]
 CALM = 1.0
 """Seconds of traffic without faults at the end; what a proxy delays is there by then."""
 KIND = os.environ.get("TEST_REDIS_KIND")
+PATIENCE = 30.0
+"""Seconds in which processes do what they are waited for, also on a busy machine."""
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 PROXIED = {"connections_broken", "connections_refused", "redis_failed_over"}
 
@@ -37,7 +39,7 @@ class Tormentor:
         self.events: list[tuple[float, str]] = []
         self.died: dict[str, float] = {}
         self.losses: list[Span] = []
-        self.calm_since = 0.0
+        self.signs = site.signs
 
     def run(self, seconds: float) -> None:
         """Start the site, torment it, leave it in peace for a moment, and let it come to its end."""
@@ -59,17 +61,19 @@ class Tormentor:
             finally:
                 for act in acts:
                     act.close()
-            self.calm_since = now()
+            calm = now()
             self.note("calm")
-            while now() < self.calm_since + CALM:
-                self.look_after(calm=True)
-                time.sleep(0.01)
-            self.site.end()
-            while self.site.processes:
-                self.look_after(calm=True)
-                time.sleep(0.005)
-                if now() > self.calm_since + 30:
-                    raise AssertionError(f"{[process.name for process in self.site.processes]} hang")
+            self.signs.calm = True
+            self.wait(lambda: now() > calm + CALM and self.signs.works)
+            self.signs.over = True
+            self.wait(lambda: not self.site.processes)
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        deadline = now() + PATIENCE
+        while not condition():
+            assert now() < deadline, f"nothing works again; there are {[p.name for p in self.site.processes]}"
+            self.look_after()
+            time.sleep(0.01)
 
     def prepare(self) -> None:
         """Put what the faults need between the site and its servers."""
@@ -93,11 +97,11 @@ class Tormentor:
     def start(self, role: str) -> None:
         signals = [sent for how, sent in SIGNALS.items() if f"{role}s_{how}" in self.faults]
         ambush = None
-        if signals and self.chance.random() < 0.7:
+        if signals and not self.signs.calm and self.chance.random() < 0.7:
             ambush = Ambush(self.chance.choice(signals), self.chance.random())
         self.note(f"{self.site.start(role, ambush).name} starts")
 
-    def look_after(self, calm: bool = False) -> None:
+    def look_after(self) -> None:
         """Replace who has died, and wake who has stood still for long enough."""
         for process in list(self.site.processes):
             pid, status = os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED)
@@ -108,7 +112,7 @@ class Tormentor:
                     process.stopped_until = now() + self.chance.uniform(0.05, self.longest_stop)
             elif pid:
                 self.gone(process, os.waitstatus_to_exitcode(status))
-            elif process.stopped_until is not None and (calm or process.stopped_until < now()):
+            elif process.stopped_until is not None and (self.signs.calm or process.stopped_until < now()):
                 process.stopped_until = None
                 self.note(f"{process.name} goes on")
                 os.kill(process.pid, signal.SIGCONT)
@@ -121,7 +125,7 @@ class Tormentor:
             self.survived[f"{process.role}s_killed"] += 1
         elif code:
             raise AssertionError(f"{process.name} failed by itself")
-        if not self.calm_since:
+        if not self.signs.over:
             self.start(process.role)
 
     def _strike(self, role: str, sent: signal.Signals) -> Rests:
