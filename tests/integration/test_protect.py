@@ -1,0 +1,142 @@
+"""The user of Redis that the docs recommend can do all that the app does, and needs all that it may."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import transaction
+
+from demo_project import servers
+from notifications_counter import events, timeseries
+from notifications_counter.buffer.client import client_of
+from notifications_counter.conf import options
+from notifications_counter.controller import NotificationController
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from tests.support import assert_exact, assert_reads, begin_now, entries, notify
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "protect.md"
+LINE = re.search(r"^user (counters on .*)$", PAGE.read_text(), re.MULTILINE)[1]
+OF_CONNECTIONS = {"hello", "auth", "client|setinfo", "client|setname", "client", "quit"}
+"""Commands with which connections begin and end; whoever may log in may send them, or their refusal does no harm."""
+
+
+@pytest.fixture
+def admin(settings) -> Iterator[redis.Redis]:
+    """The cache is on a server on which the app is that user; this is who made it."""
+    before = settings.CACHES
+    with servers.redis() as server, redis.Redis.from_url(server.url, decode_responses=True) as admin:
+        line = LINE.replace("{nc:", f"{{{options.KEY_PREFIX}:").replace("change-me", "secret")
+        if "hexpireat" in admin.command_list():
+            line += " +hexpireat"
+        admin.execute_command("ACL SETUSER", *line.split())
+        url = f"redis://counters:secret@{servers.HOST}:{server.port}/1"
+        settings.CACHES = {"default": {**before["default"], "LOCATION": url}}
+        admin.config_resetstat()
+        yield admin
+    settings.CACHES = before
+
+
+def refused(admin: redis.Redis) -> list[Any]:
+    return [entry for entry in admin.acl_log() if entry["object"] not in OF_CONNECTIONS]
+
+
+def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
+    alice, bob = make_user(), make_user()
+    call_command("check", "--deploy", "--tag", "notifications_counter_redis")
+    call_command("flush_counters")
+    with entries(RECORD_ACTIVITY=True):
+        notify(alice)
+        Notification.objects.create(user=bob, title="x")
+        with transaction.atomic():
+            Notification.objects.filter(user=alice).first().delete()
+            begin_now()
+            assert_reads(alice, bob)
+        assert_reads(alice, bob)
+        NotificationController(alice).mark_all_as_read()
+        listen(alice)
+        buffer = unread.buffers[0]
+        buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, 1, "\0nobody")
+        call_command("flush_counters")
+        with pytest.raises(CommandError, match="rejected"):
+            call_command("flush_counters", "--check")
+        buffer.client.call(buffer.keys.rejected, "HDEL", buffer.keys.rejected, "\0nobody")
+        buffer.begin("a part of a process that was killed", [str(alice.pk)]).read()
+        with entries(HEAL_AFTER=0):
+            unread.heal()
+        with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+            unread.heal()
+        call_command("recount_counters")
+        call_command("recount_counters", "--restored")
+        unread.status()
+        client_of("default").lost(redis.ConnectionError("a moment of weakness"))
+        client_of("default")._quiet_until = 0.0
+        client_of("default")._refuses = True
+        assert_exact(alice, bob)
+        client_of("default").outages()
+    use_events()
+    use_timeseries()
+    assert not refused(admin)
+    used = {name.removeprefix("cmdstat_") for name in admin.info("commandstats")}
+    admin_only = {"info", "acl|log", "config|resetstat", "command|list"}
+    allowed = {word[1:] for word in LINE.split() if word[0] == "+"}
+    needed_seldom = {"ping"}  # redis-py asks so when it is told to check connections
+    assert used - OF_CONNECTIONS - admin_only - {"hexpireat"} <= allowed
+    assert allowed - used <= needed_seldom
+
+
+def listen(user: Any) -> None:
+    """A stream of live updates is told of a change."""
+    with unread.buffers[0].client.redis.pubsub() as pubsub:
+        pubsub.subscribe(unread.buffers[0].keys.live)
+        unread.buffers[0].listen(60)
+        for message in pubsub.listen():
+            if message["type"] == "subscribe":
+                Notification.objects.create(user=user, title="x")
+            else:
+                pubsub.unsubscribe()
+                return
+
+
+def use_events() -> None:
+    events.record_event({"type": "test", "timestamp": 5})
+    (event,) = events.latest(type="test")
+    assert events.before(event) == []
+    assert events.get_event(event["id"]) == event
+    events.oldest(1)
+    events.after(5.0)
+    events.count()
+    assert events.count_type("test") == 1
+    assert events.count_types(scan=True) == events.count_types()
+    events.trim(max_age=1, max_length=0)
+
+
+def use_timeseries() -> None:
+    timeseries.update_counters({"hits": 1, "misses": 2})
+    timeseries.update_counter("hits", now=1)
+    assert timeseries.get_counter("hits", 60)
+    assert {"hits", "misses"} <= set(timeseries.counters())
+    timeseries.clean_counters()
+    call_command("clean_counters")
+
+
+def test_everything_else_is_refused(admin):
+    assert unread.count(1) == 0
+    mine = client_of("default").redis
+    for command in (
+        ["FLUSHALL"],
+        ["KEYS", "*"],
+        ["CONFIG", "GET", "*"],
+        ["GET", "session:1"],
+        ["EVAL", "return redis.call('GET', 'session:1')", 0],
+        ["PUBLISH", "others", "x"],
+    ):
+        with pytest.raises(redis.ResponseError, match="permission|can't access"):
+            mine.execute_command(*command)
