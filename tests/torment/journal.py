@@ -5,11 +5,12 @@ import math
 import os
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from notifications_counter.conf import options
 from tests.faults.history import Call, History, Numbers
 
 from .truth import Changes
@@ -34,19 +35,24 @@ class Journal:
 
 @dataclass
 class Write:
-    """A call that changes something. ``end`` is None if it never returned. It ``lags`` if Redis was out of its reach
-    meanwhile: then others see it after the next run of a flusher."""
+    """A call that changes something. It ``lags`` if Redis was out of its reach meanwhile: then others see it after the
+    next run of a flusher. ``broken`` says why it did not return, if so: an error, or the death of its process."""
 
     name: str
     action: str
     start: float
-    end: float | None = None
+    end: float = math.inf
     lags: bool = False
-    raised: str = ""
+    broken: str = "killed"
 
     @property
     def process(self) -> str:
         return self.name.rpartition(".")[0]
+
+    @property
+    def due(self) -> float:
+        """When its users are recounted if it is broken: Redis counts whole seconds."""
+        return max(self.start + options.HEAL_AFTER, 2 * self.end - self.start) + 1
 
 
 @dataclass
@@ -66,13 +72,16 @@ class Notes:
     ambushes: Tally[str] = field(default_factory=Tally)
 
     @classmethod
-    def of(cls, directory: Path) -> "Notes":
+    def of(cls, directory: Path, died: dict[str, float]) -> "Notes":
+        """Those in a directory. ``died`` says when processes did."""
         notes = cls()
         for path in sorted(directory.glob("*.journal")):
             for line in path.read_text().splitlines():
                 kind, *entry = json.loads(line)
                 notes._take(kind, entry)
-        notes.healed.sort(key=lambda run: run.end)
+        for write in notes.writes:
+            if write.end == math.inf:
+                write.end = died[write.process]
         return notes
 
     def _take(self, kind: str, entry: list[Any]) -> None:
@@ -80,7 +89,7 @@ class Notes:
             self.writes.append(Write(*entry))
         elif kind == "end":
             write = self.writes[-1]
-            write.end, write.lags, write.raised = entry
+            write.end, write.lags, write.broken = entry
         elif kind == "read":
             self.reads.append(Call(*entry))
         elif kind == "healed":
@@ -94,27 +103,17 @@ class Notes:
         """When the first run of a flusher that began then was over."""
         return min((run.end for run in self.healed if run.start >= moment), default=math.inf)
 
-    def history(
-        self, base: Numbers, changes: Changes, losses: Iterable[Span], died: dict[str, float], heals_after: Callable
-    ) -> History:
-        """Every read, and every change that was committed, with the time until which a read may miss it.
-
-        ``losses`` are the times in which Redis had lost what it had acknowledged: reads may miss anything until the
-        recovery is over. ``died`` says when processes did, and ``heals_after`` how long after its begin the change of
-        a call that did not return may be missed.
-        """
+    def history(self, base: Numbers, changes: Changes, losses: Iterable[Span]) -> History:
+        """Every read, and every change that was committed, with the time until which a read may miss it. ``losses``
+        are the times in which Redis had lost what it had acknowledged: reads may miss anything until the recovery is
+        over."""
         history = History(base=base)
         for write in self.writes:
-            numbers = changes.get(write.name)
-            if not numbers:
-                continue
-            end = write.end
-            if end is None or write.raised:
-                end = died[write.process] if end is None else end
-                end = self.healed_since(heals_after(write.start, end))
-            elif write.lags:
-                end = self.healed_since(end)
-            history.writes.append(Call(write.start, end, numbers))
+            if numbers := changes.get(write.name):
+                end = write.end
+                if write.broken or write.lags:
+                    end = self.healed_since(write.due if write.broken else end)
+                history.writes.append(Call(write.start, end, numbers))
         lost = [Span(loss.start, self.healed_since(loss.end)) for loss in losses]
         for read in self.reads:
             if not any(read.end > span.start and read.start < span.end for span in lost):

@@ -13,7 +13,6 @@ from django.db import connection, connections
 from django.test import override_settings
 
 from demo_project import servers
-from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
 
@@ -132,9 +131,9 @@ class Round:
 
     def check(self, base: dict[str, int], tormentor: Tormentor) -> list[str]:
         """What is wrong once the app has had all the time that it may take."""
-        notes, changes = Notes.of(tormentor.site.directory), truth.take()
-        history = notes.history(base, changes, tormentor.losses, tormentor.died, due)
-        self.heal(notes, tormentor)
+        notes = Notes.of(tormentor.site.directory, tormentor.died)
+        history = notes.history(base, truth.take(), tormentor.losses)
+        self.heal(max((write.due for write in notes.writes if write.broken), default=0.0))
         wrong = [*self.differences(history.sums()), *history.impossible()]
         self.survived.rounds += 1
         self.survived.faults += tormentor.survived
@@ -143,11 +142,9 @@ class Round:
         self.survived.calls.update(writes=len(notes.writes), reads=len(notes.reads), flushes=notes.flushed)
         return wrong
 
-    def heal(self, notes: Notes, tormentor: Tormentor) -> None:
-        """Wait for as long as the app may take, and do what it is promised."""
-        cut_short = [write for write in notes.writes if write.end is None or write.raised]
-        ends = [due(w.start, w.end or tormentor.died[w.process]) for w in cut_short]
-        time.sleep(max(0.0, max(ends, default=0.0) - now()))
+    def heal(self, due: float) -> None:
+        """Wait until then, and do what heals."""
+        time.sleep(max(0.0, due - now()))
         if self.loses_twice:
             self.survived.recounts += 1
             self.survived.recounted_wrong += unread.recount().wrong > 0
@@ -205,12 +202,6 @@ def clients() -> set[int]:
     with connection.cursor() as cursor:
         cursor.execute(ask[connection.vendor])
         return {row[0] for row in cursor.fetchall()}
-
-
-def due(start: float, end: float) -> float:
-    """When a transaction that began at ``start``, and whose process was gone at ``end``, is recounted, for Redis
-    counts whole seconds."""
-    return max(start + options.HEAL_AFTER, start + 2 * (end - start)) + 1
 
 
 def make_users() -> list[Any]:
