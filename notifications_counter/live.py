@@ -180,7 +180,9 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     """Events ``unread`` with ``{"unread": 3}``: the count at once and whenever it changes. 401 for nobody; 501 under
     WSGI, where a stream would hold a worker. The id of an event is its count: who comes again is told only news."""
     if not isinstance(request, ASGIRequest):
-        return JsonResponse({"detail": _("Streams need ASGI.")}, status=501)
+        response = JsonResponse({"detail": _("Streams need ASGI.")}, status=501)
+        response._has_been_logged = True  # type: ignore[attr-defined]  # no mail to the admins: the script will poll
+        return response
     member = await sync_to_async(_member_of)(request)
     if member is None:
         detail = {"detail": _("Authentication required.")}
