@@ -29,7 +29,9 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "demo_project.middleware.StrictPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -38,7 +40,7 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "demo_project.urls"
-WSGI_APPLICATION = "demo_project.wsgi.application"
+ASGI_APPLICATION = "demo_project.asgi.application"
 
 TEMPLATES = [
     {
@@ -47,6 +49,7 @@ TEMPLATES = [
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
@@ -58,7 +61,6 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("DEMO_DATABASE", BASE_DIR / "demo.sqlite3"),
-        "CONN_MAX_AGE": None,
         "OPTIONS": {
             # A transaction that reads before it writes takes the lock at once, instead of
             # failing with "database is locked" when another one has written meanwhile.
@@ -96,6 +98,7 @@ LOGIN_REDIRECT_URL = "notifications:inbox"
 LOGOUT_REDIRECT_URL = "login"
 
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"

@@ -64,7 +64,7 @@ class Stage:
         return process
 
     def start_flusher(self) -> None:
-        self.run("flusher", "-m", "django", "flush_counters", "--loop", "--interval", "1")
+        self.run("flusher", "-m", "django", "flush_counters", "--loop", "--interval", "1", "--verbosity", "0")
 
     def kill_flusher(self) -> None:
         self.processes["flusher"].kill()
@@ -122,7 +122,7 @@ class Visitors:
 
 def require_extra() -> None:
     """CommandError if what the extra `demo` brings is not installed."""
-    if missing := [name for name in ("rich", "waitress") if not find_spec(name)]:
+    if missing := [name for name in ("rich", "uvicorn") if not find_spec(name)]:
         raise CommandError(f"Not installed: {', '.join(missing)}. Try `pip install -e .[demo]`.")
 
 
@@ -144,7 +144,7 @@ def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
             stack.callback(site.end)
             fd = listener.fileno()
             for number in range(WEB_SERVERS):
-                site.run(f"web server {number}", "-m", "demo_project.wsgi", str(fd), pass_fds=[fd])
+                site.run(f"web server {number}", "-m", "demo_project.asgi", str(fd), pass_fds=[fd])
         site.start_flusher()
         site.wait_until(lambda: _answers(site.port), START_SECONDS)
         site.wait_until(lambda: not any(shard.recovering for shard in unread.status()), START_SECONDS)

@@ -2,10 +2,15 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
+from notifications_counter.views import InboxView
+
 from . import views
+from .life import KINDS
 
 urlpatterns = [
+    path("", InboxView.as_view(kinds=KINDS)),
     path("", include("notifications_counter.urls")),
+    path("i18n/", include("django.conf.urls.i18n")),
     path("send/", views.send, name="send"),
     path("counts/", views.counts, name="counts"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),

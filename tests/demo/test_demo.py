@@ -41,7 +41,7 @@ class Demo:
 
     def is_busy(self) -> bool:
         commands = " ".join(self.processes().values())
-        wanted = ("demo_project.traffic", "demo_project.wsgi", "flush_counters --loop", "-server ")
+        wanted = ("demo_project.traffic", "demo_project.asgi", "flush_counters --loop", "-server ")
         return all(each in commands for each in wanted)
 
     def has_left_nothing(self) -> bool:
@@ -56,7 +56,9 @@ def start(tmp_path) -> Iterator[Callable[..., Demo]]:
     def start(*command: str, **environment: str) -> Demo:
         home = tmp_path / str(len(started))
         home.mkdir()
-        inherited = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
+        # Without the second, what a command says to a pipe waits in a buffer, unless it is flushed.
+        left_out = ("REDIS_URL", "PYTHONUNBUFFERED")
+        inherited = {name: value for name, value in os.environ.items() if name not in left_out}
         inherited |= {"DJANGO_SETTINGS_MODULE": "demo_project.settings", "TMPDIR": str(home)}
         process = subprocess.Popen(
             [sys.executable, "manage.py", *command],

@@ -3,18 +3,11 @@ import math
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand
 
-from demo_project import traffic
+from demo_project import life, traffic
 from demo_project.stage import require_extra, stage
-from notifications_counter.models import Notification
 
 USERS = 30
-NOTIFICATIONS = [
-    ("Welcome", "This site shows an exact badge for the price of one Redis GET."),
-    ("Your export is ready", "The file stays for seven days."),
-    ("Anna commented on your draft", "“The second chart needs a unit on its axis.”"),
-    ("Payment received", "Thank you. The receipt is in your account."),
-    ("New sign-in", "From Firefox on Linux, a minute ago."),
-]
+VISITABLE = 5  # of them: they are sent notifications, and what they read is up to whoever looks
 
 
 class Command(BaseCommand):
@@ -29,21 +22,22 @@ class Command(BaseCommand):
 
     def handle(self, *, port, **options):
         require_extra()
-        self.stdout.write("Starting the site; what its processes say appears here too.")
+        self.say("Starting the site; what its processes say appears here too.")
         try:
             with stage(users=USERS, port=port, quiet=False) as site:
                 admin = get_user_model().objects.create_superuser("admin", password="admin")
-                Notification.objects.bulk_create(
-                    Notification(user=user, title=title, body=body)
-                    for user in [admin, *site.users]
-                    for title, body in NOTIFICATIONS
-                )
-                self.stdout.write(
+                life.settle([admin, *site.users])
+                self.say(
                     f"{site.url}\n"
-                    f"  admin / admin, or {traffic.username(0)} … {traffic.username(USERS - 1)} / "
+                    f"  admin / admin, or {traffic.username(0)} … {traffic.username(VISITABLE - 1)} / "
                     f"{traffic.PASSWORD}\n"
                     "Ctrl-C ends it."
                 )
-                site.wait_until(lambda: False, math.inf)
+                visitable = [admin, *site.users[:VISITABLE]]
+                site.wait_until(lambda: life.go_on(site.users[VISITABLE:], visitable), math.inf)
         except KeyboardInterrupt:
-            self.stdout.write("Stopped.")
+            self.say("Stopped.")
+
+    def say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()  # whoever reads it through a pipe wants it now, too
