@@ -8,7 +8,11 @@ from typing import Any
 from .counters import unread
 from .ledger import Ledger
 from .models import Notification
+from .primary_keys import primary_key
 from .querysets import NotificationQuerySet
+
+MOST = 2**31
+"""Rows of one user, at the most."""
 
 
 class NotificationController:
@@ -33,16 +37,26 @@ class NotificationController:
         return self.mark_all_as_read([notification_id]) == 1
 
     def mark_all_as_read(self, notification_ids: Iterable[Any] | None = None) -> int:
-        """Mark all as read, or those of these ids: none for an empty list. Returns how many changed."""
+        """Mark all as read, or those of these ids: none for an empty list. Returns how many changed.
+
+        The ids may come from a request: one that can be none is that of no notification."""
         mine = self.notifications
         if notification_ids is not None:
-            mine = mine.filter(pk__in=list(notification_ids))
+            mine = mine.filter(pk__in=[key for id in notification_ids for key in _keys(id)])
         return mine.mark_as_read()
 
     def update_unread_count(self, delta: int) -> None:
         """Add to the count, for rows that were changed behind the app's back; part of the transaction, if any."""
-        if not isinstance(delta, int) or isinstance(delta, bool):
+        if not isinstance(delta, int) or isinstance(delta, bool) or abs(delta) >= MOST:
             raise ValueError(f"delta must be a whole number, not {delta!r}.")
         ledger = Ledger.of(unread.db)
         member = str(self.user_id)
         ledger.write({unread: [member]}, lambda: ledger.record(unread, {member: delta}))
+
+
+def _keys(value: Any) -> list[Any]:
+    """The primary key of a notification that a value stands for, if it does."""
+    try:
+        return [primary_key(Notification._meta.pk, value)]
+    except ValueError:
+        return []

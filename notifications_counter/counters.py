@@ -25,12 +25,10 @@ from .conf import options
 from .flush import Flusher, FlushResult
 from .healing import Healer, ShardStatus
 from .history import record
+from .primary_keys import LIMIT, fits, primary_key
 from .reader import Reader
 from .recount import Correction, Recounter, RecountResult
 from .registry import register
-
-KEYS = 2**63
-"""Integers from -KEYS up to below KEYS can be keys; no database has room for others."""
 
 
 class Counter:
@@ -69,7 +67,7 @@ class Counter:
         """The same for many: ``{primary key: count}``, in two round trips at most when warm."""
         as_they_are = int if self._integer_keys else None  # a call for each costs as much as its reply
         return Reader(self).counts(
-            [user if type(user) is as_they_are and -KEYS <= user < KEYS else self.key(user) for user in users]
+            [user if type(user) is as_they_are and -LIMIT <= user < LIMIT else self.key(user) for user in users]
         )
 
     async def acount(self, user: Any) -> int:
@@ -199,28 +197,11 @@ class Counter:
         """The primary key of an owner, given as an instance or as such a key. ValueError if it is neither."""
         if type(user) is not int:
             user = getattr(user, "pk", user)
-        if self._integer_keys and type(user) is int and -KEYS <= user < KEYS:
+        if self._integer_keys and type(user) is int and -LIMIT <= user < LIMIT:
             return user
         if user is None:
             raise ValueError(f"Counter {self.name!r} was asked for an owner without a primary key; save it first.")
-        try:
-            key = self.key_field.to_python(user)
-            str(key).encode()  # half of a surrogate pair cannot be written
-        except (ValidationError, ValueError, OverflowError) as error:
-            reason = " ".join(getattr(error, "messages", [str(error)]))
-            raise ValueError(f"{user!r} is no primary key of an owner: {reason}") from None
-        rounded = isinstance(key, int) and not isinstance(user, str) and key != user  # 1.5 is not 1
-        if isinstance(user, bool) or rounded or not self._fits(key):
-            raise ValueError(f"{user!r} is no primary key of an owner.")
-        return key
-
-    def _fits(self, key: Any) -> bool:
-        """Can a database store this key?"""
-        if isinstance(key, int):
-            return -KEYS <= key < KEYS
-        if isinstance(key, str):
-            return "\0" not in key and len(key) <= (self.key_field.max_length or len(key))
-        return True
+        return primary_key(self.key_field, user)
 
     def encode(self, key: Any) -> str | None:
         """The member of Redis that stands for an owner; None for no owner."""
@@ -235,7 +216,7 @@ class Counter:
         """The primary key that a member stands for. ValidationError if there can be none."""
         field = self.key_field
         key = field.to_python(member)
-        if str(key) != member or not self._fits(key):
+        if str(key) != member or not fits(field, key):
             raise ValidationError(f"{member!r} is not how a primary key is written.")
         field.run_validators(key)
         return key
@@ -259,7 +240,7 @@ class Counter:
     def buffer_of(self, member: str) -> Buffer:
         """The shard of an owner."""
         buffers = self.buffers
-        return buffers[0] if len(buffers) == 1 else buffers[crc32(member.encode()) % len(buffers)]
+        return buffers[0] if len(buffers) == 1 else buffers[crc32(member.encode(errors="surrogateescape")) % len(buffers)]
 
     def by_shard(self, members: Sequence[Any]) -> Iterator[tuple[Buffer, list[Any]]]:
         """Members, or keys that are written like them, grouped by shard."""

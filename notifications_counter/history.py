@@ -44,6 +44,8 @@ def record(
 ) -> None:
     """Log what the app has done, and record it, unless RECORD_EVENTS is off. Never raises for want of Redis."""
     event = {"counter": counter.name, **(asdict(result) if result else {}), **fields}
+    if "member" in event:  # that somebody wrote, and that may be no text
+        event["member"] = event["member"].encode(errors="backslashreplace").decode()
     logger.log(level, f"%(counter)s: {MESSAGES[type]}", event, extra={"event": type, **event})
     if not options.RECORD_EVENTS:
         return

@@ -98,7 +98,8 @@ class Notification(CountedModel):
         except ValueError:
             return ""
         # Browsers drop tabs and line breaks before they look for the scheme and the host.
-        return url if url.isprintable() and url_has_allowed_host_and_scheme(url, host) else ""
+        hidden = url.replace("\\", "/").startswith("//")  # also without a host, which Django lets pass
+        return url if url.isprintable() and not hidden and url_has_allowed_host_and_scheme(url, host) else ""
 
     def mark_as_read(self) -> bool:
         """Mark it as read. Did this call change it?"""

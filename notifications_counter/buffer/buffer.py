@@ -122,7 +122,8 @@ class OpenPart:
 
 
 def text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    """What Redis holds, as text; bytes that are none are kept, so that they can be named to Redis again."""
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def whole(score: Any) -> int | None:
@@ -249,7 +250,7 @@ class Buffer:
 
     def reject(self, members: dict[str, str]) -> None:
         """Keep members that no user can be made of, with what was to be done, for inspection."""
-        flat = [value for pair in members.items() for value in pair]
+        flat = [value.encode(errors="surrogateescape") for pair in members.items() for value in pair]
         for i in range(0, len(flat), 2 * PART):
             self.client.run(script("reject"), (self.keys.dirty, self.keys.rejected), flat[i : i + 2 * PART])
 

@@ -37,6 +37,7 @@ def test_links_are_shown_as_they_are(url):
         "vbscript:x",
         "file:///etc/passwd",
         "//example.com",
+        "//",
         " //example.com",
         "///example.com",
         "/\\example.com",

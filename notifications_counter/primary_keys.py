@@ -1,0 +1,35 @@
+"""Primary keys that come from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db.models import Field
+
+LIMIT = 2**63
+"""Integers from -LIMIT up to below LIMIT can be keys; no database has room for others."""
+
+
+def primary_key(field: Field, value: Any) -> Any:
+    """What a value stands for as a primary key. ValueError if it is none: 1.5 and True are not 1, and what no database
+    could store is nobody's key."""
+    try:
+        key = None if isinstance(value, bool) else field.to_python(value)
+    except (ValidationError, ValueError, TypeError, OverflowError) as error:
+        reason = " ".join(getattr(error, "messages", [str(error)]))
+        raise ValueError(f"{value!r:.200} is no primary key: {reason}") from None
+    rounded = isinstance(key, int) and not isinstance(value, str) and key != value
+    if key is None or rounded or not fits(field, key):
+        raise ValueError(f"{value!r:.200} is no primary key.")
+    return key
+
+
+def fits(field: Field, key: Any) -> bool:
+    """Can a database store this key?"""
+    if isinstance(key, int):
+        return -LIMIT <= key < LIMIT
+    if isinstance(key, str):
+        halves = any("\ud800" <= character <= "\udfff" for character in key)  # of surrogate pairs
+        return not halves and "\0" not in key and len(key) <= (field.max_length or len(key))
+    return True

@@ -1,0 +1,189 @@
+"""Whatever comes from outside: it is taken, or refused with a ValueError, and touches nobody else's rows or count."""
+
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, transaction
+from django.urls import reverse
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from notifications_counter.controller import NotificationController
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from tests.support import assert_heals, assert_reads, notify, rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FEW = settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+texts = (
+    st.text() | st.characters() | st.sampled_from(["\0", "\ud800", "' OR 1=1 --", "{nc:unread:0}", "*", "\r\nFLUSHALL"])
+)
+oddities = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.decimals()
+    | st.binary()
+    | st.uuids()
+    | texts
+    | st.lists(st.integers(), max_size=2)
+    | st.dictionaries(st.text(), st.integers(), max_size=2)
+    | st.just(object())
+)
+json = st.recursive(
+    # Half of a surrogate pair can be stored as JSON, and not be shown by the admin of Django.
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+@FEW
+@given(key=oddities)
+@example(10**30)
+@example(Decimal("1.5"))
+@example("9" * 5000)
+@pytest.mark.keys
+def test_owners(db, key):
+    for read in (unread.count, lambda key: sum(unread.counts([key]).values()), lambda key: unread.recount([key]).wrong):
+        try:
+            assert read(key) == 0
+        except ValueError:
+            continue
+
+
+@FEW
+@given(ids=st.lists(oddities, max_size=4), take_others=st.booleans(), as_text=st.booleans())
+@example([10**30], False, False)
+def test_ids_of_notifications(healed, two, ids, take_others, as_text):
+    """Nothing but the user's own rows, whatever else is named."""
+    alice, bob, others = two
+    if take_others:
+        ids = ids + [str(pk) if as_text else pk for pk in others]
+    own = set(Notification.objects.filter(user=alice).values_list("pk", flat=True))
+    named = own & {int(i) for i in ids if type(i) in (int, str) and is_whole(i)}
+    before = rows(alice)
+    controller = NotificationController(alice)
+    changed = controller.mark_all_as_read(ids)
+    assert changed <= len(named)
+    for id in ids:
+        assert controller.mark_as_read(id) is False
+    assert (rows(alice), rows(bob)) == (before - changed, len(others))
+    assert_reads(alice, bob)
+
+
+def is_whole(value: Any) -> bool:
+    try:
+        int(value)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.fixture
+def two(make_user) -> tuple[Any, Any, list[Any]]:
+    alice, bob = make_user(), make_user()
+    notify(alice)
+    return alice, bob, [row.pk for row in notify(bob)]
+
+
+@FEW
+@given(delta=oddities)
+@example(10**30)
+@example(2**31)
+def test_deltas(healed, two, delta):
+    alice, bob, _ = two
+    with suppress(ValueError):
+        NotificationController(alice).update_unread_count(delta)
+    assert unread.count(bob) == 3
+    unread.recount([alice])
+    assert_reads(alice, bob)
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+@FEW
+@given(title=texts, kind=texts, body=texts, url=texts, data=json, size=st.sampled_from([1, 1, 1, 100_000]))
+@example("\0", "", "", "", {}, 1)
+@example("", "", "", "", {"a": "\0"}, 1)
+@example("<b>", "<b>", "<script>", "javascript:alert(1)", {"<": ">"}, 1)
+def test_contents_of_notifications(healed, two, admin_client, title, kind, body, url, data, size):
+    """A row is written as a whole, or not at all, and the count agrees."""
+    alice, bob, _ = two
+    try:
+        with transaction.atomic():
+            row = Notification.objects.create(
+                user=alice, title=title[:255], kind=kind[:64], body=body * size, url=url[:2000], data=data
+            )
+    except (DatabaseError, ValueError):  # what the database cannot hold, such as NUL
+        row = None
+    assert_reads(alice, bob)
+    if row is not None:
+        row = Notification.objects.get(pk=row.pk)
+        assert leads_nowhere_else(row.safe_url)
+        page = admin_client.get(reverse("admin:notifications_counter_notification_change", args=[row.pk]))
+        assert page.status_code == 200
+        assert b'href="javascript:' not in page.content.lower()
+        row.delete()
+
+
+@pytest.fixture
+def admin_client(client, make_user) -> Any:
+    client.force_login(make_user(is_superuser=True))
+    return client
+
+
+def leads_nowhere_else(url: str) -> bool:
+    """As browsers read it: without the spaces around it and the line breaks within, with a backslash as a slash."""
+    read = url.strip("".join(map(chr, range(33)))).translate(dict.fromkeys(map(ord, "\t\r\n"))).replace("\\", "/")
+    scheme, colon, _ = read.partition(":")
+    if colon and scheme.lower() in ("http", "https"):
+        return read.lower().startswith((f"{scheme.lower()}://",))
+    return not read.startswith("//") and not (colon and scheme.isascii() and scheme[:1].isalpha() and scheme.isalnum())
+
+
+words_of_links = ["javascript:", "JaVa", "script:", "data:", "http:", "https://", "//", "/", "\\", "\t", "\n", "\x01"]
+words_of_links += ["\u3000", " ", "example.com", "@", ":", "?", "#", "alert(1)", "[", "]", "%0a", "\uff4a"]
+pieces = st.sampled_from(words_of_links)
+
+
+@settings(FEW, max_examples=500)
+@given(url=st.lists(pieces, max_size=8).map("".join) | st.text())
+def test_links(url):
+    assert leads_nowhere_else(Notification(url=url).safe_url)
+
+
+# --------------------------------------------------------------------------------------------------------------- Redis
+@FEW
+@given(members=st.lists(st.binary(max_size=50) | texts.map(lambda t: t.encode(errors="replace")), max_size=5))
+@example([b"\xff", b"", b"\0", b"07", b"1.0", b"9" * 400])
+@pytest.mark.keys
+def test_members_that_somebody_wrote_into_redis(healed, two, redis_client, members):
+    """They are put aside, and hold up nobody."""
+    alice, bob, _ = two
+    known = {str(alice.pk).encode(), str(bob.pk).encode()}
+    keys = unread.buffers[0].keys
+    Notification.objects.create(user=alice, title="x")
+    for member in set(members) - known:
+        redis_client.zadd(keys.pending, {member: 3})
+        redis_client.zadd(keys.dirty, {member: 1})
+    unread.heal()
+    unread.flush()
+    unread.recount()
+    unread.status()
+    assert_heals_but_for_rejected(alice, bob, redis_client)
+
+
+def assert_heals_but_for_rejected(alice: Any, bob: Any, redis_client: Any) -> None:
+    redis_client.delete(unread.buffers[0].keys.rejected)
+    for _ in range(2):
+        unread.heal()
+        unread.flush()
+    redis_client.delete(unread.buffers[0].keys.rejected)
+    assert_heals(alice, bob)
