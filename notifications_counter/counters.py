@@ -240,7 +240,9 @@ class Counter:
     def buffer_of(self, member: str) -> Buffer:
         """The shard of an owner."""
         buffers = self.buffers
-        return buffers[0] if len(buffers) == 1 else buffers[crc32(member.encode(errors="surrogateescape")) % len(buffers)]
+        if len(buffers) == 1:
+            return buffers[0]
+        return buffers[crc32(member.encode(errors="surrogateescape")) % len(buffers)]
 
     def by_shard(self, members: Sequence[Any]) -> Iterator[tuple[Buffer, list[Any]]]:
         """Members, or keys that are written like them, grouped by shard."""
