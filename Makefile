@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
 BIN = .venv/bin
 
-.PHONY: demo serve test torment lint types messages
+.PHONY: demo serve test bench torment lint types messages
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -16,6 +16,10 @@ serve: .venv/demo.stamp
 # ARGS go to pytest: make test ARGS="tests/unit -k fence"
 test: .venv/test.stamp
 	$(BIN)/python -m tests $(ARGS)
+
+# What counting costs, beside what else a site could do: make bench QUICK=1; make bench ARGS=--write for the docs
+bench: .venv/bench.stamp
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
 # A fault suite on PostgreSQL and MariaDB: make torment SECONDS=3600
 torment: .venv/test.stamp

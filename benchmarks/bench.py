@@ -1,117 +1,237 @@
-"""Servers of their own, alternating rounds, one table: what every benchmark needs.
+"""What every benchmark needs: servers of their own, rounds in turn, tables.
 
-Two things are timed in turn, many times, in one run, and the medians of their ratios are shown: a machine that is
-busy meanwhile slows both. No figure passes or fails anything; targets are printed for the reader.
+Whatever is compared is timed in turn, many times, in one run, and the medians of the ratios of each round are shown: a
+machine that is busy meanwhile slows all. No figure passes or fails anything.
 """
 
+from __future__ import annotations
+
+import math
 import os
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
+from typing import Any
 
 import django
 
 from demo_project import servers
 
-PACKAGES = ("django", "django-redis", "redis", "hiredis", "psycopg", "psycopg-binary")
+OURS = "this app"
+LIMIT = "limit: "
+"""Names of what no counter can be faster than begin with this."""
+
+PACKAGES = ("django", "django-redis", "redis", "hiredis", "psycopg", "PyMySQL")
+DURABLE = {  # as sites have them; PostgreSQL vacuums when it is told to, not in a round
+    "postgresql": ("--autovacuum=off", "--fsync=on", "--full_page_writes=on", "--synchronous_commit=on"),
+    "mariadb": ("--innodb-flush-method=fsync", "--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1"),
+}
+Do = Callable[[], object]
 
 
 @contextmanager
-def stage() -> Iterator[None]:
-    """A fresh PostgreSQL and Redis, and Django set up to use them. PostgreSQL keeps what it commits, as sites have it;
-    it vacuums when it is told to, not in a round."""
-    durable = ("--fsync=on", "--full_page_writes=on", "--synchronous_commit=on")
-    with servers.postgresql("--autovacuum=off", *durable) as database, servers.redis() as redis:
-        os.environ["BENCHMARK_DATABASE_PORT"] = str(database.port)
-        os.environ["BENCHMARK_REDIS_URL"] = redis.url
+def stage(database: str, redis: str) -> Iterator[None]:
+    """A fresh database and Redis, and Django set up to use them. The database keeps what it commits."""
+    with ExitStack() as stack:
+        os.environ["BENCHMARK_DATABASE"] = database
+        if database == "sqlite":
+            directory = stack.enter_context(servers.temporary_directory())
+            os.environ["BENCHMARK_DATABASE_NAME"] = str(directory / "benchmarks.sqlite3")
+        else:
+            server = stack.enter_context(getattr(servers, database)(*DURABLE[database]))
+            os.environ["BENCHMARK_DATABASE_PORT"] = str(server.port)
+            if database == "mariadb":
+                import pymysql
+
+                with pymysql.connect(host=servers.HOST, port=server.port, user="root") as connection:
+                    connection.cursor().execute("CREATE DATABASE benchmarks CHARACTER SET utf8mb4")
+        os.environ["BENCHMARK_REDIS_URL"] = stack.enter_context(servers.redis(kind=redis)).url
         os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
         django.setup()
 
         from django.core.management import call_command
         from django.db import connections
 
+        stack.callback(connections.close_all)
         call_command("migrate", verbosity=0)
         call_command("migrate", run_syncdb=True, verbosity=0)  # models without migrations, which would have come first
-        try:
-            yield
-        finally:
-            connections.close_all()
+        yield
 
 
+# ---------------------------------------------------------------------- measuring
 @dataclass
-class Result:
-    """One line of the table: the ratio of each round, and what one unit took on either side, in seconds."""
+class Race:
+    """The seconds that one unit took in each round, by contestant; the others are compared with the first."""
 
-    name: str
-    target: str
-    unit: str = ""
-    ratios: list[float] = field(default_factory=list)
-    ours: list[float] = field(default_factory=list)
-    theirs: list[float] = field(default_factory=list)
+    rounds: dict[str, list[float]] = field(default_factory=dict)
 
-    def row(self) -> tuple[str, ...]:
-        low, _, high = quantiles(self.ratios, n=4) if len(self.ratios) > 1 else self.ratios * 3
-        sides = f"{_time(median(self.ours))} : {_time(median(self.theirs))}"
-        spread = f"{low:.3g} – {high:.3g}"
-        return self.name, f"{median(self.ratios):.3g}", self.target, spread, f"{sides} {self.unit}".rstrip()
+    def median(self, name: str = OURS) -> float:
+        return median(self.rounds[name])
+
+    def ratios(self, name: str) -> list[float]:
+        """How many times of the first one it took, in each round."""
+        first = next(iter(self.rounds.values()))
+        return [theirs / ours for ours, theirs in zip(first, self.rounds[name], strict=True)]
+
+    def cell(self, name: str) -> str:
+        if name not in self.rounds:
+            return ""
+        shown = time(self.median(name))
+        if name == next(iter(self.rounds)):
+            return shown
+        return f"{shown} · {spread(self.ratios(name), '×')}"
 
 
-def compare(
-    name: str,
-    target: str,
-    ours: Callable[[], object],
-    theirs: Callable[[], object],
+def race(
+    contestants: Mapping[str, Do | tuple[Do, int]],
     *,
     rounds: int,
-    units: tuple[int, int] = (1, 1),
-    unit: str = "",
-    faster: bool = False,
-    prepare: Callable[[], object] = lambda: None,
-) -> Result:
-    """Time two things in turn. ``units``: how many of ``unit`` each does; the ratio is that of the times of one,
-    or with ``faster`` its inverse. ``prepare`` comes before each, and is not timed."""
-    result = Result(name, target, unit)
-    sides = ((ours, result.ours, units[0]), (theirs, result.theirs, units[1]))
-    for number in range(rounds + 1):
-        for do, seconds, count in sides if number % 2 else sides[::-1]:
+    units: int = 1,
+    prepare: Do = lambda: None,
+    warm: bool = True,
+    about: str = "",
+) -> Race:
+    """Time contestants in turn, each round in the opposite order. A contestant may come with units of its own.
+    ``prepare`` comes before each, and is not timed, nor is the first round, which fills caches if ``warm``."""
+    found = Race({name: [] for name in contestants})
+    for number in range(not warm, rounds + 1):
+        order = list(contestants.items())
+        for name, contestant in order if number % 2 else order[::-1]:
+            do, count = contestant if isinstance(contestant, tuple) else (contestant, units)
             prepare()
             started = perf_counter()
             do()
-            if number:  # the first round fills caches
-                seconds.append((perf_counter() - started) / count)
-    result.ratios = [t / o if faster else o / t for o, t in zip(result.ours, result.theirs, strict=True)]
-    print(f"{name}: {median(result.ratios):.3g}", flush=True)
-    return result
+            if number:
+                found.rounds[name].append((perf_counter() - started) / count)
+    if about:
+        say(f"{about}: " + ", ".join(f"{name} {time(found.median(name))}" for name in contestants))
+    return found
 
 
-def table(results: list[tuple[str, ...]]) -> str:
-    """Rows under their headings, as text that is also Markdown."""
-    rows = [("what ÷ compared with what", "median", "target", "middle half", "time of each"), *results]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
+def say(text: str) -> None:
+    """A line of progress."""
+    print(f"  {text}", flush=True)
+
+
+# ------------------------------------------------------------------------ showing
+class Report:
+    """What the benchmarks of a stage found: blocks of the page, plots, losses, times by size, and measured costs."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[str, str] = {}
+        self.files: dict[str, str] = {}
+        self.losses: list[tuple[str, str, str, float]] = []  # question, where, to whom, their time ÷ ours
+        self.growth: dict[str, dict[int, float]] = {}
+        self.costs: dict[str, float] = {}
+
+    def matrix(self, question: str, races: Mapping[Any, Race], heading: str = "", show: Callable = str) -> str:
+        """A contestant a line, a race a column. What ours clearly lost, three rounds of four, is noted."""
+        names = list(dict.fromkeys(name for race in races.values() for name in race.rounds))
+        for at, race in races.items():
+            if next(iter(race.rounds)) != OURS:
+                continue
+            for name in race.rounds:
+                ratios = race.ratios(name)
+                high = quantiles(ratios, n=4, method="inclusive")[2] if len(ratios) > 1 else ratios[0]
+                if high < 1 and not name.startswith(LIMIT):
+                    where = f"{heading} {show(at)}" if heading and len(races) > 1 else ""
+                    self.losses.append((question, where, name, median(ratios)))
+        columns = [show(at) if at != "" else "time · ÷ the first (middle half)" for at in races]
+        lines = [[name, *(race.cell(name) for race in races.values())] for name in names]
+        return table([heading, *columns], lines)
+
+    def plot(self, name: str, title: str, across: str, series: Mapping[str, Mapping[int, float]]) -> str:
+        """Draw a plot. Returns what shows it."""
+        from . import plots
+
+        self.files[f"{name}.svg"] = plots.lines(title, across, series)
+        return f"![{title}, by {across}](benchmarks/{name}.svg)"
+
+    def grew(self, what: str, size: int, seconds: float) -> None:
+        self.growth.setdefault(what, {})[size] = seconds
+
+
+def table(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """A Markdown table that is aligned, too."""
+    rows = [list(headings), *map(list, lines)]
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    text = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
+    return "\n".join([text[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *text[1:]])
+
+
+def spread(ratios: list[float], unit: str) -> str:
+    """Median and middle half."""
+    if len(ratios) < 2:
+        return f"{number(ratios[0])} {unit}"
+    low, _, high = quantiles(ratios, n=4, method="inclusive")
+    return f"{number(median(ratios))} {unit} ({number(low)} – {number(high)})"
+
+
+def number(value: float) -> str:
+    """Three digits."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def time(seconds: float) -> str:
+    factor, name = (1e6, "µs") if seconds < 1e-3 else (1e3, "ms") if seconds < 1 else (1, "s")
+    return f"{number(seconds * factor)} {name}"
+
+
+def size(count: float) -> str:
+    return f"{count:,.0f}"
+
+
+def exponent(times: Mapping[int, float]) -> float:
+    """The slope of log time against log size, by least squares: 1 is linear."""
+    points = [(math.log(size), math.log(seconds)) for size, seconds in times.items()]
+    x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
+    return sum((px - x) * (py - y) for px, py in points) / sum((px - x) ** 2 for px, _ in points)
+
+
+def peak_memory(pid: int | str = "self") -> int:
+    """Peak resident memory of a process in KiB, 0 where there is no Linux. Unlike ru_maxrss it begins anew with each
+    program, and not with the size of the process that started it."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
 
 
 def machine() -> str:
     """What the figures were measured on."""
-    from django.db import connection
-    from django_redis import get_redis_connection
-
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:
             versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             versions.append(f"without {package}")
+    load = f", load {os.getloadavg()[0]:.1f} when it began" if hasattr(os, "getloadavg") else ""
+    return f"- {_cpu()}, {os.cpu_count()} cores{load}\n- {', '.join(versions)}"
+
+
+def stage_versions() -> str:
+    """The servers of this stage."""
+    from django.db import connection
+    from django_redis import get_redis_connection
+
     redis = get_redis_connection("default").info("server")
-    postgresql = ".".join(map(str, divmod(connection.pg_version, 10000)))
-    versions += [f"PostgreSQL {postgresql}", f"Redis {redis.get('valkey_version') or redis['redis_version']}"]
-    return f"{_cpu()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n{', '.join(versions)}"
+    valkey = redis.get("valkey_version")
+    version = connection.get_database_version()
+    if connection.vendor == "sqlite":
+        import sqlite3
+
+        version = sqlite3.sqlite_version_info
+    name = "MariaDB" if connection.vendor == "mysql" else connection.display_name
+    return f"{name} {'.'.join(map(str, version))}, {'Valkey' if valkey else 'Redis'} {valkey or redis['redis_version']}"
 
 
 def _cpu() -> str:
@@ -120,10 +240,3 @@ def _cpu() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _time(seconds: float) -> str:
-    for limit, factor, name in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if seconds < limit:
-            return f"{seconds * factor:.3g} {name}"
-    return f"{seconds:.3g} s"

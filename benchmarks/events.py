@@ -1,25 +1,17 @@
-"""python -m benchmarks.events [--quick]: counting the types of events, by their sets and by reading every event."""
+"""Counting the types of events, by their sets and by reading every event."""
 
-import argparse
+from notifications_counter import events
 
-from .bench import Result, compare, machine, stage, table
+from .bench import OURS, Report, race, size
+from .rivals import empty
 
 TYPES = 10
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="100,000 events instead of 1,000,000")
-    arguments = parser.parse_args()
-    with stage():
-        rows = [result.row() for result in count_types(100_000 if arguments.quick else 1_000_000)]
-        print("", machine(), "", table(rows), sep="\n")
-
-
-def count_types(size: int) -> list[Result]:
-    from notifications_counter import events
-
-    for first in range(0, size, 10_000):
+def count_types(report: Report, quick: bool) -> str:
+    count = 20_000 if quick else 1_000_000
+    empty()
+    for first in range(0, count, 10_000):
         events.record_events({"type": f"type{n % TYPES}", "timestamp": n} for n in range(first, first + 10_000))
     assert events.count_types() == events.count_types(scan=True)
     calls = 20
@@ -28,12 +20,6 @@ def count_types(size: int) -> list[Result]:
         for _ in range(calls):
             events.count_types()
 
-    def scan() -> None:
-        events.count_types(scan=True)
-
-    name = f"count_types() of {size:,} events, by sets ÷ by reading each"
-    return [compare(name, "≥ 1,000", sets, scan, rounds=3, units=(calls, 1), faster=True)]
-
-
-if __name__ == "__main__":
-    main()
+    does = {OURS: (sets, calls), "reading each event": (lambda: events.count_types(scan=True), 1)}
+    found = race(does, rounds=3, about=f"count_types() of {size(count)}")
+    return report.matrix("counting types of events", {count: found}, "events:", size)

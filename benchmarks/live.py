@@ -1,10 +1,11 @@
-"""python -m benchmarks.live [--streams 1000]: what open streams cost the process that holds them; how late they are.
+"""What open streams cost the process that holds them, and how late they are.
 
 Each user has one stream. A delay begins with the call of ``create()``, so the commit to the database is part of it, and
-ends with the event at the client. Linux only.
+ends with the event at the client.
 """
 
-import argparse
+from __future__ import annotations
+
 import asyncio
 import re
 import resource
@@ -18,27 +19,30 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median, quantiles
 
-from demo_project import servers
+from django.contrib.auth import get_user_model
+from django.test import Client
 
-from .bench import Result, compare, machine, stage, table
+from demo_project import servers
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+
+from . import bench
+from .bench import Report, number, race, say, size, table
+from .rivals import empty
 
 FIRST = 20  # streams that are open before memory is looked at: what they load is loaded once
-CHANGES = 500
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", type=int, default=1000)
-    number = parser.parse_args().streams
+def streams(report: Report, quick: bool) -> str:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with stage():
-        cookies = log_in(FIRST + number)
-        port = servers.free_port()
-        result = commit()
-        with server(port) as pid:
-            asyncio.run(measure(pid, port, cookies))
-        print("", machine(), "", table([result.row()]), sep="\n")
+    empty()
+    cookies = log_in(FIRST + (100 if quick else 1_000))
+    price = commit(report, quick)
+    port = servers.free_port()
+    with server(port) as pid:
+        lines = asyncio.run(measure(pid, port, cookies, 50 if quick else 500))
+    return f"{price}\n\n{table(['streams', ''], lines)}"
 
 
 @contextmanager
@@ -62,11 +66,6 @@ def server(port: int):
 
 def log_in(number: int) -> dict[int, str]:
     """So many users with a session. Returns the cookie of each."""
-    from django.contrib.auth import get_user_model
-    from django.test import Client
-
-    from notifications_counter.counters import unread
-
     model = get_user_model()
     users = model.objects.bulk_create(model(username=f"user{n}", password="!") for n in range(number))
     cookies = {}
@@ -79,11 +78,8 @@ def log_in(number: int) -> dict[int, str]:
     return cookies
 
 
-def commit() -> Result:
+def commit(report: Report, quick: bool) -> str:
     """What it costs a writer that some process listens."""
-    from notifications_counter.counters import unread
-    from notifications_counter.models import Notification
-
     (buffer,) = unread.buffers
     redis = buffer.client.redis
 
@@ -102,8 +98,9 @@ def commit() -> Result:
     pubsub = redis.pubsub()
     pubsub.subscribe(buffer.keys.live)
     try:
-        name = "create() while a process listens ÷ while none does"
-        return compare(name, "1", heard, unheard, rounds=15, units=(100, 100))
+        does = {"`create()`, a process listens": heard, "`create()`, none does": unheard}
+        found = race(does, rounds=4 if quick else 15, units=100, about="create() with streams")
+        return report.matrix("writes with streams", {"": found})
     finally:
         pubsub.close()
         redis.hdel(buffer.keys.state, "live_until")
@@ -140,10 +137,7 @@ class Streams:
             await asyncio.sleep(0.001)
 
 
-async def measure(pid: int, port: int, cookies: dict[int, str]) -> None:
-    from notifications_counter.counters import unread
-    from notifications_counter.models import Notification
-
+async def measure(pid: int, port: int, cookies: dict[int, str], changes: int) -> list[list[str]]:
     (buffer,) = unread.buffers
     streams = Streams(port)
     loop, writer = asyncio.get_running_loop(), ThreadPoolExecutor(1)
@@ -161,25 +155,23 @@ async def measure(pid: int, port: int, cookies: dict[int, str]) -> None:
     before = process(pid)
     seconds = await open_streams(users[FIRST:])
     after = process(pid)
-    number = len(users) - FIRST
-    print(f"{number} streams opened in {seconds:.1f} s, each asked who it is")
-    each, total = (after["VmRSS"] - before["VmRSS"]) / number, after["VmRSS"] / 1024
-    print(f"memory: {each:.1f} KiB a stream, {total:.0f} MiB in all; threads: {after['Threads']}")
-    print(f"connections that listen to Redis: {buffer.client.redis.pubsub_numsub(buffer.keys.live)[0][1]}")
+    opened = len(users) - FIRST
+    say(f"{opened} streams opened in {seconds:.1f} s")
+    listening = buffer.client.redis.pubsub_numsub(buffer.keys.live)[0][1]
 
-    def create(user: int) -> float:
+    def create(user: int) -> tuple[float, float]:
         started = time.perf_counter()
         Notification.objects.create(user_id=user, title="x")
-        return started
+        return started, time.perf_counter()
 
-    delays = []
-    for user in (users * CHANGES)[:CHANGES]:
+    delays, written = [], []
+    for user in (users * changes)[:changes]:
         count = streams.counts[user]
-        started = await loop.run_in_executor(writer, create, user)
+        started, done = await loop.run_in_executor(writer, create, user)
         await streams.until(lambda user=user, count=count: streams.counts[user] > count)
         delays.append(streams.at[user] - started)
-    last = quantiles(delays, n=100)[98]
-    print(f"delay of one change after another: median {median(delays) * 1e3:.1f} ms, 99 % within {last * 1e3:.1f} ms")
+        written.append(done - started)
+    hundredths = quantiles(delays, n=100)
 
     await asyncio.sleep(1)  # a count that was just read is not read again at once
     counts = dict(streams.counts)
@@ -189,17 +181,21 @@ async def measure(pid: int, port: int, cookies: dict[int, str]) -> None:
     done = time.perf_counter()
     await streams.until(lambda: all(streams.counts[user] > counts[user] for user in users))
     last = max(streams.at.values())
-    written, heard = (done - started) * 1e3, (last - started) * 1e3
-    print(f"a change of everyone: written in {written:.0f} ms, heard by the last within {heard:.0f} ms")
     for task in streams.tasks:
         task.cancel()
+    return [
+        [f"memory of a stream, {size(opened)} open", f"{number((after['VmRSS'] - before['VmRSS']) / opened)} KiB"],
+        ["threads of the process", str(after["Threads"])],
+        ["connections to Redis that listen", str(listening)],
+        ["`create()`, its commit included", bench.time(median(written))],
+        ["from the start of `create()` to the event at the client, median", bench.time(median(delays))],
+        ["… 99 % within", bench.time(hundredths[98])],
+        [f"`bulk_create()` for {size(len(users))} users with streams", bench.time(done - started)],
+        ["… heard by the last, from its start", bench.time(last - started)],
+    ]
 
 
 def process(pid: int) -> dict[str, int]:
     """Numbers that Linux has of a process."""
     text = Path(f"/proc/{pid}/status").read_text()
     return {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
-
-
-if __name__ == "__main__":
-    main()

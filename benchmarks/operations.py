@@ -52,6 +52,15 @@ class Operation(NamedTuple):
             statements = self.sqlite
         return trips, statements
 
+    def line(self) -> tuple[str, str, str, str]:
+        """Its budget, for a table."""
+        elsewhere = []
+        if self.text_keys:
+            elsewhere.append("users with text keys: {} and {}".format(*self.text_keys))
+        if self.sqlite:
+            elsewhere.append(f"SQLite: {self.sqlite} statements")
+        return self.name, str(self.trips), str(self.statements), "; ".join(elsewhere)
+
 
 # --------------------------------------------------------------------- counting
 @contextmanager

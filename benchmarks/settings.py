@@ -1,16 +1,29 @@
 """Settings of the benchmarks, which set the variables once they have started the servers."""
 
 import os
+from typing import Any
 
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.postgresql",
-        "HOST": "127.0.0.1",
-        "PORT": os.environ["BENCHMARK_DATABASE_PORT"],
-        "USER": "postgres",
-        "NAME": "postgres",
-    }
+DATABASES: dict[str, dict[str, Any]] = {
+    "postgresql": {"ENGINE": "django.db.backends.postgresql", "USER": "postgres", "NAME": "postgres"},
+    "mariadb": {"ENGINE": "django.db.backends.mysql", "USER": "root", "NAME": "benchmarks"},
+    "sqlite": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,  # seconds
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
+        },
+        "NAME": os.environ.get("BENCHMARK_DATABASE_NAME"),
+    },
 }
+DATABASES = {"default": DATABASES[os.environ["BENCHMARK_DATABASE"]]}
+if os.environ["BENCHMARK_DATABASE"] != "sqlite":
+    DATABASES["default"] |= {"HOST": "127.0.0.1", "PORT": os.environ["BENCHMARK_DATABASE_PORT"]}
+if os.environ["BENCHMARK_DATABASE"] == "mariadb":
+    import pymysql
+
+    pymysql.install_as_MySQLdb()
+    DATABASES["default"]["OPTIONS"] = {"charset": "utf8mb4"}
 
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["BENCHMARK_REDIS_URL"]}}
 

@@ -1,36 +1,26 @@
-"""python -m benchmarks.timeseries [--quick]: time-sliced counters, beside the same done command by command."""
+"""Time-sliced counters, beside the same done command by command."""
 
-import argparse
+from __future__ import annotations
+
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
 from time import time
 
-from .bench import Result, compare, machine, stage, table
+from redis.exceptions import WatchError
+
+from notifications_counter.timeseries import TimeSeries, update_counter
+
+from .bench import OURS, Report, race, size
+from .rivals import empty, redis
 
 PRECISIONS = (1, 5, 60, 300, 3600, 18000, 86400)
 SAMPLES = 120
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds; noisier figures")
-    arguments = parser.parse_args()
-    with stage():
-        results = [update(arguments.quick), *clean(arguments.quick)]
-        print("", machine(), "", table([result.row() for result in results]), sep="\n")
-
-
-def client():  # type: ignore
-    from django_redis import get_redis_connection
-
-    return get_redis_connection("default")
-
-
-def update(quick: bool) -> Result:
+def update(report: Report, quick: bool) -> str:
     """Against a pipeline that adds to the seven hashes and does nothing else."""
-    from notifications_counter.timeseries import update_counter
-
-    redis, calls = client(), 200
+    calls = 100
 
     def counted() -> None:
         for _ in range(calls):
@@ -41,62 +31,67 @@ def update(quick: bool) -> Result:
             now = int(time())
             pipeline = redis.pipeline(transaction=False)
             for precision in PRECISIONS:
-                pipeline.hincrby(f"bare:{precision}:hits", now - now % precision, 1)
+                pipeline.hincrby(f"bare:{precision}:hits", str(now - now % precision), 1)
             pipeline.execute()
 
-    name = "update_counter() at 7 precisions ÷ a pipeline of 7 HINCRBY"
-    return compare(name, "≤ 1.3", counted, bare, rounds=10 if quick else 40, units=(calls, calls), unit="a call")
+    empty()
+    does = {OURS: counted, "a bare pipeline of seven `HINCRBY`": bare}
+    return report.matrix(
+        "update_counter()", {"": race(does, rounds=8 if quick else 40, units=calls, about="update_counter()")}
+    )
 
 
-def clean(quick: bool) -> list[Result]:
+def clean(report: Report, quick: bool) -> str:
     """One pass over counters of slices of a minute, of each of which the oldest slices are too old."""
-    return [
-        _clean("1 to 60 slices, most few", "≥ 20", 10_000, lambda n: 1 + 60 * 20 // (20 + n % 1000), quick),
-        _clean("126 slices", "", 10_000, lambda n: SAMPLES + 6, quick),
-    ]
+    few: Callable[[int], int] = lambda n: 1 + 60 * 20 // (20 + n % 1000)  # noqa: E731
+    many: Callable[[int], int] = lambda n: SAMPLES + 6  # noqa: E731
+    races = {}
+    for counters in (300, 1_000, 3_000) if quick else (1_000, 10_000, 100_000):
+        races[f"{size(counters)}, 1 to 60 slices"] = found = _clean(counters, few, quick)
+        report.grew("cleaning, by counters", counters, found.median() * counters)
+    counters = 300 if quick else 1_000
+    races[f"{size(counters)}, 126 slices"] = _clean(counters, many, quick)
+    return report.matrix("clean_counters()", races, "for each counter, counters:")
 
 
-def _clean(what, target, counters, slices, quick) -> Result:  # type: ignore
-    from notifications_counter.timeseries import TimeSeries
-
-    redis = client()
+def _clean(counters: int, slices: Callable[[int], int], quick: bool):  # type: ignore[no-untyped-def]
+    empty()
     series = TimeSeries(precisions=[60], samples=SAMPLES, prefix="benchmark")
     known, base = f"{series.base}:known", series.base
     minute = int(time()) // 60 * 60
+    step = 1000
 
     def fill() -> None:
         """The newest slices of a counter are as new as they can be; one counter in ten has only old ones."""
-        for first in range(0, counters, 1000):
+        for first in range(0, counters, step):
             pipeline = redis.pipeline(transaction=False)
-            for n in range(first, first + 1000):
-                size = slices(n)
-                old = size if n % 10 == 0 else max(size // 10, size - SAMPLES)
+            for n in range(first, min(first + step, counters)):
+                most = slices(n)
+                old = most if n % 10 == 0 else max(most // 10, most - SAMPLES)
                 oldest = minute - 60 * (SAMPLES + old - 1)
-                starts = [oldest + 60 * i for i in range(old)] + [minute - 60 * i for i in range(size - old)]
+                starts = [oldest + 60 * i for i in range(old)] + [minute - 60 * i for i in range(most - old)]
                 pipeline.delete(f"{base}:60:n{n}")
-                pipeline.hset(f"{base}:60:n{n}", mapping=dict.fromkeys(starts, 1))
+                pipeline.hset(f"{base}:60:n{n}", mapping=dict.fromkeys(map(str, starts), 1))
                 pipeline.zadd(known, {f"60:n{n}": 0})
             pipeline.execute()
 
     def book() -> None:
         """Redis in Action, listing 5.5, but for what it does between two passes."""
-        from redis.exceptions import WatchError
-
         pipeline = redis.pipeline(True)
         index = 0
-        while index < redis.zcard(known):
+        while index < redis.zcard(known):  # type: ignore[operator]
             found = redis.zrange(known, index, index)
             index += 1
             if not found:
                 break
-            member = found[0].decode()
+            member = found[0]  # type: ignore[index]
             precision = int(member.partition(":")[0])
             key = f"{base}:{member}"
             cutoff = minute - SAMPLES * precision
-            samples = sorted(map(int, redis.hkeys(key)))
+            samples = sorted(map(int, redis.hkeys(key)))  # type: ignore[arg-type]
             remove = bisect_right(samples, cutoff)
             if remove:
-                redis.hdel(key, *samples[:remove])
+                redis.hdel(key, *map(str, samples[:remove]))
                 if remove == len(samples):
                     with suppress(WatchError):
                         pipeline.watch(key)
@@ -111,19 +106,20 @@ def _clean(what, target, counters, slices, quick) -> Result:  # type: ignore
     def ours() -> None:
         series.clean_counters(now=minute)
 
+    contestants = {OURS: ours}
+    if counters <= 10_000:  # of more, the loop takes minutes
+        contestants["the loop of the book"] = book
     left = []
-    for do in (book, ours):
+    for do in contestants.values():
         fill()
         do()
-        left.append((redis.zrange(known, 0, -1), sorted(redis.hkeys(f"{base}:60:n1"))))
-    assert left[0] == left[1]
-
-    name = f"clean_counters() of {counters:,} counters with {what} ÷ the loop of the book"
-    rounds = 2 if quick else 5
-    return compare(
-        name, target, ours, book, rounds=rounds, units=(counters, counters), unit="a counter", faster=True, prepare=fill
+        left.append((redis.zrange(known, 0, -1), sorted(redis.hkeys(f"{base}:60:n1"))))  # type: ignore[arg-type, type-var]
+    assert left[0] == left[-1]
+    return race(
+        contestants,
+        rounds=2 if quick else 3,
+        warm=False,  # both have just run
+        units=counters,
+        prepare=fill,
+        about=f"clean {size(counters)}",
     )
-
-
-if __name__ == "__main__":
-    main()

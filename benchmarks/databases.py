@@ -1,0 +1,51 @@
+"""A few questions on every database and with Valkey: is the answer another one there?"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+from notifications_counter.counters import unread
+
+from .bench import OURS, Race, Report, race, size
+from .maintenance import pending, totals
+from .reads import calls
+from .rivals import CounterRow, CountSql, CountStar, Ours, Rival, Trigger, agree, empty, users
+
+
+def few(report: Report, quick: bool) -> str:
+    large, them, rounds, times = 1_000, 100, 5 if quick else 20, 50
+    empty()
+    users(them)
+    rivals: list[Rival] = [Ours(), CountStar(), CountSql(), CounterRow(), Trigger()]
+    for rival in rivals:
+        rival.fill(them - 1, 10, first=2)
+        rival.fill(1, large)
+    races: dict[str, Race] = {}
+    for what, some in (("badge of 10", range(2, them + 1)), (f"badge of {size(large)}", [1])):
+        does: dict[str, Any] = {rival.name: calls(rival.read, cycle(some), times) for rival in rivals}
+        races[what] = race(does, rounds=rounds, units=times, about=what)
+    rivals.pop(2)  # writes as CountStar does
+    does = {rival.name: calls(rival.create, cycle(range(2, them + 1)), times) for rival in rivals}
+    races["one notification"] = race(does, rounds=rounds, units=times, about="one notification")
+
+    def again() -> None:
+        for rival in rivals:
+            if not rival.read(1):
+                rival.unmark_all(1)
+
+    marks = {rival.name: partial(rival.mark_all, 1) for rival in rivals}
+    races[f"mark {size(large)} as read"] = race(marks, rounds=3, prepare=again, about="mark all as read")
+    agree(rivals, range(1, 11))
+    count = 5_000 if quick else 50_000
+    empty()
+    totals(count)
+
+    def ours() -> None:
+        assert unread.flush().users == count
+
+    races[f"flush of {size(count)}, a user"] = race(
+        {OURS: ours}, rounds=2, units=count, prepare=partial(pending, count), about=f"flush of {size(count)}"
+    )
+    return report.matrix("a few questions", races, "question:")

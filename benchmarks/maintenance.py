@@ -1,0 +1,189 @@
+"""Flush, recount and recovery by the number of users; memory of the flusher and of Redis."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+from django.db import connection
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, UserNotificationsCount
+
+from .bench import LIMIT, OURS, Report, exponent, number, race, size, table, time
+from .rivals import NUMBERS, Recipe, empty, numbers, quoted, redis, rows, sql, users, vacuum
+
+
+def pending(users: int) -> None:
+    """What waits for this many users, as commits would have left it."""
+    (buffer,) = unread.buffers
+    pipeline = redis.pipeline(transaction=False)
+    for first in range(1, users + 1, 10_000):
+        last = min(first + 9_999, users)
+        pipeline.zadd(buffer.keys.pending, {str(user): user % 7 - 3 or 4 for user in range(first, last + 1)})
+    pipeline.execute()
+
+
+def totals(number: int, each: int = 50) -> None:
+    """Exactly this many stored totals."""
+    stored = quoted(UserNotificationsCount)
+    numbers(number)
+    sql(f"DELETE FROM {stored}")
+    sql(
+        f"INSERT INTO {stored} (user_id, unread_count, flushed_batch, updated_at)"
+        f" {NUMBERS.format(number)} SELECT i + 1, {each}, 0, CURRENT_TIMESTAMP FROM n"
+    )
+    vacuum(UserNotificationsCount)
+
+
+def flush(report: Report, quick: bool) -> str:
+    """By users that wait."""
+    sizes = (1_000, 10_000, 50_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
+    stored, recipe = quoted(UserNotificationsCount), Recipe()
+    races = {}
+    for count in sizes:
+        empty()
+        totals(count)
+        some = min(count, 1_000)
+
+        def prepare(count: int = count, some: int = some) -> None:
+            vacuum(UserNotificationsCount)
+            pending(count)
+            redis.zadd(recipe.key, {str(user): 1 for user in range(1, some + 1)})
+
+        def ours(count: int = count) -> None:
+            assert unread.flush().users == count
+
+        does: dict[str, Any] = {
+            OURS: (ours, count),
+            f"the plain recipe (of {size(some)})": (recipe.flush, some),
+            f"{LIMIT}one `UPDATE` of all rows": (
+                partial(sql, f"UPDATE {stored} SET unread_count = unread_count + 1"),
+                count,
+            ),
+        }
+        if count != sizes[0]:
+            does = {name: does[name] for name in does if "recipe" not in name}
+        rounds = 2 if count > 100_000 else 3 if quick else 6
+        races[count] = race(does, rounds=rounds, prepare=prepare, about=f"flush of {size(count)}")
+        report.grew("flush, by users", count, races[count].median() * count)
+    report.costs["flush"] = races[sizes[-1]].median()
+    return report.matrix("flush", races, "for each user, users:", size)
+
+
+def flush_memory(report: Report, quick: bool) -> str:
+    """Peak memory of flushers, each a fresh process."""
+    lines = []
+    empty()
+    for count in (1_000, 10_000, 100_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
+        pending(count)
+        done = subprocess.run(
+            [sys.executable, "-m", f"{__package__}.flush_memory"], capture_output=True, text=True, env=os.environ
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr[-1_000:])
+        flushed, peak = map(int, done.stdout.split())
+        assert flushed == count
+        lines.append((size(count), peak))
+    first = lines[0][1] or 1
+    return table(
+        ["users of the batch", "peak memory of the process", "÷ the first"],
+        [[count, f"{number(peak / 1024)} MiB", number(peak / first)] for count, peak in lines],
+    )
+
+
+def recount(report: Report, quick: bool) -> str:
+    """Of everyone, and the recovery of an empty Redis; by users with one row each."""
+    sizes = (1_000, 3_000, 10_000) if quick else (10_000, 100_000, 1_000_000)
+    races = {}
+    for count in sizes:
+        empty()
+        users(count)
+        rows(Notification, count, 1)
+        totals(count, each=1)
+        vacuum(Notification)
+        unread.heal(seconds=600)
+
+        def ours(count: int = count) -> None:
+            result = unread.recount()
+            assert (result.checked, result.wrong) == (count, 0), result
+
+        def recovery(count: int = count) -> None:
+            redis.flushall()
+            assert unread.heal(seconds=600).checked == count
+
+        def grouped() -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    f"SELECT user_id, COUNT(*) FROM {quoted(Notification)} WHERE read_at IS NULL GROUP BY user_id"
+                )
+                cursor.fetchall()
+
+        does = {
+            f"{OURS}, `recount()`": ours,
+            f"{OURS}, `heal()` of an empty Redis": recovery,
+            f"{LIMIT}`COUNT(*) … GROUP BY`": grouped,
+        }
+        large = count > 100_000
+        races[count] = race(
+            does, rounds=1 if large else 2, warm=not large, units=count, about=f"recount of {size(count)}"
+        )
+        for name, what in ((f"{OURS}, `recount()`", "recount"), (f"{OURS}, `heal()` of an empty Redis", "recovery")):
+            report.grew(f"{what}, by users", count, races[count].median(name) * count)
+    report.costs["recount"] = races[sizes[-1]].median(f"{OURS}, `recount()`")
+    return report.matrix("recount", races, "for each user, users:", size)
+
+
+def redis_memory(report: Report, quick: bool) -> str:
+    """Bytes of a user: what Redis says it uses, before and after."""
+    count = 10_000 if quick else 100_000
+
+    def bare_waiting() -> None:
+        for first in range(0, count, 10_000):
+            redis.zadd("bare", {str(user): 1 for user in range(first + 1, min(first + 10_000, count) + 1)})
+
+    def bare_warm() -> None:
+        for first in range(0, count, 10_000):
+            redis.mset({f"t:{user}": 50 for user in range(first + 1, min(first + 10_000, count) + 1)})
+
+    def warm() -> None:
+        for first in range(0, count, 10_000):
+            unread.counts(range(first + 1, min(first + 10_000, count) + 1))
+
+    def used(do: Any) -> float:
+        empty()
+        unread.count(1)
+        before: Any = redis.info("memory")
+        do()
+        after: Any = redis.info("memory")
+        return (after["used_memory"] - before["used_memory"]) / count
+
+    lines = []
+    totals(1)
+    for what, ours, bare, name in (
+        ("waiting", partial(pending, count), bare_waiting, "a bare sorted set"),
+        ("warm", warm, bare_warm, "a bare `SET` under a short key"),
+    ):
+        mine, theirs = used(ours), used(bare)
+        report.costs[what] = mine
+        lines.append(
+            [f"a {what} user", f"{number(mine)} bytes", f"{name}: {number(theirs)} bytes", number(mine / theirs)]
+        )
+    return table([f"of {size(count)}", OURS, "beside it", "ours ÷ theirs"], lines)
+
+
+def growth(report: Report, quick: bool) -> str:
+    """What was measured by size: is it linear?"""
+    lines = []
+    for what, times in report.growth.items():
+        shown = ", ".join(f"{size(count)}: {time(seconds)}" for count, seconds in times.items())
+        lines.append([what, shown, number(exponent(times))])
+    if not lines:
+        raise RuntimeError("nothing was measured by size")
+    shown = report.plot("growth", "Time", "users or counters", report.growth)
+    steeper = [what for what, times in report.growth.items() if exponent(times) > 1.1]
+    sentence = f"Steeper than linear: {'; '.join(steeper)}." if steeper else "Each is linear, or better."
+    return f"{table(['', 'time by size', 'exponent'], lines)}\n\n{sentence}\n\n{shown}"

@@ -1,0 +1,61 @@
+"""Plots as SVG, whose colours can be read on white and on black."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+import matplotlib
+
+matplotlib.use("svg")
+from matplotlib import pyplot
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from .bench import size, time
+
+GREY = "#808080"
+COLOURS = ("#2f7ed8", "#e0632a", "#2a9d6f", "#b0609f", "#b58900", "#7b6fd0", "#808080")
+MARKS = "osD^vPX"
+
+pyplot.rcParams.update(
+    {
+        "svg.fonttype": "none",  # text stays text
+        "svg.hashsalt": "benchmarks",
+        "font.family": "sans-serif",
+        "text.color": GREY,
+        "axes.labelcolor": GREY,
+        "axes.edgecolor": GREY,
+        "xtick.color": GREY,
+        "ytick.color": GREY,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+)
+
+
+def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]]) -> str:
+    """Seconds by size, on logarithmic axes."""
+    figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    sizes: set[int] = set()
+    for number, (name, points) in enumerate(series.items()):
+        style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKS[number % len(MARKS)]}
+        axes.plot(list(points), list(points.values()), label=name.replace("`", ""), **style)  # type: ignore[arg-type]
+        sizes |= set(points)
+    if 0 in sizes:
+        axes.set_xscale("symlog", linthresh=min(sizes - {0}, default=1))
+    else:
+        axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(sorted(sizes))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: size(x)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: time(y) if y > 0 else "0"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(across)
+    axes.set_title(title, loc="left")
+    axes.grid(color=GREY, alpha=0.25)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
+    return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines()) + "\n"

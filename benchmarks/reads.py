@@ -1,0 +1,132 @@
+"""The badge: by unread rows, by users, by clients at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
+
+from django.db import connection
+
+from notifications_counter.counters import unread
+
+from .bench import LIMIT, OURS, Race, Report, race, size
+from .crew import at_once, crew
+from .rivals import CachedCount, CounterRow, CountSql, CountStar, Hq, Ours, Recipe, Rival, agree, empty, redis, users
+
+GET = f"{LIMIT}a bare `GET`"
+
+
+def bare(number: int) -> Callable[[int], object]:
+    """GET of totals under keys as long as ours."""
+    keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
+    redis.mset(dict.fromkeys(keys, 50))
+    return lambda user: redis.get(keys[user])
+
+
+def calls(do: Callable[[int], object], some: Any, number: int) -> Callable[[], None]:
+    def run() -> None:
+        for user in islice(some, number):
+            do(user)
+
+    return run
+
+
+def badge(report: Report, quick: bool) -> str:
+    """By the unread rows of the user."""
+    sizes = (0, 10, 1_000, 10_000 if quick else 100_000)
+    empty()
+    users(len(sizes))
+    rivals = [Ours(), CountStar(), CountSql(), CounterRow(), Recipe(), Hq(), CachedCount()]
+    for user, each in enumerate(sizes, 1):
+        for rival in rivals:
+            rival.fill(1, each, first=user)
+    agree(rivals, range(1, len(sizes) + 1))
+    get = bare(len(sizes))
+    races = {}
+    for user, each in enumerate(sizes, 1):
+        times = 200 if each <= 10 else 50 if each <= 1_000 else 5
+        does = {rival.name: calls(rival.read, cycle([user]), times) for rival in rivals} | {
+            GET: calls(get, cycle([user]), times)
+        }
+        races[each] = race(does, rounds=8 if quick else 25, units=times, about=f"badge, {size(each)} unread")
+    report.costs["badge"] = races[10].median()
+    series = {name: {each: races[each].median(name) for each in sizes} for name in races[0].rounds}
+    shown = report.plot("badge", "Time to read one badge", "unread rows of the user", series)
+    return f"{report.matrix('reading a badge', races, 'unread rows:', size)}\n\n{shown}"
+
+
+def by_users(report: Report, quick: bool) -> str:
+    """Of different users in turn, a few rows each."""
+    sizes = (100, 1_000) if quick else (1_000, 10_000, 100_000)
+    rivals = [Ours(), CountStar(), CountSql(), CounterRow()]
+    races: dict[int, Race] = {}
+    for number in sizes:
+        empty()
+        users(number)
+        for rival in rivals:
+            rival.fill(number, 5)
+        turns = [1 + n * 7919 % number for n in range(2_000)]
+        agree(rivals, turns[:10])
+        does = {rival.name: calls(rival.read, cycle(turns), 200) for rival in rivals}
+        races[number] = race(does, rounds=8 if quick else 25, units=200, about=f"badge, {size(number)} users")
+    return report.matrix("reading a badge", races, "users:", size)
+
+
+def many(report: Report, quick: bool) -> str:
+    """The badges of 1,000 users at once."""
+    number = 1_000
+    empty()
+    users(number)
+    ours, rows = Ours(), CountStar()
+    them = list(range(1, number + 1))
+    ours.fill(number, 5)
+    rows.fill(number, 5)
+    keys = [f"{{nc:plain:0}}:total:1:{user}" for user in them]
+    redis.mset(dict.fromkeys(keys, 5))
+
+    def grouped() -> None:
+        from django.db.models import Count
+
+        counted = rows.model.objects.filter(user_id__in=them, read_at=None).values_list("user_id").annotate(Count("pk"))
+        assert len(counted) == number
+
+    does = {
+        f"{OURS}, `counts()`": partial(unread.counts, them),
+        "`COUNT(*)`, partial index, grouped": grouped,
+        f"{LIMIT}a bare `MGET`": partial(redis.mget, keys),
+    }
+    return report.matrix("the badges of 1,000 users", {"": race(does, rounds=8 if quick else 40, about="counts")})
+
+
+def clients(report: Report, quick: bool) -> str:
+    """At once, each a process with connections of its own."""
+    numbers = (1, 4, 16) if quick else (1, 2, 4, 8, 16, 32)
+    each = 200
+    empty()
+    users(each)
+    rivals: list[Rival] = [Ours(), CountStar(), CountSql(), CounterRow()]
+    for rival in rivals:
+        rival.fill(each, 50)
+    get = bare(each)
+    work: dict[str, Callable[[int], object]] = {
+        rival.name: lambda worker, rival=rival: rival.read(1 + (worker * 37) % each) for rival in rivals
+    }
+    work[GET] = lambda worker: get(1 + (worker * 37) % each)
+    halves, tails = {}, {}
+    with crew(max(numbers), work) as ends:
+        for number in numbers:
+            times = max(10, (400 if quick else 2_000) // number)
+            halves[number], tails[number], _ = at_once(
+                ends[:number], work, rounds=3 if quick else 6, calls=times, about=f"badge, {number} clients"
+            )
+    connection.ensure_connection()
+    series = {}
+    for name in (rivals[0].name, rivals[1].name):
+        series[f"{name}, p50"] = {number: race.median(name) for number, race in halves.items()}
+        series[f"{name}, p99"] = {number: race.median(name) for number, race in tails.items()}
+    shown = report.plot("clients", "Time to read one badge of 50 unread rows", "clients at once", series)
+    half = report.matrix("half of the badges, read at once", halves, "p50, clients:")
+    tail = report.matrix("the slowest hundredth of the badges, read at once", tails, "p99, clients:")
+    return f"{half}\n\n{tail}\n\n{shown}"

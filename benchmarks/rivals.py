@@ -1,0 +1,372 @@
+"""What a site could do instead, each in its best form, with the same four operations as this app.
+
+``fill`` makes users with unread rows; ``read`` the number of a badge; ``create`` one notification; ``fan_out`` one for
+each of many users; ``mark_all`` marks all of a user as read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.contrib.contenttypes.models import ContentType
+from django.core.cache import cache
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.db.models import F
+from django.utils import timezone
+from redis import Redis
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, UserNotificationsCount
+
+from . import models
+from .bench import OURS
+
+TIMEOUT = 60
+"""Seconds for which a cached count is shown, right or wrong."""
+
+redis = Redis.from_url(settings.CACHES["default"]["LOCATION"], decode_responses=True)
+
+
+def sql(statement: str, *params: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params or None)
+
+
+def quoted(model: Any) -> str:
+    return connection.ops.quote_name(model._meta.db_table)
+
+
+NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {})"
+
+
+def empty() -> None:
+    """No rows, no keys; the counters are healed."""
+    call_command("flush", verbosity=0, interactive=False)
+    redis.flushall()
+    unread.heal(seconds=600)
+
+
+def vacuum(*tables: Any) -> None:
+    """Statistics, and no dead rows, so that no round pays for what another left."""
+    if connection.vendor == "mysql":
+        for model in tables:
+            sql(f"ANALYZE TABLE {quoted(model)}")
+    else:
+        names = ", ".join(map(quoted, tables))
+        sql(f"VACUUM ANALYZE {names}" if connection.vendor == "postgresql" else "ANALYZE")
+
+
+def users(number: int) -> None:
+    """Users 1 … number."""
+    numbers(number)
+    name = {"mysql": "CONCAT('user', i)"}.get(connection.vendor, "'user' || i")
+    sql(
+        "INSERT INTO auth_user (id, username, password, first_name, last_name, email, is_superuser, is_staff,"
+        f" is_active, date_joined) {NUMBERS.format(number)} SELECT i + 1, {name}, '', '', '', '', false, false, true,"
+        " CURRENT_TIMESTAMP FROM n"
+    )
+    vacuum(models.RowCount)
+
+
+def numbers(most: int) -> None:
+    if connection.vendor == "mysql":
+        sql(f"SET SESSION max_recursive_iterations = {most + 1}")
+
+
+def rows(model: Any, users: int, each: int, first: int = 1) -> None:
+    """Unread rows of users, from the ``first`` on: one for each in turn, ``each`` times."""
+    numbers(users * each)
+    values = {
+        "user_id": f"{first} + i % {users}",
+        "kind": "'message'",
+        "title": "'Hello'",
+        "body": "'World'",
+        "url": "''",
+        "data": "'{}'",
+        "created_at": "CURRENT_TIMESTAMP",
+    }
+    if model is models.HqNotification:
+        kind = ContentType.objects.get_for_model(models.HqNotification).pk
+        flags = {"unread": "true", "public": "true", "deleted": "false", "emailed": "false", "level": "'info'"}
+        actor = {"actor_content_type_id": str(kind), "actor_object_id": "'1'", "verb": "'Hello'"}
+        values = {"recipient_id": values["user_id"], "timestamp": "CURRENT_TIMESTAMP", **flags, **actor}
+    if users * each:
+        columns = ", ".join(map(connection.ops.quote_name, values))
+        selected = f"{NUMBERS.format(users * each)} SELECT {', '.join(values.values())} FROM n"
+        sql(f"INSERT INTO {quoted(model)} ({columns}) {selected}")
+
+
+class Rival:
+    """Rows that nobody counts; a badge counts them."""
+
+    name = "not counted"
+    model: Any = models.PlainNotification
+    totals: Any = None
+
+    def fields(self, user: int) -> dict[str, Any]:
+        return {"user_id": user, "kind": "message", "title": "Hello", "body": "World"}
+
+    def fill(self, users: int, each: int, first: int = 1) -> None:
+        rows(self.model, users, each, first)
+        if self.totals:
+            self.store(users, each, first)
+        vacuum(*filter(None, (self.model, self.totals)))
+
+    def store(self, users: int, each: int, first: int) -> None:
+        """The totals of what was filled."""
+        totals = (self.totals(user_id=user, unread_count=each) for user in range(first, first + users))
+        self.totals.objects.bulk_create(totals, batch_size=10_000)
+
+    def read(self, user: int) -> int:
+        return self.model.objects.filter(user_id=user, read_at=None).count()
+
+    def create(self, user: int) -> None:
+        self.model.objects.create(**self.fields(user))
+
+    def fan_out(self, users: Sequence[int]) -> None:
+        self.model.objects.bulk_create([self.model(**self.fields(user)) for user in users])
+
+    def mark_all(self, user: int) -> int:
+        return self.model.objects.filter(user_id=user, read_at=None).update(read_at=timezone.now())
+
+    def unmark_all(self, user: int) -> None:
+        """Not timed."""
+        self.model.objects.filter(user_id=user).update(read_at=None)
+        vacuum(self.model)
+
+
+class Ours(Rival):
+    name = OURS
+    model = Notification
+
+    def fill(self, users: int, each: int, first: int = 1) -> None:
+        super().fill(users, each, first)
+        settle(range(first, first + users))
+
+    def read(self, user: int) -> int:
+        return unread.count(user)
+
+    def mark_all(self, user: int) -> int:
+        return Notification.objects.for_user(user).mark_as_read()
+
+    def unmark_all(self, user: int) -> None:
+        super().unmark_all(user)
+        settle([user])
+
+
+def settle(them: Sequence[int]) -> None:
+    """Recount what was changed behind the app's back, flush it, and fill the cache, all of it a while ago."""
+    unread.recount(them)
+    unread.flush()
+    for i in range(0, len(them), 10_000):
+        unread.counts(them[i : i + 10_000])
+    for buffer in unread.buffers:  # the leases of a recount would last for another minute
+        buffer.client.redis.hdel(buffer.keys.state, "leased_until")
+    vacuum(UserNotificationsCount)
+
+
+class CountStar(Rival):
+    name = "`COUNT(*)`, partial index"
+
+    def __init__(self) -> None:
+        self.model = models.PartialNotification
+        if connection.vendor == "mysql":
+            self.name, self.model = "`COUNT(*)`, index", models.PlainNotification
+
+
+class CountSql(CountStar):
+    """The same rows, without what the ORM costs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name += ", by a cursor"
+        self.statement = f"SELECT COUNT(*) FROM {quoted(self.model)} WHERE user_id = %s AND read_at IS NULL"
+
+    def fill(self, users: int, each: int, first: int = 1) -> None:
+        """CountStar has."""
+
+    def read(self, user: int) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(self.statement, (user,))
+            return cursor.fetchone()[0]
+
+
+class CachedCount(CountStar):
+    """Wrong for up to TIMEOUT seconds. Writers do not know of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = f"`COUNT(*)`, cached for {TIMEOUT} s"
+
+    def fill(self, users: int, each: int, first: int = 1) -> None:
+        """What CountStar has filled; in the cache."""
+        for user in range(first, first + users):
+            self.read(user)
+
+    def read(self, user: int) -> int:
+        found: Any = cache.get_or_set(f"unread:{user}", lambda: super(CachedCount, self).read(user), TIMEOUT)
+        return found
+
+
+class CounterRow(Rival):
+    name = "a counter row, `F()`"
+    model = models.RowNotification
+    totals = models.RowCount
+
+    def read(self, user: int) -> int:
+        return self.totals.objects.values_list("unread_count", flat=True).get(pk=user)
+
+    def create(self, user: int) -> None:
+        with transaction.atomic():
+            super().create(user)
+            self.totals.objects.filter(pk=user).update(unread_count=F("unread_count") + 1)
+
+    def fan_out(self, users: Sequence[int]) -> None:
+        with transaction.atomic():
+            super().fan_out(users)
+            self.totals.objects.filter(pk__in=users).update(unread_count=F("unread_count") + 1)
+
+    def mark_all(self, user: int) -> int:
+        with transaction.atomic():
+            changed = super().mark_all(user)
+            self.totals.objects.filter(pk=user).update(unread_count=F("unread_count") - changed)
+        return changed
+
+    def unmark_all(self, user: int) -> None:
+        super().unmark_all(user)
+        self.totals.objects.filter(pk=user).update(unread_count=self.model.objects.filter(user_id=user).count())
+        vacuum(self.totals)
+
+
+class Trigger(Rival):
+    name = "a trigger"
+    model = models.TriggerNotification
+    totals = models.TriggerCount
+
+    def __init__(self) -> None:
+        """PostgreSQL counts the rows of a statement at once, the others one by one."""
+        rows, counts = quoted(self.model), quoted(self.totals)
+        insert = f"INSERT INTO {counts} (user_id, unread_count)"
+        delta = "(NEW.read_at IS NULL) - (OLD.read_at IS NULL)"
+        add = f"SET unread_count = unread_count + {delta} WHERE user_id = NEW.user_id"
+        one = "VALUES (NEW.user_id, NEW.read_at IS NULL)"
+        for name in ("inserted", "updated"):
+            on = f" ON {rows}" if connection.vendor == "postgresql" else ""
+            sql(f"DROP TRIGGER IF EXISTS count_{name}{on}")
+        if connection.vendor == "postgresql":
+            new = "SELECT user_id, 1 AS d FROM new_rows WHERE read_at IS NULL"
+            old = "SELECT user_id, -1 FROM old_rows WHERE read_at IS NULL"
+            for name, event, tables, changed in (
+                ("inserted", "INSERT", "NEW TABLE AS new_rows", new),
+                ("updated", "UPDATE", "OLD TABLE AS old_rows NEW TABLE AS new_rows", f"{new} UNION ALL {old}"),
+            ):
+                sql(
+                    f"CREATE OR REPLACE FUNCTION count_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {insert}"
+                    f" SELECT user_id, sum(d) FROM ({changed}) AS changed GROUP BY user_id HAVING sum(d) <> 0"
+                    f" ORDER BY user_id ON CONFLICT (user_id) DO UPDATE"
+                    f" SET unread_count = {counts}.unread_count + excluded.unread_count; RETURN NULL; END $$"
+                )
+                sql(
+                    f"CREATE TRIGGER count_{name} AFTER {event} ON {rows} REFERENCING {tables}"
+                    f" FOR EACH STATEMENT EXECUTE FUNCTION count_{name}()"
+                )
+        elif connection.vendor == "mysql":
+            again = "ON DUPLICATE KEY UPDATE unread_count = unread_count + VALUES(unread_count)"
+            sql(f"CREATE TRIGGER count_inserted AFTER INSERT ON {rows} FOR EACH ROW {insert} {one} {again}")
+            sql(f"CREATE TRIGGER count_updated AFTER UPDATE ON {rows} FOR EACH ROW UPDATE {counts} {add}")
+        else:
+            again = "ON CONFLICT (user_id) DO UPDATE SET unread_count = unread_count + excluded.unread_count"
+            sql(f"CREATE TRIGGER count_inserted AFTER INSERT ON {rows} BEGIN {insert} {one} {again}; END")
+            sql(f"CREATE TRIGGER count_updated AFTER UPDATE ON {rows} BEGIN UPDATE {counts} {add}; END")
+
+    def read(self, user: int) -> int:
+        return self.totals.objects.values_list("unread_count", flat=True).get(pk=user)
+
+    def store(self, users: int, each: int, first: int) -> None:
+        """The trigger has."""
+        if not each:
+            super().store(users, each, first)
+
+
+class Recipe(Rival):
+    """ZINCRBY after the commit; a badge adds the stored total. A process killed in between leaves a wrong count."""
+
+    name = "the plain recipe, `ZINCRBY`"
+    model = models.RecipeNotification
+    totals = models.RecipeCount
+    key = "recipe"
+
+    def read(self, user: int) -> int:
+        waiting: Any = redis.zscore(self.key, str(user))
+        return int(waiting or 0) + self.totals.objects.values_list("unread_count", flat=True).get(pk=user)
+
+    def create(self, user: int) -> None:
+        super().create(user)
+        redis.zincrby(self.key, 1, str(user))
+
+    def fan_out(self, users: Sequence[int]) -> None:
+        super().fan_out(users)
+        pipeline = redis.pipeline(transaction=False)
+        for user in users:
+            pipeline.zincrby(self.key, 1, str(user))
+        pipeline.execute()
+
+    def mark_all(self, user: int) -> int:
+        changed = super().mark_all(user)
+        redis.zincrby(self.key, -changed, str(user))
+        return changed
+
+    def unmark_all(self, user: int) -> None:
+        super().unmark_all(user)
+        redis.zrem(self.key, str(user))
+        self.totals.objects.filter(pk=user).update(unread_count=self.model.objects.filter(user_id=user).count())
+
+    def flush(self) -> None:
+        """For each user ZSCORE, ZREM and UPDATE."""
+        for user in redis.zrange(self.key, 0, -1):  # type: ignore[union-attr]
+            pipeline = redis.pipeline()
+            pipeline.zscore(self.key, user)
+            pipeline.zrem(self.key, user)
+            delta, _ = pipeline.execute()
+            self.totals.objects.filter(pk=int(user)).update(unread_count=F("unread_count") + int(delta))
+
+
+class Hq(Rival):
+    """What django-notifications-hq does, on a table like its own."""
+
+    name = "django-notifications-hq's table"
+    model = models.HqNotification
+
+    def fields(self, user: int) -> dict[str, Any]:
+        kind = ContentType.objects.get_for_model(models.HqNotification)
+        return {"recipient_id": user, "actor_content_type": kind, "actor_object_id": "1", "verb": "Hello"}
+
+    def read(self, user: int) -> int:
+        return self.model.objects.filter(recipient_id=user, unread=True).count()
+
+    def fan_out(self, users: Sequence[int]) -> None:
+        """Its ``notify.send()`` saves one by one."""
+        for user in users:
+            self.create(user)
+
+    def mark_all(self, user: int) -> int:
+        return self.model.objects.filter(recipient_id=user, unread=True).update(unread=False)
+
+    def unmark_all(self, user: int) -> None:
+        self.model.objects.filter(recipient_id=user).update(unread=True)
+        vacuum(self.model)
+
+
+def agree(rivals: Sequence[Rival], users: Sequence[int]) -> None:
+    """Nobody was fast by being wrong: each shows COUNT(*) of its own rows. A cached count need not."""
+    for rival in rivals:
+        count = Hq.read if isinstance(rival, Hq) else Rival.read
+        for user in users:
+            shown, right = rival.read(user), count(rival, user)  # type: ignore[arg-type]
+            if shown != right and not isinstance(rival, CachedCount):
+                raise AssertionError(
+                    f"{rival.name}: the badge of user {user} shows {shown}, and {right} rows are unread"
+                )

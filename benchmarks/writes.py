@@ -1,0 +1,221 @@
+"""Writes: one, one for each of many users, all of a user, and all at one user at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+from django.db import connection, transaction
+from django.test import override_settings
+
+from notifications_counter import events
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+
+from . import models
+from .bench import LIMIT, OURS, Report, race, size
+from .crew import at_once, crew
+from .reads import calls
+from .rivals import (
+    CounterRow,
+    CountStar,
+    Hq,
+    Ours,
+    Recipe,
+    Rival,
+    Trigger,
+    agree,
+    empty,
+    quoted,
+    redis,
+    rows,
+    settle,
+    sql,
+    users,
+    vacuum,
+)
+
+ZINCRBY = f"{LIMIT}a bare `ZINCRBY`"
+
+
+def rivals() -> list[Rival]:
+    return [Ours(), CountStar(), CounterRow(), Trigger(), Recipe(), Hq()]
+
+
+def server_time(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Seconds that Redis itself worked between two looks."""
+    return (
+        sum(c["usec"] - before.get(name, {"usec": 0})["usec"] for name, c in after.items() if "info" not in name) / 1e6
+    )
+
+
+def create(report: Report, quick: bool) -> str:
+    """One notification, for one user after another."""
+    them, times = 500, 100
+    empty()
+    users(them)
+    some = rivals()
+    for rival in some:
+        rival.fill(them, 5)
+    turns = {rival.name: cycle(range(1, them + 1)) for rival in some}
+    does: dict[str, Any] = {rival.name: calls(rival.create, turns[rival.name], times) for rival in some}
+    does[ZINCRBY] = calls(lambda user: redis.zincrby("bare", 1, user), cycle(range(1, them + 1)), times)
+    found = race(does, rounds=8 if quick else 25, units=times, about="create()")
+    agree(some, range(1, 11))
+    before: Any = redis.info("commandstats")
+    does[OURS]()
+    after: Any = redis.info("commandstats")
+    # The scripts' own commands are listed beside them, and are part of their time.
+    scripts = {name for name in after if name.startswith("cmdstat_evalsha")}
+    report.costs["redis_write"] = (
+        server_time({n: before[n] for n in scripts & before.keys()}, {n: after[n] for n in scripts}) / times
+    )
+    report.costs["create"] = found.median()
+    return report.matrix("one notification", {"": found})
+
+
+def fan_out(report: Report, quick: bool) -> str:
+    """One for each of many users, in calls of 10,000."""
+    sizes = (100, 1_000, 5_000) if quick else (1_000, 10_000, 100_000)
+    part = 10_000
+    races = {}
+    for number in sizes:
+        empty()
+        users(number)
+        some = rivals()[: 6 if number <= 1_000 else 5]  # one by one takes minutes
+        for rival in some:
+            rival.fill(number, 0)
+
+        def send(rival: Rival, number: int = number) -> None:
+            for first in range(1, number + 1, part):
+                rival.fan_out(range(first, min(number + 1, first + part)))
+
+        does = {rival.name: partial(send, rival) for rival in some}
+        if connection.vendor == "postgresql":
+            does[f"{LIMIT}`COPY`"] = partial(copy, number)
+        large = number > 10_000
+        races[number] = race(
+            does,
+            rounds=1 if large else 3 if quick else 4,
+            warm=not large,
+            units=number,
+            prepare=unread.flush,  # so that no round finds more of it than another
+            about=f"fan-out to {size(number)} users",
+        )
+        agree(some, range(1, 11))
+        report.grew("fan-out, by users", number, races[number].median() * number)
+    report.costs["fan_out"] = races[sizes[-1]].median()
+    if connection.vendor == "postgresql":
+        report.costs["copy"] = races[sizes[-1]].median(f"{LIMIT}`COPY`")
+    return report.matrix("fan-out", races, "for each user, users:", size)
+
+
+def copy(number: int) -> None:
+    """The rows alone, by the fastest way into the table."""
+    columns = "user_id, kind, title, body, url, data, created_at"
+    statement = f"COPY {quoted(models.PlainNotification)} ({columns}) FROM STDIN"
+    with transaction.atomic(), connection.cursor() as cursor, cursor.copy(statement) as copied:
+        for user in range(1, number + 1):
+            copied.write_row((user, "message", "Hello", "World", "", "{}", "2030-01-01 00:00:00+00"))
+
+
+def mark_all(report: Report, quick: bool) -> str:
+    """Of one user, all at once."""
+    each = 1_000 if quick else 10_000
+    empty()
+    users(1)
+    some = rivals()
+    for rival in some:
+        rival.fill(1, each)
+
+    def again() -> None:
+        for rival in some:
+            if not rival.read(1):
+                rival.unmark_all(1)
+
+    does = {rival.name: partial(rival.mark_all, 1) for rival in some}
+    found = race(does, rounds=3 if quick else 6, prepare=again, about=f"mark {size(each)} as read")
+    agree(some, [1])
+    return report.matrix("mark all as read", {each: found}, "unread rows:", size)
+
+
+def hot_user(report: Report, quick: bool) -> str:
+    """One user, 16 writers at once."""
+    writers = 16 if connection.vendor != "sqlite" else 4
+    empty()
+    users(1)
+    some = rivals()
+    for rival in some:
+        rival.fill(1, 10)
+    work = {rival.name: lambda worker, rival=rival: rival.create(1) for rival in some}
+    with crew(writers, work) as ends:
+        half, tail, whole = at_once(
+            ends, work, rounds=3 if quick else 6, calls=10 if quick else 40, about=f"{writers} writers, one user"
+        )
+    agree(some, [1])
+    races = {"all writers together": whole, "p50 of a writer": half, "p99 of a writer": tail}
+    return report.matrix("a hot user", races, "time of one,")
+
+
+def prices(report: Report, quick: bool) -> str:
+    """What the extras cost on top."""
+    them, times, rounds = 500, 100, 8 if quick else 25
+    empty()
+    users(them)
+    ours = Ours()
+    ours.fill(them, 5)
+    some = cycle(range(1, them + 1))
+    create = calls(ours.create, some, times)
+
+    def active() -> None:
+        with override_settings(NOTIFICATIONS_COUNTER={"RECORD_ACTIVITY": True}):
+            create()
+
+    activity = race(
+        {"`create()`": create, "with `RECORD_ACTIVITY`": active}, rounds=rounds, units=times, about="activity"
+    )
+
+    def record() -> None:
+        for _ in range(times):
+            events.record_event({"type": "login", "user": 17})
+
+    def plain() -> None:
+        for n in range(times):
+            pipeline = redis.pipeline(transaction=False)
+            pipeline.hset(f"bare:event:{n}", mapping={"type": "login", "user": 17})
+            pipeline.zadd("bare:events", {str(n): n})
+            pipeline.zadd("bare:events:login", {str(n): n})
+            pipeline.execute()
+
+    def hundred() -> None:
+        events.record_events([{"type": "login", "user": 17}] * times)
+
+    logged = race(
+        {"`record_event()`": record, "`record_events()` of 100": hundred, "a bare pipeline": plain},
+        rounds=rounds,
+        units=times,
+        about="events",
+    )
+    return "\n\n".join(report.matrix("the price of extras", {"": found}) for found in (activity, logged))
+
+
+def delete(report: Report, quick: bool) -> str:
+    """A QuerySet's deletion of rows of many users."""
+    number, them = 5_000 if quick else 50_000, 500
+    empty()
+    users(them)
+
+    def fill() -> None:
+        for model in (Notification, models.PlainNotification):
+            sql(f"DELETE FROM {quoted(model)}")
+            rows(model, them, number // them)
+            vacuum(model)
+        settle(range(1, them + 1))
+
+    def do(model: Any) -> None:
+        assert model.objects.filter(kind="message").delete()[0] == number
+
+    does = {OURS: partial(do, Notification), "not counted": partial(do, models.PlainNotification)}
+    found = race(does, rounds=2 if quick else 5, prepare=fill, about=f"delete {size(number)}")
+    return report.matrix("deletion", {number: found}, "rows:", size)
