@@ -13,9 +13,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from demo_project import servers
 
@@ -30,35 +30,33 @@ STAGES = (("postgresql", "redis"), ("postgresql", "valkey"), ("mariadb", "redis"
 """The first answers every question, the others a few. Each has a process of its own."""
 
 
-def questions(number: int) -> dict[str, Any]:
-    """The benchmarks of a stage by the name of their block. Needs Django."""
-    from . import capacity, databases, events, live, maintenance, reads, timeseries, writes
+QUESTIONS = {
+    "badge": "reads.badge",
+    "users": "reads.by_users",
+    "many": "reads.many",
+    "clients": "reads.clients",
+    "create": "writes.create",
+    "fan-out": "writes.fan_out",
+    "mark-all": "writes.mark_all",
+    "hot-user": "writes.hot_user",
+    "delete": "writes.delete",
+    "prices": "writes.prices",
+    "flush": "maintenance.flush",
+    "flush-memory": "maintenance.flush_memory",
+    "recount": "maintenance.recount",
+    "redis-memory": "maintenance.redis_memory",
+    "update-counter": "timeseries.update",
+    "clean-counters": "timeseries.clean",
+    "count-types": "events.count_types",
+    "streams": "live.streams",
+    "growth": "maintenance.growth",
+    "capacity": "capacity.capacity",
+    "databases": "databases.few",
+}
+"""The function of each block of the page. The last one is for every stage."""
 
-    if number:
-        return {"few": databases.few}
-    return {
-        "badge": reads.badge,
-        "users": reads.by_users,
-        "many": reads.many,
-        "clients": reads.clients,
-        "create": writes.create,
-        "fan-out": writes.fan_out,
-        "mark-all": writes.mark_all,
-        "hot-user": writes.hot_user,
-        "delete": writes.delete,
-        "prices": writes.prices,
-        "flush": maintenance.flush,
-        "flush-memory": maintenance.flush_memory,
-        "recount": maintenance.recount,
-        "redis-memory": maintenance.redis_memory,
-        "update-counter": timeseries.update,
-        "clean-counters": timeseries.clean,
-        "count-types": events.count_types,
-        "streams": live.streams,
-        "growth": maintenance.growth,
-        "capacity": capacity.capacity,
-        "few": databases.few,
-    }
+COLLECTED = ("machine", "losses", "operations")
+"""Blocks that are made of what all of them found."""
 
 
 def main() -> int:
@@ -91,8 +89,8 @@ def main() -> int:
                 continue
             if "blocks" not in found:
                 continue
-            if "few" in found["blocks"]:
-                few.append(f"### {found['versions']}\n\n{found['blocks'].pop('few')}")
+            if "databases" in found["blocks"]:
+                few.append(f"### {found['versions']}\n\n{found['blocks'].pop('databases')}")
             for question, where, name, ratio in found["losses"]:
                 on = f"{question}, {found['versions']}" if number else question
                 losses.setdefault((on, name), []).append((where, ratio))
@@ -103,7 +101,7 @@ def main() -> int:
     if few:
         blocks["databases"] = "\n\n".join(few)
     lines = [
-        (question, name, "; ".join(f"{number_(ratio)} {where}".rstrip() for where, ratio in those))
+        (question, name, "; ".join(f"{number_(ratio)}, {where}".rstrip(", ") for where, ratio in those))
         for (question, name), those in losses.items()
     ]
     blocks["losses"] = table(["question", "faster", "its time ÷ ours"], lines) if lines else "Nothing in this run."
@@ -142,11 +140,13 @@ def run(number: int, quick: bool, only: str, out: Path) -> int:
         with stage(*STAGES[number]):
             from .operations import OPERATIONS
 
-            for name, ask in questions(number).items():
-                if only not in name:
+            for name, place in QUESTIONS.items():
+                if only not in name or (number and name != "databases"):
                     continue
                 started = perf_counter()
                 try:
+                    module, _, function = place.partition(".")
+                    ask = getattr(import_module(f"benchmarks.{module}"), function)  # needs Django
                     report.blocks[name] = ask(report, quick)
                 except Exception as error:
                     traceback.print_exc()

@@ -140,7 +140,7 @@ class Report:
                 ratios = race.ratios(name)
                 high = quantiles(ratios, n=4, method="inclusive")[2] if len(ratios) > 1 else ratios[0]
                 if high < 1 and not name.startswith(LIMIT):
-                    where = f"{heading} {show(at)}" if heading and len(races) > 1 else ""
+                    where = f"{heading} {show(at)}".strip() if len(races) > 1 else ""
                     self.losses.append((question, where, name, median(ratios)))
         columns = [show(at) if at != "" else "time · ÷ the first (middle half)" for at in races]
         lines = [[name, *(race.cell(name) for race in races.values())] for name in names]

@@ -48,4 +48,4 @@ def few(report: Report, quick: bool) -> str:
     races[f"flush of {size(count)}, a user"] = race(
         {OURS: ours}, rounds=2, units=count, prepare=partial(pending, count), about=f"flush of {size(count)}"
     )
-    return report.matrix("a few questions", races, "question:")
+    return report.matrix("a few questions", races)

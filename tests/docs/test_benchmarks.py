@@ -1,0 +1,59 @@
+"""docs/benchmarks.md has a place for every benchmark, and no figure of its own."""
+
+import math
+import re
+
+import pytest
+
+from benchmarks.__main__ import BLOCK, COLLECTED, PAGE, QUESTIONS, fill
+from benchmarks.bench import Race, Report, exponent, number, time
+
+pytestmark = pytest.mark.once
+
+
+def test_every_benchmark_has_its_place() -> None:
+    places = [name for _, name, _, _ in BLOCK.findall(PAGE.read_text())]
+    assert sorted(places) == sorted([*QUESTIONS, *COLLECTED])
+
+
+def test_the_prose_has_no_figures() -> None:
+    prose = re.sub(r"```.*?```|`[^`]*`", "", BLOCK.sub("", PAGE.read_text()), flags=re.DOTALL)
+    assert not re.findall(r".*\d.*", prose)
+
+
+def test_a_page_is_filled_twice_alike() -> None:
+    page = "before <!-- measured: a -->\n<!-- end --> <!-- measured: b -->\nold\n<!-- end --> after"
+    once, unknown = fill(page, {"a": "1 µs", "c": "2 µs"})
+    assert once == "before <!-- measured: a -->\n\n1 µs\n\n<!-- end --> <!-- measured: b -->\nold\n<!-- end --> after"
+    assert unknown == {"c"}
+    assert fill(once, {"a": "1 µs"})[0] == once
+
+
+def test_ratios_are_those_of_each_round() -> None:
+    race = Race({"this app": [1e-3, 2e-3, 4e-3], "other": [2e-3, 6e-3, 4e-3], "limit: least": [1e-4, 1e-4, 1e-4]})
+    assert race.ratios("other") == [2, 3, 1]
+    assert race.cell("other") == "4.00 ms · 2.00 × (1.50 – 2.50)"
+    report = Report()
+    assert report.matrix("reading", {"": race}).count("\n") == 4
+    assert report.losses == []
+
+
+def test_a_clear_loss_is_noted_and_a_limit_is_none() -> None:
+    race = Race({"this app": [4.0, 4.0, 4.0], "other": [2.0, 2.0, 2.0], "limit: least": [1.0, 1.0, 1.0]})
+    report = Report()
+    report.matrix("writing", {10: race, 20: race}, "users:")
+    assert report.losses == [("writing", "users: 10", "other", 0.5), ("writing", "users: 20", "other", 0.5)]
+
+
+def test_an_exponent_of_one_is_linear() -> None:
+    assert math.isclose(exponent({10: 0.2, 100: 2.0, 1000: 20.0}), 1)
+    assert math.isclose(exponent({10: 1.0, 100: 100.0}), 2)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.00000123, "1.23 µs"), (0.000128, "128 µs"), (0.0099, "9.90 ms"), (1.5, "1.50 s"), (1234.5, "1,234 s")],
+)
+def test_times_have_three_digits(seconds: float, text: str) -> None:
+    assert time(seconds) == text
+    assert number(0) == "0"
