@@ -131,8 +131,12 @@ def whole(score: Any) -> int | None:
     try:
         return int(score)
     except ValueError:
+        pass
+    try:
         number = float(score)
-        return int(number) if number.is_integer() else None
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
 
 
 def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
@@ -162,7 +166,10 @@ class Buffer:
             if ready is None:
                 return None
             if (ready := text(ready)) == seen:
-                return [None if t is None else int(t) for t in totals]
+                try:
+                    return [None if t is None else int(t) for t in totals]
+                except ValueError:  # somebody else wrote one; those that are no numbers are made anew
+                    return [None if t is None else whole(t) for t in totals]
             self._ready = ready
 
     def snapshot(self, members: Sequence[str], lease: str = "") -> Snapshot:

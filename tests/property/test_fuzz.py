@@ -187,3 +187,18 @@ def assert_heals_but_for_rejected(alice: Any, bob: Any, redis_client: Any) -> No
         unread.flush()
     redis_client.delete(unread.buffers[0].keys.rejected)
     assert_heals(alice, bob)
+
+
+@FEW
+@given(total=st.binary(max_size=20) | st.integers(-5, 2**70).map(str))
+@example(b"nan")
+@example("1e400")
+def test_totals_that_somebody_wrote_into_redis(healed, two, redis_client, total):
+    alice, bob, _ = two
+    right = rows(alice)
+    redis_client.set(unread.buffers[0].keys.total("1", str(alice.pk)), total)
+    for read in (unread.count, lambda user: unread.counts([bob, user])[user.pk]):
+        assert isinstance(read(alice), int)
+    unread.recount([alice])
+    assert unread.count(alice) == right
+    assert_heals(alice, bob)
