@@ -12,10 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from demo_project import servers
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SECONDS = 30  # of patience
+
+needs_chromium = pytest.mark.skipif(
+    PROGRAM is None and os.environ.get("CI") != "true", reason="no Chromium in PATH, which CI has to have"
+)
 
 # Chromium, its pipe at 3 and 4. They may have been at 4 and 3.
 BECOME = """
@@ -33,6 +39,7 @@ class Chromium:
         self._replies = os.fdopen(replies, "rb")
         self._number = 0
         self._rest = b""
+        self.events: list[dict[str, Any]] = []  # of the domains that were enabled
 
     def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
         """A command of the Chrome DevTools Protocol, and its reply."""
@@ -40,8 +47,8 @@ class Chromium:
         about = {"sessionId": session} if session else {}
         message = {"id": self._number, "method": method, "params": params, **about}
         self._commands.write(json.dumps(message).encode() + b"\0")
-        while (reply := self._next()).get("id") != self._number:  # else it is an event
-            pass
+        while (reply := self._next()).get("id") != self._number:
+            self.events.append(reply)
         assert "error" not in reply, reply
         return reply["result"]
 
@@ -53,9 +60,10 @@ class Chromium:
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)
 
-    def open(self, url: str, first: str = "", **cookies: str) -> Tab:
-        """A new tab. ``first`` is a script that runs before those of the page."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def open(self, url: str, first: str = "", profile: str = "", **cookies: str) -> Tab:
+        """A new tab. ``first`` is a script that runs before those of the page. A profile has cookies of its own."""
+        context = {"browserContextId": profile} if profile else {}
+        target = self.call("Target.createTarget", url="about:blank", **context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = Tab(self, target, session)
         for name, value in cookies.items():
@@ -93,7 +101,7 @@ class Tab:
 
 @contextmanager
 def chromium() -> Iterator[Chromium]:
-    assert PROGRAM
+    assert PROGRAM, "no Chromium in PATH"
     with servers.temporary_directory() as directory:
         reads, commands = os.pipe()
         replies, writes = os.pipe()

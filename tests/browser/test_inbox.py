@@ -15,13 +15,13 @@ from notifications_counter.models import Notification
 from tests.asgi import serving
 from tests.support import notify
 
-from .chromium import PROGRAM, Chromium, Tab, chromium
+from .chromium import Chromium, Tab, chromium, needs_chromium
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.once,
     pytest.mark.usefixtures("healed"),
-    pytest.mark.skipif(PROGRAM is None, reason="no Chromium in PATH"),
+    needs_chromium,
 ]
 
 VIOLATIONS = (
