@@ -40,7 +40,6 @@ ROUNDS: dict[str, tuple[str, ...]] = {
     **{f"{loss}_and_more": (loss, *SAFE_WITH_A_LOSS) for loss in LOSSES},
     **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
 }
-MIXED = [name for name in ROUNDS if name not in SINGLE]
 
 
 class Wrong(AssertionError):

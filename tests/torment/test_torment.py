@@ -8,14 +8,14 @@ from django.db import connection
 
 from tests.faults.conftest import ROOT
 
-from .rounds import MIXED, SINGLE
+from .rounds import SINGLE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HERE = {
-    "postgresql": [*SINGLE[::2], *MIXED[::2]],
-    "mysql": [*SINGLE[1::2], *MIXED[1::2]],
-    "sqlite": MIXED[:2],
+    "postgresql": [*SINGLE[::2], "all_but_a_loss", "redis_restarted_empty_and_more"],
+    "mysql": [*SINGLE[1::2], "all_but_a_loss", "redis_failed_over_and_all_killed"],
+    "sqlite": ["all_but_a_loss", "redis_restarted_with_old_rdb_and_more"],
 }[connection.vendor]
 
 
