@@ -50,12 +50,12 @@ class HookRaised(Exception):
 class HarriedWriter(Writer):
     """A writer with misfortunes of its own."""
 
+    misfortunes: tuple[str, ...] = ()
+
     def choose(self) -> Callable[[], Change]:
         if self.misfortunes and self.chance.random() < 0.15:
             return getattr(self, self.chance.choice(self.misfortunes))
         return super().choose()
-
-    misfortunes: tuple[str, ...] = ()
 
     def user_deleted(self) -> Change:
         """Delete a user, or create one again under the same primary key."""
