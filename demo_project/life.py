@@ -1,9 +1,12 @@
 """What `serve` shows: a site that has been there for a month, and on which something always happens."""
 
 import math
-import random
 import time
+from datetime import timedelta
+from random import choice, choices, randrange, uniform
 
+from django.conf import settings
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from notifications_counter.counters import unread
@@ -14,26 +17,33 @@ MINUTE, HOUR, DAY = 60, 3600, 86400  # seconds
 
 KINDS = [("comment", _("Comments")), ("order", _("Orders")), ("security", _("Security"))]
 
+# Kind, title, body, and how many seconds old the first of these are.
 NOTIFICATIONS = [
-    ("comment", "Anna commented on your draft", "“The second chart needs a unit on its axis.”"),
-    ("comment", "Bo answered you", "“Agreed. I have moved the meeting to Thursday, half past two.”"),
-    ("order", "Order 7041 has been shipped", "It should arrive within two days."),
-    ("order", "Payment received", "Thank you. The receipt is in your account."),
-    ("security", "New sign-in", "From Firefox on Linux, a minute ago. If that was not you, change your password."),
-    ("", "Your export is ready", "The file stays for seven days."),
-    ("", "Welcome", "This site shows an exact badge for the price of one Redis GET."),
+    ("comment", "Anna commented on your draft", "“The second chart needs a unit on its axis.”", 4 * MINUTE),
+    ("comment", "Bo answered you", "“Agreed. I have moved the meeting to Thursday, half past two.”", HOUR),
+    ("order", "Order 7041 has been shipped", "It should arrive within two days.", 3 * HOUR),
+    ("order", "Payment received", "Thank you. The receipt is in your account.", DAY),
+    ("security", "New sign-in", "From Firefox on Linux. If that was not you, change your password.", 2 * DAY),
+    ("", "Your export is ready", "The file stays for seven days.", 5 * DAY),
+    ("", "Welcome", "This site shows an exact badge for the price of one Redis GET.", 30 * DAY),
 ]
 
 
 def notification(user, number: int) -> Notification:
-    kind, title, body = NOTIFICATIONS[number % len(NOTIFICATIONS)]
+    kind, title, body, _age = NOTIFICATIONS[number % len(NOTIFICATIONS)]
     return Notification(user=user, kind=kind, title=title, body=body)
 
 
 def settle(users: list) -> None:
     """The first notifications of everybody, some of them read, and the charts of a month."""
+    settings.NOTIFICATIONS_COUNTER["RECORD_ACTIVITY"] = False  # they have not been created just now
     Notification.objects.bulk_create(notification(user, n) for user in users for n in range(len(NOTIFICATIONS)))
-    Notification.objects.filter(title="Welcome").mark_as_read()
+    for _kind, title, _body, age in NOTIFICATIONS:
+        rows = Notification.objects.filter(title=title)
+        rows.update(created_at=timezone.now() - timedelta(seconds=age))
+        if age > 3 * DAY:
+            rows.mark_as_read()
+    settings.NOTIFICATIONS_COUNTER["RECORD_ACTIVITY"] = True
     unread.recount(users)
     now = int(time.time())
     for back in range(1, 60):
@@ -46,22 +56,20 @@ def settle(users: list) -> None:
 
 def _happened(at: int, minutes: int, now: int) -> None:
     """What RECORD_ACTIVITY would have counted: as much as `go_on` does by day, less by night and at the weekend."""
-    hour = 2 * math.pi * (now - at) / DAY
-    much = minutes * random.uniform(0.7, 1.3) * (0.65 + 0.35 * math.cos(hour) if minutes < 24 * 60 else 0.65)
+    much = minutes * (0.65 + 0.35 * math.cos(2 * math.pi * (now - at) / DAY) if minutes < 24 * 60 else 0.65)
     if time.gmtime(at).tm_wday >= 5:
         much /= 2
-    rates = {"created": 75, "read": 60, "deleted": 50, "flushed": 80, "flushes": 50}  # by minute
-    TimeSeries().update_counters(
-        {f"{unread.activity}:{what}": round(rate * much) for what, rate in rates.items()}, now=at
-    )
+    rates = {"created": 70, "read": 60, "deleted": 50, "flushed": 95, "flushes": 45}  # by minute
+    counts = {f"{unread.activity}:{what}": round(rate * much * uniform(0.7, 1.3)) for what, rate in rates.items()}
+    TimeSeries().update_counters(counts, now=at)
 
 
 def go_on(readers: list, others: list) -> bool:
     """Now and then somebody is told something, and one of the readers reads or deletes. Returns False, always."""
-    what = random.choices(["", "send", "read", "delete"], [90, 6, 4, 3])[0]
-    mine = Notification.objects.for_user(random.choice(readers)).order_by("pk")
+    what = choices(["", "send", "read", "delete"], [90, 6, 4, 3])[0]
+    mine = Notification.objects.for_user(choice(readers)).order_by("pk")
     if what == "send":
-        notification(random.choice(readers + others), random.randrange(len(NOTIFICATIONS))).save()
+        notification(choice(readers + others), randrange(len(NOTIFICATIONS))).save()
     elif what == "read":
         mine.filter(pk__in=list(mine.unread().values_list("pk", flat=True)[:2])).mark_as_read()
     elif what == "delete":
