@@ -20,14 +20,17 @@ from time import perf_counter
 from demo_project import servers
 
 from .bench import Report, machine, stage, stage_versions, table
-from .bench import number as number_
+from .bench import number as short
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 PLOTS = PAGE.with_suffix("")
 BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-STAGES = (("postgresql", "redis"), ("postgresql", "valkey"), ("mariadb", "redis"), ("sqlite", "redis"))
-"""The first answers every question, the others a few. Each has a process of its own."""
+STAGES = (("postgresql", None), ("postgresql", "valkey"), ("mariadb", None), ("sqlite", None))
+"""Databases, and which Redis; None: Redis, or Valkey where that is all there is. The first answers every question, the
+others one. Each has a process of its own."""
+EVERYWHERE = "databases"
+"""That question."""
 
 
 QUESTIONS = {
@@ -53,7 +56,7 @@ QUESTIONS = {
     "capacity": "capacity.capacity",
     "databases": "databases.few",
 }
-"""The function of each block of the page. The last one is for every stage."""
+"""The function of each block of the page."""
 
 COLLECTED = ("machine", "losses", "operations")
 """Blocks that are made of what all of them found."""
@@ -70,65 +73,75 @@ def main() -> int:
     if arguments.stage is not None:
         return run(arguments.stage, arguments.quick, arguments.only, arguments.out)
 
-    started = perf_counter()
-    blocks = {"machine": machine(), "operations": ""}
-    files: dict[str, str] = {}
-    losses: dict[tuple[str, str], list[tuple[str, float]]] = {}
-    few, failed, versions = [], [], []
-    with tempfile.TemporaryDirectory() as directory:
-        for number, (database, redis) in enumerate(STAGES):
-            print(f"{database}, {redis}", flush=True)
-            out = Path(directory) / str(number)
-            command = [sys.executable, "-m", "benchmarks", "--stage", str(number), "--out", str(out)]
-            command += ["--only", arguments.only, *["--quick"] * arguments.quick]
-            subprocess.run(servers.dies_with_parent(command))
-            found = json.loads(out.read_text()) if out.exists() else {"failed": [f"{database}, {redis}: it died"]}
-            failed += found["failed"]
-            if "left_out" in found:
-                few.append(f"### {database}, {redis}\n\nLeft out: {found['left_out']}.")
-                continue
-            if "blocks" not in found:
-                continue
-            if "databases" in found["blocks"]:
-                few.append(f"### {found['versions']}\n\n{found['blocks'].pop('databases')}")
-            for question, where, name, ratio in found["losses"]:
-                on = f"{question}, {found['versions']}" if number else question
-                losses.setdefault((on, name), []).append((where, ratio))
-            versions.append(found["versions"])
-            blocks |= found["blocks"]
-            blocks |= {"operations": found["operations"]}
-            files |= found["files"]
-    if few:
-        blocks["databases"] = "\n\n".join(few)
-    lines = [
-        (question, name, "; ".join(f"{number_(ratio)}, {where}".rstrip(", ") for where, ratio in those))
-        for (question, name), those in losses.items()
-    ]
-    blocks["losses"] = table(["question", "faster", "its time ÷ ours"], lines) if lines else "Nothing in this run."
-    quick = "\n- `QUICK=1`: fewer rounds and users, so noisier figures" if arguments.quick else ""
-    seconds = f"{perf_counter() - started:,.0f} s in all"
-    blocks["machine"] += f"{quick}\n- {'; '.join(dict.fromkeys(versions))}\n- {seconds}"
-    page, unknown = fill(PAGE.read_text(), blocks)
-    print(f"\n{page}")
-    if arguments.write:
-        PAGE.write_text(page)
-        PLOTS.mkdir(exist_ok=True)
-        for name, text in files.items():
-            (PLOTS / name).write_text(text)
-    failed += [f"docs/benchmarks.md has no place for {name!r}" for name in unknown]
+    if arguments.write and arguments.only:
+        parser.error("--write is for whole runs: a page has the figures of one.")
+    blocks, files, failed = collect(arguments.quick, arguments.only)
+    if arguments.only:
+        print(*(f"\n{name}\n\n{text}" for name, text in blocks.items() if name != "operations"), sep="\n")
+    else:
+        page, unknown = fill(PAGE.read_text(), blocks)
+        failed += [f"{PAGE.name} has no place for {name!r}" for name in unknown]
+        print(f"\n{page}")
+        if arguments.write:
+            PAGE.write_text(page)
+            PLOTS.mkdir(exist_ok=True)
+            for name, text in files.items():
+                (PLOTS / name).write_text(text)
     for line in failed:
         print(f"FAILED {line}", flush=True)
     return int(bool(failed))
 
 
+def collect(quick: bool, only: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Run every stage. Returns the blocks of the page, the plots, and what failed."""
+    started = perf_counter()
+    blocks = {"machine": machine()}
+    files: dict[str, str] = {}
+    losses: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    databases, failed, versions = [], [], []
+    with tempfile.TemporaryDirectory() as directory:
+        for number, (database, redis) in enumerate(STAGES):
+            if number and only not in EVERYWHERE:
+                continue
+            name = f"{database}, {redis or 'redis or valkey'}"
+            print(name, flush=True)
+            out = Path(directory) / str(number)
+            command = [sys.executable, "-m", "benchmarks", "--stage", str(number), "--out", str(out)]
+            subprocess.run(servers.dies_with_parent([*command, "--only", only, *["--quick"] * quick]))
+            found = json.loads(out.read_text()) if out.exists() else {"failed": ["it died"]}
+            failed += [f"{name}: {what}" for what in found["failed"]]
+            if "left_out" in found:
+                databases.append(f"### {name}\n\nLeft out: {found['left_out']}.")
+            if "blocks" not in found:
+                continue
+            if EVERYWHERE in found["blocks"]:
+                databases.append(f"### {found['versions']}\n\n{found['blocks'].pop(EVERYWHERE)}")
+            for question, where, rival, ratio in found["losses"]:
+                on = f"{question}, {found['versions']}" if number else question
+                losses.setdefault((on, rival), []).append((where, ratio))
+            versions.append(found["versions"])
+            blocks |= found["blocks"]
+            files |= found["files"]
+    if databases:
+        blocks[EVERYWHERE] = "\n\n".join(databases)
+    lines = [
+        (question, rival, "; ".join(f"{where}: {short(ratio)}" if where else short(ratio) for where, ratio in those))
+        for (question, rival), those in losses.items()
+    ]
+    blocks["losses"] = table(["question", "faster", "its time ÷ ours"], lines) if lines else "Nothing in this run."
+    blocks["machine"] += "\n- `QUICK=1`: fewer rounds and users, so noisier figures" * quick
+    blocks["machine"] += f"\n- {'; '.join(dict.fromkeys(versions))}\n- {perf_counter() - started:,.0f} s in all"
+    return blocks, files, failed
+
+
 def fill(page: str, blocks: dict[str, str]) -> tuple[str, set[str]]:
-    """The page with these blocks in their places; those not measured stay as they are. And blocks without a place."""
+    """The page with these blocks in their places, and the names of those that have none."""
     places = set()
 
     def block(found: re.Match[str]) -> str:
-        begin, name, before, end = found.groups()
+        begin, name, _, end = found.groups()
         places.add(name)
-        return f"{begin}\n{blocks[name]}\n\n{end}" if blocks.get(name) else found[0]
+        return f"{begin}\n{blocks.get(name, 'Not measured in this run.')}\n\n{end}"
 
     return BLOCK.sub(block, page), set(blocks) - places
 
@@ -138,10 +151,10 @@ def run(number: int, quick: bool, only: str, out: Path) -> int:
     report, failed = Report(), []
     try:
         with stage(*STAGES[number]):
-            from .operations import OPERATIONS
+            from .operations import operations_table
 
             for name, place in QUESTIONS.items():
-                if only not in name or (number and name != "databases"):
+                if only not in name or (number and name != EVERYWHERE):
                     continue
                 started = perf_counter()
                 try:
@@ -150,24 +163,21 @@ def run(number: int, quick: bool, only: str, out: Path) -> int:
                     report.blocks[name] = ask(report, quick)
                 except Exception as error:
                     traceback.print_exc()
-                    failed.append(f"{name} ({', '.join(STAGES[number])}): {type(error).__name__}: {error}")
+                    failed.append(f"{name}: {type(error).__name__}: {error}")
                 print(f"{name}: {perf_counter() - started:.0f} s", flush=True)
-            lines = [operation.line() for operation in OPERATIONS]
+            report.blocks["operations"] = operations_table()
             found = {
                 "blocks": report.blocks,
                 "files": report.files,
                 "losses": report.losses,
                 "versions": stage_versions(),
-                "operations": table(["", "round trips", "statements", "elsewhere"], lines),
                 "failed": failed,
             }
     except servers.Missing as reason:
-        found = {"left_out": str(reason), "failed": []}
-        if "Valkey" not in str(reason) and number == 0:
-            found["failed"] = [str(reason)]
+        found = {"left_out": str(reason), "failed": [] if number else [str(reason)]}
     except Exception as error:
         traceback.print_exc()
-        found = {"failed": [f"{', '.join(STAGES[number])}: {type(error).__name__}: {error}"]}
+        found = {"failed": [f"{type(error).__name__}: {error}"]}
     out.write_text(json.dumps(found))
     return int(bool(failed))
 

@@ -36,7 +36,7 @@ Do = Callable[[], object]
 
 
 @contextmanager
-def stage(database: str, redis: str) -> Iterator[None]:
+def stage(database: str, redis: str | None) -> Iterator[None]:
     """A fresh database and Redis, and Django set up to use them. The database keeps what it commits."""
     with ExitStack() as stack:
         os.environ["BENCHMARK_DATABASE"] = database
@@ -140,7 +140,7 @@ class Report:
                 ratios = race.ratios(name)
                 high = quantiles(ratios, n=4, method="inclusive")[2] if len(ratios) > 1 else ratios[0]
                 if high < 1 and not name.startswith(LIMIT):
-                    where = f"{heading} {show(at)}".strip() if len(races) > 1 else ""
+                    where = f"{heading.rpartition(', ')[2]} {show(at)}".strip() if len(races) > 1 else ""
                     self.losses.append((question, where, name, median(ratios)))
         columns = [show(at) if at != "" else "time · ÷ the first (middle half)" for at in races]
         lines = [[name, *(race.cell(name) for race in races.values())] for name in names]

@@ -30,6 +30,8 @@ from notifications_counter.events import EventLog
 from notifications_counter.models import Notification
 from notifications_counter.timeseries import TimeSeries
 
+from .bench import table
+
 
 class Operation(NamedTuple):
     """``prepare`` makes what the operation works on, and returns the operation. It may cost so many round ``trips`` and
@@ -322,3 +324,8 @@ OPERATIONS = [
     Operation("`count_types()`", lambda: events().count_types, 4, 0),
     Operation("`trim()`", lambda: partial(events().trim, max_length=5), 1, 0),
 ]
+
+
+def operations_table() -> str:
+    """For the page."""
+    return table(["", "round trips", "statements", "elsewhere"], (operation.line() for operation in OPERATIONS))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import matplotlib
 
 matplotlib.use("svg")
 from matplotlib import pyplot
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from .bench import size, time
 
 GREY = "#808080"
-COLOURS = ("#2f7ed8", "#e0632a", "#2a9d6f", "#b0609f", "#b58900", "#7b6fd0", "#808080")
-MARKS = "osD^vPX"
+COLOURS = ("#2f7ed8", "#e0632a", "#2a9d6f", "#b0609f", "#b58900", "#7b6fd0", "#c0504d", "#808080")
+MARKS = "osD^vPXd."
 
 pyplot.rcParams.update(
     {
@@ -33,6 +33,15 @@ pyplot.rcParams.update(
 )
 
 
+def apart(sizes: Iterable[int]) -> list[int]:
+    """Those between which there is room for their names."""
+    shown: list[int] = []
+    for one in sorted(sizes):
+        if not shown or one >= 4 * shown[-1]:
+            shown.append(one)
+    return shown
+
+
 def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]]) -> str:
     """Seconds by size, on logarithmic axes."""
     figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
@@ -46,9 +55,10 @@ def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]]) ->
     else:
         axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xticks(sorted(sizes))
+    axes.set_xticks(apart(sizes))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: size(x)))
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: time(y) if y > 0 else "0"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(across)

@@ -46,11 +46,11 @@ def badge(report: Report, quick: bool) -> str:
     get = bare(len(sizes))
     races = {}
     for user, each in enumerate(sizes, 1):
-        times = 200 if each <= 10 else 50 if each <= 1_000 else 5
+        times = (100 if quick else 200) if each <= 10 else 50 if each <= 1_000 else 5
         does = {rival.name: calls(rival.read, cycle([user]), times) for rival in rivals} | {
             GET: calls(get, cycle([user]), times)
         }
-        races[each] = race(does, rounds=8 if quick else 25, units=times, about=f"badge, {size(each)} unread")
+        races[each] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(each)} unread")
     report.costs["badge"] = races[10].median()
     series = {name: {each: races[each].median(name) for each in sizes} for name in races[0].rounds}
     shown = report.plot("badge", "Time to read one badge", "unread rows of the user", series)
@@ -69,8 +69,9 @@ def by_users(report: Report, quick: bool) -> str:
             rival.fill(number, 5)
         turns = [1 + n * 7919 % number for n in range(2_000)]
         agree(rivals, turns[:10])
-        does = {rival.name: calls(rival.read, cycle(turns), 200) for rival in rivals}
-        races[number] = race(does, rounds=8 if quick else 25, units=200, about=f"badge, {size(number)} users")
+        times = 50 if quick else 200
+        does = {rival.name: calls(rival.read, cycle(turns), times) for rival in rivals}
+        races[number] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(number)} users")
     return report.matrix("reading a badge", races, "users:", size)
 
 
@@ -117,7 +118,7 @@ def clients(report: Report, quick: bool) -> str:
     halves, tails = {}, {}
     with crew(max(numbers), work) as ends:
         for number in numbers:
-            times = max(10, (400 if quick else 2_000) // number)
+            times = max(10, (200 if quick else 2_000) // number)
             halves[number], tails[number], _ = at_once(
                 ends[:number], work, rounds=3 if quick else 6, calls=times, about=f"badge, {number} clients"
             )

@@ -52,7 +52,7 @@ def server_time(before: dict[str, Any], after: dict[str, Any]) -> float:
 
 def create(report: Report, quick: bool) -> str:
     """One notification, for one user after another."""
-    them, times = 500, 100
+    them, times = 500, 30 if quick else 100
     empty()
     users(them)
     some = rivals()
@@ -61,7 +61,7 @@ def create(report: Report, quick: bool) -> str:
     turns = {rival.name: cycle(range(1, them + 1)) for rival in some}
     does: dict[str, Any] = {rival.name: calls(rival.create, turns[rival.name], times) for rival in some}
     does[ZINCRBY] = calls(lambda user: redis.zincrby("bare", 1, user), cycle(range(1, them + 1)), times)
-    found = race(does, rounds=8 if quick else 25, units=times, about="create()")
+    found = race(does, rounds=5 if quick else 25, units=times, about="create()")
     agree(some, range(1, 11))
     before: Any = redis.info("commandstats")
     does[OURS]()
@@ -77,7 +77,7 @@ def create(report: Report, quick: bool) -> str:
 
 def fan_out(report: Report, quick: bool) -> str:
     """One for each of many users, in calls of 10,000."""
-    sizes = (100, 1_000, 5_000) if quick else (1_000, 10_000, 100_000)
+    sizes = (100, 300, 3_000) if quick else (1_000, 10_000, 100_000)
     part = 10_000
     races = {}
     for number in sizes:
@@ -97,7 +97,7 @@ def fan_out(report: Report, quick: bool) -> str:
         large = number > 10_000
         races[number] = race(
             does,
-            rounds=1 if large else 3 if quick else 4,
+            rounds=2 if large or quick else 4,
             warm=not large,
             units=number,
             prepare=unread.flush,  # so that no round finds more of it than another
@@ -155,12 +155,12 @@ def hot_user(report: Report, quick: bool) -> str:
         )
     agree(some, [1])
     races = {"all writers together": whole, "p50 of a writer": half, "p99 of a writer": tail}
-    return report.matrix("a hot user", races, "time of one,")
+    return report.matrix("a hot user", races)
 
 
 def prices(report: Report, quick: bool) -> str:
     """What the extras cost on top."""
-    them, times, rounds = 500, 100, 8 if quick else 25
+    them, times, rounds = 500, 30 if quick else 100, 5 if quick else 25
     empty()
     users(them)
     ours = Ours()
@@ -192,7 +192,7 @@ def prices(report: Report, quick: bool) -> str:
         events.record_events([{"type": "login", "user": 17}] * times)
 
     logged = race(
-        {"`record_event()`": record, "`record_events()` of 100": hundred, "a bare pipeline": plain},
+        {"`record_event()`": record, f"`record_events()` of {times}": hundred, "a bare pipeline": plain},
         rounds=rounds,
         units=times,
         about="events",
