@@ -105,8 +105,9 @@ def chromium() -> Iterator[Chromium]:
     with servers.temporary_directory() as directory:
         reads, commands = os.pipe()
         replies, writes = os.pipe()
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
         options += [f"--user-data-dir={directory}", "--no-first-run", "--disable-background-networking"]
+        options += ["--disable-dev-shm-usage", "--hide-scrollbars"]  # small in containers; ugly in pictures
         command = [sys.executable, "-I", "-S", "-c", BECOME, str(reads), str(writes), PROGRAM, *options]
         process = subprocess.Popen(command, pass_fds=(reads, writes), stderr=subprocess.DEVNULL, start_new_session=True)
         os.close(reads)
