@@ -118,9 +118,9 @@ def clients(report: Report, quick: bool) -> str:
     halves, tails = {}, {}
     with crew(max(numbers), work) as ends:
         for number in numbers:
-            times = max(10, (200 if quick else 2_000) // number)
+            times = max(10, (200 if quick else 1_000) // number)
             halves[number], tails[number], _ = at_once(
-                ends[:number], work, rounds=3 if quick else 6, calls=times, about=f"badge, {number} clients"
+                ends[:number], work, rounds=3 if quick else 5, calls=times, about=f"badge, {number} clients"
             )
     connection.ensure_connection()
     series = {}
