@@ -297,7 +297,8 @@ OPERATIONS = [
     Operation("`recount()` of 1 user", lambda: partial(unread.recount, users(1)), 4, 2),
     Operation("`recount()` of 1,000 users", lambda: partial(unread.recount, users(1000)), 4, 2, sqlite=4),
     Operation("`recount()` of 2,500 users", lambda: partial(unread.recount, users(2500)), 8, 6, sqlite=10),
-    Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 10, 11, sqlite=15),
+    Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 16, 11, sqlite=15),
+    Operation("`distrust()`", lambda: unread.distrust, 4, 7),
     Operation("`status()`", lambda: unread.status, 1, 1),
     Operation("`monitoring.look()` at one counter", lambda: partial(monitoring.look, [unread]), 3, 2),
     # beside it
