@@ -42,6 +42,7 @@ QUESTIONS = {
     "fan-out": "writes.fan_out",
     "mark-all": "writes.mark_all",
     "hot-user": "writes.hot_user",
+    "counting": "writes.counting",
     "delete": "writes.delete",
     "prices": "writes.prices",
     "flush": "maintenance.flush",

@@ -36,6 +36,7 @@ from .rivals import (
     vacuum,
 )
 
+NOT_COUNTED = "not counted"
 ZINCRBY = f"{LIMIT}a bare `ZINCRBY`"
 
 
@@ -200,6 +201,36 @@ def prices(report: Report, quick: bool) -> str:
     return "\n\n".join(report.matrix("the price of extras", {"": found}) for found in (activity, logged))
 
 
+def counting(report: Report, quick: bool) -> str:
+    """The same table with and without counting: one at a time, many in one call, and many saves in a transaction."""
+    them = 1_000
+    empty()
+    users(them)
+    settle(range(1, them + 1))
+
+    def one_by_one(model: Any) -> None:
+        for user in range(1, 101):
+            model.objects.create(user_id=user, title="Hello")
+
+    def in_one_call(model: Any) -> None:
+        model.objects.bulk_create(model(user_id=user, title="Hello") for user in range(1, them + 1))
+
+    def in_one_transaction(model: Any) -> None:
+        with transaction.atomic():
+            for user in range(1, 501):
+                model(user_id=user, title="Hello").save()
+
+    races = {}
+    for name, do, number in (
+        ("`create()`", one_by_one, 100),
+        ("`bulk_create()` of 1,000 for 1,000 users", in_one_call, them),
+        ("500 saves for 500 users in a transaction", in_one_transaction, 500),
+    ):
+        does = {OURS: partial(do, Notification), NOT_COUNTED: partial(do, models.PlainNotification)}
+        races[name] = race(does, rounds=5 if quick else 25, units=number, about=name)
+    return report.matrix("the price of counting", races)
+
+
 def delete(report: Report, quick: bool) -> str:
     """A QuerySet's deletion of rows of many users."""
     number, them = 5_000 if quick else 50_000, 500
@@ -216,6 +247,6 @@ def delete(report: Report, quick: bool) -> str:
     def do(model: Any) -> None:
         assert model.objects.filter(kind="message").delete()[0] == number
 
-    does = {OURS: partial(do, Notification), "not counted": partial(do, models.PlainNotification)}
+    does = {OURS: partial(do, Notification), NOT_COUNTED: partial(do, models.PlainNotification)}
     found = race(does, rounds=2 if quick else 5, prepare=fill, about=f"delete {size(number)}")
     return report.matrix("deletion", {number: found}, "rows:", size)
