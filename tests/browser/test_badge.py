@@ -2,188 +2,163 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
-from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
-from django.core.asgi import get_asgi_application
-from django.test import Client
+from playwright.sync_api import CDPSession, Page, expect
 
-from demo_project.servers import HOST
 from notifications_counter import live as live_module
 from notifications_counter.live import live
 from notifications_counter.models import Notification
-from tests.asgi import serving
 from tests.support import notify
 
-from .chromium import SECONDS, Chromium, Tab, chromium, needs_chromium
+from .conftest import NEWS, SECONDS
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.once,
-    pytest.mark.usefixtures("healed"),
-    needs_chromium,
-]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("healed")]
 
-NEWS = "document.addEventListener('notifications:unread', (e) => (window.news ??= []).push(e.detail.unread));"
 HASTE = "{ const wait = setTimeout; window.setTimeout = (f, ms) => wait(f, ms / 100); }"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    with chromium() as browser:
-        yield browser
-
-
 @pytest.fixture
-def open_tab(browser, settings, monkeypatch) -> Iterator[Callable[..., Tab]]:
-    """A function that opens the page as a user."""
-    settings.ROOT_URLCONF = "tests.browser.urls"
-    settings.ALLOWED_HOSTS = [HOST]
+def open_page(browser, monkeypatch, as_alice) -> Iterator[Callable[..., Page]]:
+    """A function that opens the page in one more tab of Alice. The scripts run before those of the page."""
     monkeypatch.setattr(live_module, "IDLE", 0.05)
     monkeypatch.setattr(live_module, "RETRY", (1, 1))
-    tabs: list[Tab] = []
-    sessions: dict[Any, str] = {}
+    with browser.new_context(**as_alice) as context:
 
-    with serving(ASGIStaticFilesHandler(get_asgi_application())) as port:
-
-        def open_page(user: Any, first: str = "") -> Tab:
-            if user not in sessions:
-                client = Client()
-                client.force_login(user)
-                sessions[user] = client.cookies[settings.SESSION_COOKIE_NAME].value
-            cookies = {settings.SESSION_COOKIE_NAME: sessions[user]}
-            tabs.append(browser.open(f"http://{HOST}:{port}/page/", NEWS + first, **cookies))
-            return tabs[-1]
+        def open_page(*scripts: str) -> Page:
+            page = context.new_page()
+            for script in (NEWS, *scripts):
+                page.add_init_script(script)
+            page.goto("/page/")
+            return page
 
         yield open_page
-        for tab in tabs:
-            if tab.target in [t["targetId"] for t in browser.call("Target.getTargets")["targetInfos"]]:
-                tab.close()
-        wait_until(lambda: live._thread is None)
+    wait_until(lambda: live._thread is None)
 
 
-def wait_until(condition: Callable[[], Any]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def shows(tab: Tab, count: int) -> None:
-    tab.wait(f"window.news?.at(-1) === {count}")
-    text = "[...document.querySelectorAll('[data-unread-badge]')].map((b) => b.hidden ? '' : b.innerText)"
+def shows(page: Page, count: int) -> None:
+    expect(page.locator("body")).to_have_attribute("data-news", str(count))
     spoken = f"{count} unread notification{'' if count == 1 else 's'}"
     capped = str(count) if count <= 2 else "2+"
-    expected = [f"{capped} {spoken}", f"{count} {spoken}", str(count)] if count else ["", "", ""]
-    assert [" ".join(t.split()) for t in tab.ask(text)] == expected
+    expected = [f"{capped} {spoken}", f"{count} {spoken}", str(count)] if count else []
+    expect(page.locator("[data-unread-badge]:visible")).to_have_text(expected)
 
 
 def streams() -> int:
     return sum(len(streams) for streams in live._streams.values())
 
 
-def test_all_tabs_over_one_stream(open_tab, alice, bob):
+def devtools(page: Page) -> CDPSession:
+    return page.context.new_cdp_session(page)
+
+
+def test_all_tabs_over_one_stream(open_page, alice):
     notify(alice, 1)
-    tabs = [open_tab(alice) for _ in range(3)]
-    for tab in tabs:
-        shows(tab, 1)
+    pages = [open_page() for _ in range(3)]
+    for page in pages:
+        shows(page, 1)
     assert streams() == 1
     notify(alice, 2)
-    for tab in tabs:
-        shows(tab, 3)
+    for page in pages:
+        shows(page, 3)
     Notification.objects.for_user(alice).mark_as_read()
-    for tab in tabs:
-        shows(tab, 0)
+    for page in pages:
+        shows(page, 0)
     assert streams() == 1
 
 
-def test_another_tab_takes_over(open_tab, alice):
-    tabs = [open_tab(alice) for _ in range(3)]
-    for count, tab in enumerate(tabs, 1):
+def test_another_tab_takes_over(open_page, alice):
+    pages = [open_page() for _ in range(3)]
+    for count, page in enumerate(pages, 1):
         notify(alice, 1)
-        for other in tabs[count - 1 :]:
+        for other in pages[count - 1 :]:
             shows(other, count)
-        tab.close()
-        wait_until(lambda tab=tab: tab is tabs[-1] or streams() == 1)
+        page.close()
+        wait_until(lambda page=page: page is pages[-1] or streams() == 1)
 
 
-def test_a_frozen_tab_is_passed_over(open_tab, alice):
-    first = open_tab(alice)
+def test_a_frozen_tab_is_passed_over(open_page, alice):
+    first = open_page()
     shows(first, 0)
-    first.call("Page.setWebLifecycleState", state="frozen")
-    second = open_tab(alice)
+    devtools(first).send("Page.setWebLifecycleState", {"state": "frozen"})
+    second = open_page()
     notify(alice, 1)
     shows(second, 1)
-    first.call("Page.setWebLifecycleState", state="active")
+    devtools(first).send("Page.setWebLifecycleState", {"state": "active"})
     notify(alice, 1)
     shows(first, 2)
     shows(second, 2)
     wait_until(lambda: streams() == 1)
 
 
-def test_a_tab_that_hangs_is_passed_over(open_tab, alice):
-    first = open_tab(alice)
+def test_a_tab_that_hangs_is_passed_over(open_page, alice):
+    first = open_page()
     shows(first, 0)
-    first.call("Debugger.enable")
-    first.call("Debugger.pause")
-    second = open_tab(alice)
+    debugger = devtools(first)
+    debugger.send("Debugger.enable")
+    debugger.send("Debugger.pause")
+    second = open_page()
     notify(alice, 1)
     shows(second, 1)
-    first.call("Debugger.disable")
+    debugger.send("Debugger.disable")
     notify(alice, 1)
     shows(first, 2)
     shows(second, 2)
     wait_until(lambda: streams() == 1)
 
 
-def test_back_and_forward(open_tab, alice):
-    tab = open_tab(alice)
-    shows(tab, 0)
-    url = tab.ask("location.href")
-    tab.call("Page.navigate", url="about:blank")
+def test_back_and_forward(open_page, alice):
+    page = open_page()
+    shows(page, 0)
+    page.goto("about:blank")
     wait_until(lambda: streams() == 0)
     notify(alice, 1)
-    tab.ask("history.back()")
-    tab.wait(f"location.href === '{url}' && document.readyState === 'complete'")
-    shows(tab, 1)
+    page.go_back(wait_until="commit")  # a page that was kept does not load
+    shows(page, 1)
     notify(alice, 1)
-    shows(tab, 2)
+    shows(page, 2)
 
 
-def test_it_polls_where_there_are_no_streams(open_tab, settings, alice):
+def test_it_polls_where_there_are_no_streams(open_page, settings, alice):
     settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
-    tab, other = open_tab(alice, HASTE), open_tab(alice, HASTE)
+    page, other = open_page(HASTE), open_page(HASTE)
     for count in range(1, 4):
         notify(alice, 1)
-        shows(tab, count)
+        shows(page, count)
         shows(other, count)
 
 
-def test_a_stream_is_tried_again(open_tab, settings, alice):
+def test_a_stream_is_tried_again(open_page, settings, alice):
     settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
-    tab = open_tab(alice, HASTE)
-    shows(tab, 0)
+    page = open_page(HASTE)
+    shows(page, 0)
     settings.ROOT_URLCONF = "tests.browser.urls"
     wait_until(lambda: streams() == 1)
     notify(alice, 1)
-    shows(tab, 1)
+    shows(page, 1)
 
 
-def test_it_polls_where_tabs_cannot_agree(open_tab, alice):
-    tab = open_tab(alice, HASTE + "Object.defineProperty(navigator, 'locks', { value: undefined });")
+def test_it_polls_where_tabs_cannot_agree(open_page, alice):
+    page = open_page(HASTE, "Object.defineProperty(navigator, 'locks', { value: undefined });")
     for count in range(1, 4):
         notify(alice, 1)
-        shows(tab, count)
+        shows(page, count)
     assert streams() == 0
 
 
-def test_it_ends_with_the_login(open_tab, monkeypatch, alice):
+def test_it_ends_with_the_login(open_page, monkeypatch, alice):
     monkeypatch.setattr(live_module, "MAX_AGE", 0.1)
     monkeypatch.setattr(live_module, "HEARTBEAT", 0.1)
-    tab = open_tab(alice, HASTE)
-    shows(tab, 0)
+    page = open_page(HASTE)
+    shows(page, 0)
     Session.objects.all().delete()
-    tab.wait("navigator.locks.query().then((locks) => locks.held.length === 0)")
+    wait_until(lambda: page.evaluate("async () => (await navigator.locks.query()).held.length") == 0)
     assert streams() == 0

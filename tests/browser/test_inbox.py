@@ -1,36 +1,19 @@
 """The inbox in a browser: plain, and with htmx; under the strictest policy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
-from django.core.asgi import get_asgi_application
 from django.http import HttpRequest, HttpResponse
-from django.test import Client
+from playwright.sync_api import Page, expect
 
-from demo_project.servers import HOST
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.asgi import serving
 from tests.support import notify
 
-from .chromium import Chromium, Tab, chromium, needs_chromium
+from .conftest import NEWS
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.once,
-    pytest.mark.usefixtures("healed"),
-    needs_chromium,
-]
-
-VIOLATIONS = (
-    "window.violations = []; addEventListener('securitypolicyviolation', (e) => violations.push(e.blockedURI));"
-)
-ROWS = "[...document.querySelectorAll('.nc-row')].map((row) => row.className.split('-').at(-1)).join(' ')"
-BADGE = "document.querySelector('.nc-badge [aria-hidden]')?.innerText"
-# What htmx has put into the page, it makes its own a moment later.
-MESSAGE = "!document.querySelector('.htmx-settling') && document.querySelector('.nc-messages')?.innerText"
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("healed")]
 
 
 def policy(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
@@ -42,108 +25,113 @@ def policy(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[Htt
     return respond
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    with chromium() as browser:
-        yield browser
+@pytest.fixture(autouse=True)
+def _strict(settings) -> None:
+    settings.MIDDLEWARE = [f"{__name__}.policy", *settings.MIDDLEWARE]
 
 
 @pytest.fixture
-def open_inbox(browser, settings, alice) -> Iterator[Callable[..., Tab]]:
-    """A function that opens the inbox of Alice."""
-    settings.ALLOWED_HOSTS = [HOST]
-    settings.MIDDLEWARE = [f"{__name__}.policy", *settings.MIDDLEWARE]
-    client = Client()
-    client.force_login(alice)
-    cookies = {settings.SESSION_COOKIE_NAME: client.cookies[settings.SESSION_COOKIE_NAME].value}
-    tabs: list[Tab] = []
-    with serving(ASGIStaticFilesHandler(get_asgi_application())) as port:
-
-        def open_page() -> Tab:
-            tabs.append(browser.open(f"http://{HOST}:{port}/notifications/", VIOLATIONS, **cookies))
-            return tabs[-1]
-
-        yield open_page
-        for tab in tabs:
-            tab.close()
+def with_htmx(settings) -> None:
+    pytest.importorskip("django_htmx")
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_htmx"]
 
 
-def click(tab: Tab, button: str) -> None:
-    tab.ask(f"document.getElementById('{button}').focus(), document.getElementById('{button}').click()")
+@pytest.fixture
+def open_inbox(as_alice, new_context) -> Callable[..., Page]:
+    """A function that opens the inbox of Alice in a new browser."""
+
+    def open_inbox(**options: Any) -> Page:
+        page = new_context(**as_alice, **options).new_page()
+        page.goto("/notifications/")
+        return page
+
+    return open_inbox
 
 
-def says(tab: Tab, message: str) -> None:
-    tab.wait(f"({MESSAGE}) === '{message}'")
+def has(page: Page, *rows: str) -> None:
+    expect(page.locator(".nc-row")).to_contain_class([f"nc-{row}" for row in rows])
 
 
-def use(tab: Tab, rows: list[Any]) -> None:
+def says(page: Page, message: str) -> None:
+    expect(page.locator(".nc-messages")).to_have_text(message)
+    # What htmx has put into the page, it makes its own a moment later.
+    expect(page.locator(".htmx-settling")).to_have_count(0)
+
+
+def use(page: Page, rows: list[Any]) -> None:
     """Everything that the list has buttons for."""
-    assert tab.ask(ROWS) == "unread unread unread"
-    click(tab, f"nc-mark-{rows[0].pk}")
-    says(tab, "1 notification marked as read.")
-    assert tab.ask(ROWS) == "unread unread read"
-    tab.wait(f"{BADGE} === '2'")
-    tab.ask(f"document.querySelector('[name=selected][value=\"{rows[1].pk}\"]').checked = true")
-    click(tab, "nc-delete")
-    says(tab, "1 notification deleted.")
-    assert tab.ask(ROWS) == "unread read"
-    click(tab, "nc-read-all")
-    tab.wait("document.querySelector('.nc-badge')?.hidden")
-    says(tab, "1 notification marked as read.")
-    assert tab.ask(ROWS) == "read read"
-    click(tab, f"nc-mark-{rows[2].pk}")
-    says(tab, "1 notification marked as unread.")
-    click(tab, "nc-delete-read")
-    says(tab, "1 notification deleted.")
-    assert tab.ask(ROWS) == "unread"
-    assert tab.ask("location.pathname") == "/notifications/"
+    has(page, "unread", "unread", "unread")
+    page.click(f"#nc-mark-{rows[0].pk}")
+    says(page, "1 notification marked as read.")
+    has(page, "unread", "unread", "read")
+    expect(page.locator(".nc-badge [aria-hidden]")).to_have_text("2")
+    page.check(f"[name=selected][value='{rows[1].pk}']")
+    page.click("#nc-delete")
+    says(page, "1 notification deleted.")
+    has(page, "unread", "read")
+    page.click("#nc-read-all")
+    expect(page.locator(".nc-badge")).to_be_hidden()
+    says(page, "1 notification marked as read.")
+    has(page, "read", "read")
+    page.click(f"#nc-mark-{rows[2].pk}")
+    says(page, "1 notification marked as unread.")
+    page.click("#nc-delete-read")
+    says(page, "1 notification deleted.")
+    has(page, "unread")
+    expect(page).to_have_url("/notifications/")
 
 
 def test_without_scripts(open_inbox, alice):
     rows = notify(alice)
-    tab = open_inbox()
-    tab.call("Emulation.setScriptExecutionDisabled", value=True)
-    use(tab, rows)
-    click(tab, f"nc-open-{rows[2].pk}")
-    tab.wait(f"location.pathname === '/notifications/{rows[2].pk}/'")
+    page = open_inbox(java_script_enabled=False)
+    use(page, rows)
+    page.click(f"#nc-open-{rows[2].pk}")
+    expect(page).to_have_url(f"/notifications/{rows[2].pk}/")
     assert unread.count(alice) == 0
 
 
-def test_with_htmx(open_inbox, settings, alice):
-    pytest.importorskip("django_htmx")
-    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_htmx"]
+def test_with_htmx(with_htmx, open_inbox, alice):
     rows = notify(alice)
-    tab = open_inbox()
-    tab.ask("window.same = true")
-    use(tab, rows)
-    assert tab.ask("window.same && violations.length === 0")
-    click(tab, f"nc-mark-{rows[2].pk}")
-    tab.wait(f"{ROWS} === 'read'")
-    assert tab.ask("document.activeElement.id") == f"nc-mark-{rows[2].pk}"
-    assert not tab.ask("Object.values({...localStorage, ...sessionStorage}).some((text) => text.includes('<'))")
+    page = open_inbox()
+    page.evaluate("() => { window.same = true }")
+    use(page, rows)
+    page.click(f"#nc-mark-{rows[2].pk}")
+    has(page, "read")
+    expect(page.locator(f"#nc-mark-{rows[2].pk}")).to_be_focused()
+    assert page.evaluate("() => window.same")
+    assert not page.evaluate(
+        "() => Object.values({...localStorage, ...sessionStorage}).some((text) => text.includes('<'))"
+    )
     Notification.objects.filter(pk=rows[2].pk).update(url="/admin/login/")
-    click(tab, f"nc-open-{rows[2].pk}")  # another page, with scripts and styles of its own
-    tab.wait("location.pathname === '/admin/login/' && document.readyState === 'complete'")
-    assert not tab.ask("window.same")
+    page.click(f"#nc-open-{rows[2].pk}")  # another page, with scripts and styles of its own
+    expect(page).to_have_url("/admin/login/")
+    assert not page.evaluate("() => window.same")
 
 
-def test_pages_with_htmx(open_inbox, settings, alice):
-    pytest.importorskip("django_htmx")
-    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_htmx"]
+def test_pages_with_htmx(with_htmx, open_inbox, alice):
     notify(alice, 25)
-    tab = open_inbox()
-    tab.ask("window.same = true; document.querySelector('[rel=next]').click()")
-    tab.wait("document.querySelectorAll('.nc-row').length === 5 && location.search.includes('before')")
-    assert tab.ask("window.same && violations.length === 0")
-    tab.ask("history.back()")
-    tab.wait("document.querySelectorAll('.nc-row').length === 20 && !location.search")
+    page = open_inbox()
+    page.evaluate("() => { window.same = true }")
+    page.click("[rel=next]")
+    expect(page.locator(".nc-row")).to_have_count(5)
+    assert "before" in page.url
+    assert page.evaluate("() => window.same")
+    page.go_back()
+    expect(page.locator(".nc-row")).to_have_count(20)
+    expect(page).to_have_url("/notifications/")
 
 
 def test_a_badge_that_comes_with_a_part_of_the_page_is_kept_current(open_inbox, alice):
     """Also where the count has been there and back since the page was made, which no stream tells."""
     notify(alice, 1)
-    tab = open_inbox()
-    tab.wait("navigator.locks.query().then((locks) => locks.held.length === 1)")
-    old = tab.ask("document.querySelector('.nc-badge').outerHTML").replace("1", "7")
-    tab.ask(f"document.querySelector('main').insertAdjacentHTML('beforeend', `<p id='new'>{old}</p>`)")
-    tab.wait("document.querySelector('#new').textContent.trim() === '1 1 unread notification'")
+    page = open_inbox()
+    page.add_init_script(NEWS)
+    page.reload()
+    expect(page.locator("body")).to_have_attribute("data-news", "1")
+    page.evaluate(
+        """() => {
+            const old = document.querySelector(".nc-badge").outerHTML.replaceAll("1", "7");
+            document.querySelector("main").insertAdjacentHTML("beforeend", `<p id="new">${old}</p>`);
+        }"""
+    )
+    expect(page.locator("#new")).to_have_text("1 1 unread notification")

@@ -2,7 +2,9 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
-from django.urls import include, path
+from django.urls import path
+
+from tests import urls
 
 PAGE = """{% load notifications_counter %}<!doctype html><title>page</title>
 <body>{% unread_badge max=2 %}{% unread_badge %}<span data-unread-badge>own</span>{% unread_badge_script %}</body>"""
@@ -14,11 +16,12 @@ def page(request: HttpRequest) -> HttpResponse:
     return HttpResponse(text, headers={"Content-Security-Policy": POLICY})
 
 
+def icon(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(status=204)
+
+
 async def no_stream(request: HttpRequest, **kwargs: Any) -> HttpResponse:
     return HttpResponse(status=501)
 
 
-urlpatterns = [
-    path("page/", page),
-    path("notifications/", include("notifications_counter.urls")),
-]
+urlpatterns = [path("page/", page), path("favicon.ico", icon), *urls.urlpatterns]

@@ -1,0 +1,71 @@
+"""The system's Chromium, driven by Playwright."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
+from django.core.asgi import get_asgi_application
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, expect, sync_playwright
+
+from demo_project.servers import HOST
+from tests.asgi import serving
+
+SECONDS = 30  # of patience
+expect.set_options(timeout=SECONDS * 1000)
+
+# What the script of the badge has told other scripts, for `expect(page.locator("body")).to_have_attribute`.
+NEWS = "document.addEventListener('notifications:unread', (e) => document.body.dataset.news = e.detail.unread);"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None and os.environ.get("CI") != "true":
+        pytest.skip("no Chromium in PATH, which CI has to have")
+    assert program, "no Chromium in PATH"
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # While Playwright runs, Django takes the code of the tests for that of its event loop.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        # Back and forward are to be as fast as they are for visitors.
+        yield playwright.chromium.launch(executable_path=program, ignore_default_args=["--disable-back-forward-cache"])
+
+
+@pytest.fixture
+def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+    """`browser.new_context`. In the end, no page may have had anything to complain of: an error, a file that is
+    missing, or what the strict policy of the site forbids."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning", "assert"):
+            complaints.append(f"{message.text} {message.location}")
+
+    def new_context(**options: Any) -> BrowserContext:
+        context = browser.new_context(**options)
+        context.on("console", listen)
+        context.on("weberror", lambda trouble: complaints.append(str(trouble.error)))
+        contexts.append(context)
+        return context
+
+    yield new_context
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+@pytest.fixture
+def as_alice(settings: Any, alice: Any) -> Iterator[dict[str, Any]]:
+    """Options of a browser context in which Alice is logged in, on a server in this process."""
+    settings.ALLOWED_HOSTS = [HOST]
+    settings.ROOT_URLCONF = "tests.browser.urls"
+    client = Client()
+    client.force_login(alice)
+    name = settings.SESSION_COOKIE_NAME
+    with serving(ASGIStaticFilesHandler(get_asgi_application())) as port:
+        cookie = {"name": name, "value": client.cookies[name].value, "domain": HOST, "path": "/"}
+        yield {"base_url": f"http://{HOST}:{port}", "storage_state": {"cookies": [cookie]}}
