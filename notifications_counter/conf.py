@@ -89,10 +89,5 @@ class Options:
             raise AttributeError(name)
         return getattr(settings, SETTING, {}).get(name, ENTRIES[name].default)
 
-    def read(self, *names: str) -> list[Any]:
-        """Several entries, faster than one by one."""
-        given = getattr(settings, SETTING, {})
-        return [given[name] if name in given else ENTRIES[name].default for name in names]
-
 
 options = Options()

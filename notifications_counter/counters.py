@@ -14,21 +14,23 @@ from zlib import crc32
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import ValidationError
+from django.core.signals import setting_changed
 from django.db import router
 from django.db.models import Field, IntegerField, Model, Q
+from django.dispatch import receiver
 
 from .buffer import Buffer
 from .buffer.client import client_of
 from .buffer.keys import Keys
 from .condition import Condition
-from .conf import options
+from .conf import SETTING, options
 from .flush import Flusher, FlushResult
 from .healing import Healer, ShardStatus
 from .history import record
 from .primary_keys import LIMIT, fits, primary_key
 from .reader import Reader
 from .recount import Correction, Recounter, RecountResult
-from .registry import register
+from .registry import all_counters, register
 
 
 class Counter:
@@ -52,7 +54,6 @@ class Counter:
         self.q = condition
         self.totals_label = totals
         self.field = field
-        self._buffers: tuple[Any, list[Buffer]] = (None, [])
         register(self)
 
     def __repr__(self) -> str:
@@ -227,15 +228,11 @@ class Counter:
         return [field.get_db_prep_value(field.get_prep_value(key), connection, prepared=True) for key in keys]
 
     # ---------------------------------------------------------------- buffers
-    @property
+    @cached_property
     def buffers(self) -> list[Buffer]:
         """One for each shard."""
-        alias, prefix, shards = options.read("CACHE_ALIAS", "KEY_PREFIX", "SHARDS")
-        where = (client_of(alias), prefix, shards)
-        if self._buffers[0] != where:
-            buffers = [Buffer(where[0], Keys.of(prefix, self.name, shard, shards)) for shard in range(shards)]
-            self._buffers = (where, buffers)
-        return self._buffers[1]
+        client, prefix, shards = client_of(options.CACHE_ALIAS), options.KEY_PREFIX, options.SHARDS
+        return [Buffer(client, Keys.of(prefix, self.name, shard, shards)) for shard in range(shards)]
 
     def buffer_of(self, member: str) -> Buffer:
         """The shard of an owner."""
@@ -255,6 +252,13 @@ class Counter:
         for member in members:
             grouped.setdefault(self.buffer_of(str(member)), []).append(member)
         yield from grouped.items()
+
+
+@receiver(setting_changed)
+def _forget_buffers(*, setting: str, **_: Any) -> None:
+    if setting in ("CACHES", SETTING):
+        for counter in all_counters():
+            counter.__dict__.pop("buffers", None)
 
 
 unread = Counter(

@@ -161,6 +161,8 @@ class Ledger:
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Counter, member: str) -> bool:
         """Has this connection changed rows of the user that others may not see, or whose deltas are not sent yet?"""
+        if not self._unsent and not self._standalone:
+            return False
         return any((counter, member) in log.touched for log in self._unsent_logs())
 
     def all_touched(self) -> set[tuple[Counter, str]]:
@@ -179,7 +181,7 @@ class Ledger:
         connection = self.connection
         if connection.in_atomic_block:
             return not connection.commit_on_exit
-        return connection.connection is not None and not connection.get_autocommit()
+        return connection.connection is not None and not connection.autocommit
 
     # -------------------------------------------------------------- deletions
     def doom(self, source: type[Model], pk: Any) -> None:

@@ -149,7 +149,8 @@ class Buffer:
     def __init__(self, client: Client, keys: Keys):
         self.client = client
         self.keys = keys
-        self._ready = "0"
+        # What `ready` was when totals were read last, and how their keys begin with that.
+        self._seen: tuple[str | bytes | None, str] = (None, keys.total("0", ""))
 
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
@@ -158,19 +159,18 @@ class Buffer:
         ``members``, or keys that are written like them.
         """
         while True:
-            seen = self._ready
-            prefix = self.keys.total(seen, "")
+            seen, prefix = self._seen
             ready, *totals = self.client.call(
                 self.keys.ready, "MGET", self.keys.ready, *[f"{prefix}{member}" for member in members]
             )
             if ready is None:
                 return None
-            if (ready := text(ready)) == seen:
+            if ready == seen:
                 try:
                     return [None if t is None else int(t) for t in totals]
                 except ValueError:  # somebody else wrote one; those that are no numbers are made anew
                     return [None if t is None else whole(t) for t in totals]
-            self._ready = ready
+            self._seen = ready, self.keys.total(text(ready), "")
 
     def snapshot(self, members: Sequence[str], lease: str = "") -> Snapshot:
         """What waits for these users; with a token, take leases for their correction."""

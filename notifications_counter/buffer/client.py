@@ -44,6 +44,7 @@ except ImportError:
 logger = logging.getLogger("notifications_counter")
 
 Argument = str | int | bytes
+MOMENT = 0.1  # seconds for which a connection is taken to be as it was
 FAILURES = (RedisError, RedisClusterException, OSError)
 _clients: dict[str, Client] = {}
 
@@ -85,29 +86,30 @@ class Connections:
 
     def __init__(self, pool: Any):
         self._pool = pool
-        self._idle: list[Any] = []
+        self._idle: list[tuple[Any, float]] = []
 
     def get_connection(self) -> Any:
-        """A connection that nobody uses."""
+        """A connection that nobody uses. One used a moment ago is taken as it is, because to ask whether it lives takes
+        a system call; should it have died since, that is an outage like any other."""
         try:
-            connection = self._idle.pop()
+            connection, released = self._idle.pop()
         except IndexError:
             return self._pool.connection_class(**self._pool.connection_kwargs)
         if connection.pid != os.getpid():  # it belongs to the process that this one was forked from
             return self.get_connection()
-        connection.connect()
-        try:
-            usable = not connection.can_read()
-        except FAILURES:
-            usable = False
-        if not usable:
-            connection.disconnect()
+        if time.monotonic() - released > MOMENT:
             connection.connect()
+            try:
+                usable = not connection.can_read()
+            except FAILURES:
+                usable = False
+            if not usable:
+                connection.disconnect()
         return connection
 
     def release(self, connection: Any) -> None:
         """Take a connection back."""
-        self._idle.append(connection)
+        self._idle.append((connection, time.monotonic()))
 
 
 class Reply:

@@ -112,6 +112,7 @@ def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplo
     assert_reads(alice)
     server.stop()
     server.start()
+    time.sleep(client_module.MOMENT)
     notify(alice)  # over a connection that the server has closed
     assert_reads(alice)
     assert messages(caplog) == []

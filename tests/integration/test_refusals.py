@@ -15,7 +15,7 @@ import redis
 from django.db import transaction
 
 from demo_project import servers
-from notifications_counter.buffer.client import client_of
+from notifications_counter.buffer.client import MOMENT, client_of
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
@@ -110,6 +110,7 @@ def busy(server: servers.Server, client: redis.Redis) -> Iterator[None]:
 def with_password(server: servers.Server, client: redis.Redis) -> Iterator[None]:
     client.config_set("requirepass", "secret")
     client.client_kill_filter(_type="normal", skipme=True)
+    time.sleep(MOMENT)  # idle connections are asked again whether they live
     yield
     client.config_set("requirepass", "")
 
@@ -277,6 +278,7 @@ def test_a_server_that_is_loading(use, alice, caplog):
 
         def meanwhile() -> None:
             wait_until(lambda: is_loading(client))
+            time.sleep(MOMENT)
             Notification.objects.create(user=alice, title="x")
             assert_reads(alice)
             assert is_loading(client)
@@ -310,8 +312,8 @@ def test_a_cluster_that_does_not_cover_its_slots(settings, make_user, caplog):
     }
     with servers.redis_cluster() as nodes, redis.Redis.from_url(nodes[0].url) as client:
         settings.CACHES = {"default": {**before["default"], "LOCATION": nodes[0].url, "OPTIONS": options}}
-        users = [make_user() for _ in range(12)]
-        with entries(SHARDS=12, RETRY_AFTER=0):
+        users = [make_user() for _ in range(40)]  # so many that some of them live on the first node
+        with entries(SHARDS=40, RETRY_AFTER=0):
             unread.heal()
             client.execute_command("CLUSTER DELSLOTS", 0)  # the first node is to know
             wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "fail")
