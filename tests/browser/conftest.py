@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, expect, sync_playwright
 
 from demo_project.servers import HOST
+from notifications_counter import live as live_module
+from notifications_counter.live import live
 from tests.asgi import serving
 
 SECONDS = 30  # of patience
@@ -19,6 +22,13 @@ expect.set_options(timeout=SECONDS * 1000)
 
 # What the script of the badge has told other scripts, for `expect(page.locator("body")).to_have_attribute`.
 NEWS = "document.addEventListener('notifications:unread', (e) => document.body.dataset.news = e.detail.unread);"
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +69,10 @@ def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
 
 @pytest.fixture
-def as_alice(settings: Any, alice: Any) -> Iterator[dict[str, Any]]:
+def as_alice(settings: Any, monkeypatch: pytest.MonkeyPatch, alice: Any) -> Iterator[dict[str, Any]]:
     """Options of a browser context in which Alice is logged in, on a server in this process."""
+    monkeypatch.setattr(live_module, "IDLE", 0.05)
+    monkeypatch.setattr(live_module, "RETRY", (1, 1))
     settings.ALLOWED_HOSTS = [HOST]
     settings.ROOT_URLCONF = "tests.browser.urls"
     client = Client()
@@ -69,3 +81,4 @@ def as_alice(settings: Any, alice: Any) -> Iterator[dict[str, Any]]:
     with serving(ASGIStaticFilesHandler(get_asgi_application())) as port:
         cookie = {"name": name, "value": client.cookies[name].value, "domain": HOST, "path": "/"}
         yield {"base_url": f"http://{HOST}:{port}", "storage_state": {"cookies": [cookie]}}
+    wait_until(lambda: live._thread is None)

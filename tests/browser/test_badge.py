@@ -1,6 +1,5 @@
 """The script of the badge, in a browser, on a real server."""
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +11,7 @@ from notifications_counter.live import live
 from notifications_counter.models import Notification
 from tests.support import notify
 
-from .conftest import NEWS, SECONDS
+from .conftest import NEWS, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("healed")]
 
@@ -20,10 +19,8 @@ HASTE = "{ const wait = setTimeout; window.setTimeout = (f, ms) => wait(f, ms / 
 
 
 @pytest.fixture
-def open_page(browser, monkeypatch, as_alice) -> Iterator[Callable[..., Page]]:
+def open_page(browser, as_alice) -> Iterator[Callable[..., Page]]:
     """A function that opens the page in one more tab of Alice. The scripts run before those of the page."""
-    monkeypatch.setattr(live_module, "IDLE", 0.05)
-    monkeypatch.setattr(live_module, "RETRY", (1, 1))
     with browser.new_context(**as_alice) as context:
 
         def open_page(*scripts: str) -> Page:
@@ -34,14 +31,6 @@ def open_page(browser, monkeypatch, as_alice) -> Iterator[Callable[..., Page]]:
             return page
 
         yield open_page
-    wait_until(lambda: live._thread is None)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def shows(page: Page, count: int) -> None:
