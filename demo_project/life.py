@@ -50,7 +50,7 @@ def settle(users: list) -> None:
         _happened(now - back * MINUTE, minutes=1, now=now)
     for back in range(1, 48):
         _happened(now - back * HOUR, minutes=60, now=now)
-    for back in range(2, 30):
+    for back in range(2, 31):
         _happened(now - back * DAY, minutes=24 * 60, now=now)
 
 

@@ -24,7 +24,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
-    *(["django_htmx"] if find_spec("django_htmx") else []),
+    *(name for name in ("chartkick.django", "django_htmx") if find_spec(name.partition(".")[0])),
 ]
 
 MIDDLEWARE = [

@@ -1,11 +1,12 @@
-"""What happened by minute, hour and day, as charts and as a table: the time-sliced counters of RECORD_ACTIVITY."""
+"""What happened by minute, hour and day, as a table for charts: the time-sliced counters of RECORD_ACTIVITY."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -13,9 +14,9 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .charts import Chart, Slot, Table, bar_chart, grouped
 from .conf import options
 from .counters import Counter
+from .display import Table, grouped
 from .timeseries import TimeSeries
 
 
@@ -28,44 +29,41 @@ class Precision:
     title: str | Promise
     slots: int
     name: str
-    label: Callable[[datetime, int], str]
+    label: Callable[[datetime], str]
 
-    def slots_of(self, counts: Mapping[int, int], until: int, tz: tzinfo) -> list[Slot]:
-        """The newest slots up to the time ``until``, oldest first."""
-        last = until // self.seconds * self.seconds
-        found = []
-        for back in reversed(range(min(self.slots, options.SAMPLES))):
-            start = last - back * self.seconds
-            # A day of the counters is one of UTC, and would be called after the day before in the west.
-            at = datetime.fromtimestamp(start, tz if self.seconds < 86400 else UTC)
-            found.append(Slot(date_format(at, self.name), self.label(at, back), counts.get(start, 0)))
-        return found
+    def starts(self) -> range:
+        """When the newest slices began, newest first."""
+        last = int(time.time()) // self.seconds * self.seconds
+        return range(last, last - min(self.slots, options.SAMPLES) * self.seconds, -self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What happened, as charts and as the same numbers in a table."""
+    """What happened: a ``table``, newest slice first; and for the charts of its columns the title of each, its total
+    and whether there is something to draw, the ``labels`` of the axis as JSON, and what stands between thousands."""
 
-    charts: list[Chart]
+    charts: list[tuple[str, str, bool]]
+    labels: str
+    separator: str
     table: Table
 
 
-def _quarters(at: datetime, back: int) -> str:
+def _quarters(at: datetime) -> str:
     return "" if at.minute % 15 else date_format(at, "TIME_FORMAT")
 
 
-def _half_days(at: datetime, back: int) -> str:
+def _half_days(at: datetime) -> str:
     return "" if at.hour % 12 else date_format(at, "TIME_FORMAT" if at.hour else "MONTH_DAY_FORMAT")
 
 
-def _tens(at: datetime, back: int) -> str:
-    return "" if back % 10 != 4 else date_format(at, "MONTH_DAY_FORMAT")
+def _tens(at: datetime) -> str:
+    return date_format(at, "MONTH_DAY_FORMAT" if at.day == 1 else "j") if at.day in (1, 11, 21) else ""
 
 
 PRECISIONS = {
     "minute": Precision(60, gettext_lazy("By minute"), 60, "TIME_FORMAT", _quarters),
     "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", _half_days),
-    "day": Precision(86400, gettext_lazy("By day"), 30, "DATE_FORMAT", _tens),
+    "day": Precision(86400, gettext_lazy("By day"), 31, "DATE_FORMAT", _tens),
 }
 
 
@@ -75,37 +73,35 @@ def precisions() -> dict[str, Precision]:
 
 
 def activity(counter: Counter, precision: Precision) -> Activity:
-    """Charts of one counter: a round trip for each of five time-sliced counters."""
-    series, now, tz = TimeSeries(), int(time.time()), timezone.get_current_timezone()
+    """What happened to one counter: a round trip for each of five time-sliced counters."""
+    series, starts = TimeSeries(), precision.starts()
+    # A day of the counters is one of UTC, and would be called after the day before in the west.
+    tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
+    times = [datetime.fromtimestamp(start, tz) for start in starts]
 
-    def slots(what: str) -> list[Slot]:
-        counts = dict(series.get_counter(f"{counter.activity}:{what}", precision.seconds))
-        return precision.slots_of(counts, now, tz)
+    def counts(what: str) -> list[int]:
+        found = dict(series.get_counter(f"{counter.activity}:{what}", precision.seconds))
+        return [found.get(start, 0) for start in starts]
 
-    created, read, deleted, flushed, flushes = map(slots, ("created", "read", "deleted", "flushed", "flushes"))
-    sizes = [
-        Slot(users.name, users.label, _mean(users.value, n.value)) for users, n in zip(flushed, flushes, strict=True)
+    created, read, deleted, flushed, flushes = map(counts, ("created", "read", "deleted", "flushed", "flushes"))
+    columns = [
+        (_("Created"), created, sum(created)),
+        (_("Read"), read, sum(read)),
+        (_("Deleted"), deleted, sum(deleted)),
+        (_("Flushes"), flushes, sum(flushes)),
+        (_("Users flushed"), flushed, sum(flushed)),
+        (_("Users per flush"), list(map(_mean, flushed, flushes)), _mean(sum(flushed), sum(flushes))),
     ]
-    parts = [
-        (_("Created"), created, _sum(created)),
-        (_("Read"), read, _sum(read)),
-        (_("Deleted"), deleted, _sum(deleted)),
-        (_("Flushes"), flushes, _sum(flushes)),
-        (_("Users flushed"), flushed, _sum(flushed)),
-        (_("Users per flush"), sizes, _mean(_sum(flushed), _sum(flushes))),
-    ]
-    table = Table(
-        [_("Time"), *(title for title, _slots, _total in parts)],
-        [
-            [row[0].name, *(grouped(slot.value) for slot in row)]
-            for row in reversed(list(zip(*(slots for _title, slots, _total in parts), strict=True)))
-        ],
+    titles, numbers, _totals = zip(*columns, strict=True)
+    return Activity(
+        [(title, grouped(total), any(column)) for title, column, total in columns],
+        json.dumps([precision.label(at) for at in times]),
+        grouped(1000)[1:-3],
+        Table(
+            [_("Time"), *titles],
+            [[date_format(at, precision.name), *map(grouped, row)] for at, *row in zip(times, *numbers, strict=True)],
+        ),
     )
-    return Activity([bar_chart(title, grouped(total), slots) for title, slots, total in parts], table)
-
-
-def _sum(slots: Iterable[Slot]) -> int:
-    return sum(slot.value for slot in slots)
 
 
 def _mean(whole: int, parts: int) -> int:

@@ -21,8 +21,8 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from . import dashboard
-from .charts import grouped
 from .counters import Counter, unread
+from .display import grouped
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
 from .models import CounterShard, Dashboard, Notification, RecountRequest, UserNotificationsCount
 from .querysets import NotificationQuerySet

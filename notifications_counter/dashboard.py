@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from django.apps import apps
 from django.db.models import QuerySet
 from django.template.defaultfilters import filesizeformat
-from django.utils import timezone
-from django.utils.formats import date_format, number_format
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from .activity import Activity, Precision, activity, precisions
-from .charts import Table, grouped
 from .checks import check_server
 from .conf import options
 from .counters import Counter
+from .display import Table, duration, grouped, moment, signed
 from .events import Event
 from .exceptions import CounterError
 from .healing import ShardStatus
@@ -55,20 +52,6 @@ class CounterPanel:
 
 
 # ------------------------------------------------------------------------- state
-def duration(seconds: float) -> str:
-    """A length of time, in a unit that gives few digits."""
-    for length, text in (
-        (86400, pgettext("days", "%s d")),
-        (3600, pgettext("hours", "%s h")),
-        (60, pgettext("minutes", "%s min")),
-    ):
-        if seconds >= 2 * length:
-            return text % grouped(int(seconds // length))
-    if 0 < seconds < 1:
-        return pgettext("milliseconds", "%s ms") % grouped(math.ceil(1000 * seconds))
-    return pgettext("seconds", "%s s") % number_format(seconds, 0 if seconds >= 10 or seconds == int(seconds) else 2)
-
-
 def panel(report: CounterReport, precision: Precision | None, flushes: Sequence[Event]) -> CounterPanel:
     """What the page shows of a counter. Its charts cost a round trip for each of five time-sliced counters."""
     counter = get_counter(report.counter)
@@ -233,16 +216,6 @@ TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
 }
 
 
-def moment(timestamp: float) -> str:
-    """When something happened, to the second, in the active time zone."""
-    at = datetime.fromtimestamp(timestamp, timezone.get_current_timezone())
-    return f"{date_format(at, 'SHORT_DATE_FORMAT')} {date_format(at, 'H:i:s')}"
-
-
-def signed(number: int) -> str:
-    return f"{'+' if number > 0 else ''}{grouped(number)}"
-
-
 # -------------------------------------------------------------------------- page
 def page(by: str) -> dict[str, Any]:
     """The context of the template, with charts by minute, hour or day. It does not raise if Redis is out of reach;
@@ -253,6 +226,7 @@ def page(by: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "by": by,
         "choices": [(name, precision.title) for name, precision in choices.items()],
+        "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()),
         "problems": [str(problem) for problem in report.problems()],
     }

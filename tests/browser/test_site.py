@@ -138,12 +138,10 @@ def test_the_dashboard(visit, locale, title, flushed):
     page.click("a[href$='/dashboard/']")
     expect(page.locator(".nc-panel")).not_to_have_count(0)
     expect(page).to_have_title(re.compile(title))
-    charts = page.locator(".nc-chart")
     for by in ("minute", "hour", "day"):
         page.click(f".nc-tabs a[href*='by={by}']")
         expect(page).to_have_url(re.compile(f"by={by}"))
-        expect(charts).to_have_count(6)
-        expect(charts.filter(has=page.locator(".nc-bar"))).to_have_count(6)
+        page.wait_for_function(DRAWN)
     page.click("button[name=flush]")
     expect(page.locator(".messagelist")).to_contain_text(flushed)
     for name in ("notification", "usernotificationscount", "countershard"):
@@ -152,6 +150,64 @@ def test_the_dashboard(visit, locale, title, flushed):
 
 
 DASHBOARD = "/admin/notifications_counter/dashboard/?by=hour"
+
+# Whether there are bars in all charts, in the colour that they should have now.
+DRAWN = """() => {
+    const charts = [...document.querySelectorAll(".nc-charts canvas")];
+    return charts.length === 6 && charts.every((chart) => {
+        const copy = new OffscreenCanvas(chart.width, chart.height).getContext("2d", { willReadFrequently: true });
+        const read = (width, height) => new Uint32Array(copy.getImageData(0, 0, width, height).data.buffer);
+        copy.fillStyle = getComputedStyle(chart).fill;
+        copy.fillRect(0, 0, 1, 1);
+        const [bar] = read(1, 1);
+        copy.drawImage(chart, 0, 0);
+        return read(chart.width, chart.height).filter((pixel) => pixel === bar).length > 100;
+    });
+}"""
+
+
+def test_charts_follow_the_theme_and_the_direction_of_the_page(visit):
+    page = visit("admin", color_scheme="light")
+    page.goto(DASHBOARD)
+    for change in (
+        lambda: None,
+        lambda: page.emulate_media(color_scheme="dark"),
+        lambda: page.click("#header .theme-toggle"),  # from automatic to light
+        lambda: page.evaluate("document.documentElement.dir = 'rtl'"),
+        lambda: page.click("#header .theme-toggle"),
+        lambda: page.set_viewport_size({"width": 320, "height": 600}),
+    ):
+        change()
+        page.wait_for_function(DRAWN)
+    axis = page.locator(".nc-charts canvas").first.evaluate("canvas => Chart.getChart(canvas).scales.y.position")
+    assert axis == "right"
+
+
+def test_a_bar_says_what_the_table_says(visit):
+    page = visit("admin", locale="zh-CN")
+    page.goto(DASHBOARD)
+    chart = page.locator(".nc-charts canvas").first
+    x = chart.evaluate("canvas => Chart.getChart(canvas).getDatasetMeta(0).data.at(-1).x")
+    chart.hover(position={"x": x, "y": 40})
+    said = chart.evaluate(
+        "canvas => { const { title, body } = Chart.getChart(canvas).tooltip; return [...title, ...body[0].lines] }"
+    )
+    page.click(".nc-panel summary")
+    newest = page.locator(".nc-panel details tbody tr").first.locator("td")
+    expect(newest.nth(0)).to_have_text(said[0])
+    expect(newest.nth(1)).to_have_text(said[1])
+
+
+def test_without_chart_js_the_table_is_open(visit):
+    without_scripts = visit("admin", java_script_enabled=False)
+    without_chart_js = visit("admin")
+    without_chart_js.route("**/Chart.bundle.js", lambda route: route.fulfill(body=""))
+    for page in (without_scripts, without_chart_js):
+        page.goto(DASHBOARD)
+        expect(page.locator(".nc-charts").first).to_be_hidden()
+        expect(page.locator(".nc-panel details table").first).to_be_visible()
+
+
 PAGES = {"": ["/login/"], BUSY: ["/"], "admin": ["/1/", "/send/", "/counts/", DASHBOARD]}
 
 

@@ -1,0 +1,56 @@
+"""How the admin writes numbers, times and tables, in the active language."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils import numberformat, timezone
+from django.utils.formats import date_format, get_format, number_format
+from django.utils.translation import pgettext
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells below titles; ``numbers``: the columns from this one on are numbers."""
+
+    titles: list[str]
+    rows: list[list[str]]
+    numbers: int = 1
+
+
+def grouped(number: float) -> str:
+    """A number, its digits in groups: of three, with commas, where Django does not know how."""
+    separator = get_format("THOUSAND_SEPARATOR")
+    return numberformat.format(
+        int(number) if number == int(number) else number,
+        get_format("DECIMAL_SEPARATOR"),
+        grouping=separator and get_format("NUMBER_GROUPING") or 3,
+        thousand_sep=separator or ",",
+        force_grouping=True,
+    )
+
+
+def signed(number: int) -> str:
+    return f"{'+' if number > 0 else ''}{grouped(number)}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time, in a unit that gives few digits."""
+    for length, text in (
+        (86400, pgettext("days", "%s d")),
+        (3600, pgettext("hours", "%s h")),
+        (60, pgettext("minutes", "%s min")),
+    ):
+        if seconds >= 2 * length:
+            return text % grouped(int(seconds // length))
+    if 0 < seconds < 1:
+        return pgettext("milliseconds", "%s ms") % grouped(math.ceil(1000 * seconds))
+    return pgettext("seconds", "%s s") % number_format(seconds, 0 if seconds >= 10 or seconds == int(seconds) else 2)
+
+
+def moment(timestamp: float) -> str:
+    """When something happened, to the second, in the active time zone."""
+    at = datetime.fromtimestamp(timestamp, timezone.get_current_timezone())
+    return f"{date_format(at, 'SHORT_DATE_FORMAT')} {date_format(at, 'H:i:s')}"
