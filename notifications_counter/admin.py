@@ -22,7 +22,7 @@ from django.utils.translation import ngettext
 
 from . import dashboard
 from .counters import Counter, unread
-from .display import grouped
+from .display import grouped, signed
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
 from .models import CounterShard, Dashboard, Notification, RecountRequest, UserNotificationsCount
 from .querysets import NotificationQuerySet
@@ -74,17 +74,17 @@ class NotificationAdmin(NotificationModelAdmin):
     def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
         count = queryset.mark_as_read()
         text = ngettext(
-            "%(count)d notification was marked as read.", "%(count)d notifications were marked as read.", count
+            "%(count)s notification was marked as read.", "%(count)s notifications were marked as read.", count
         )
-        self.message_user(request, text % {"count": count})
+        self.message_user(request, text % {"count": grouped(count)})
 
     @admin.action(description=_("Mark selected notifications as unread"), permissions=["change"])
     def mark_as_unread(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
         count = queryset.mark_as_unread()
         text = ngettext(
-            "%(count)d notification was marked as unread.", "%(count)d notifications were marked as unread.", count
+            "%(count)s notification was marked as unread.", "%(count)s notifications were marked as unread.", count
         )
-        self.message_user(request, text % {"count": count})
+        self.message_user(request, text % {"count": grouped(count)})
 
 
 class ReadOnly:
@@ -210,16 +210,16 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
         return str(row.shown_user)
 
     @admin.display(description=_("stored"), ordering="unread_count")
-    def stored(self, row: UserNotificationsCount) -> int:
-        return row.unread_count
+    def stored(self, row: UserNotificationsCount) -> str:
+        return grouped(row.unread_count)
 
     @admin.display(description=_("waiting in Redis"))
     def waiting(self, row: Any) -> str | None:
-        return None if row.shown_waiting is None else f"{row.shown_waiting:+d}"
+        return None if row.shown_waiting is None else signed(row.shown_waiting)
 
     @admin.display(description=_("total"))
-    def total(self, row: Any) -> int:
-        return row.shown_total
+    def total(self, row: Any) -> str:
+        return grouped(row.shown_total)
 
     # ---------------------------------------------------------------- actions
     @transaction.non_atomic_requests

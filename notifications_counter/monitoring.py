@@ -18,6 +18,7 @@ from django.utils.translation import ngettext
 from .buffer.buffer import Stats
 from .buffer.client import Outages, client_of
 from .conf import options
+from .display import grouped
 from .exceptions import CounterError
 from .registry import all_counters
 
@@ -91,34 +92,35 @@ class CounterReport:
             )
             found.append(("recovering", text % {"shards": ", ".join(map(str, self.recovering))}))
         if self.backlog_age > max_age:
-            text = _("The oldest change has waited for %(age).0f s, more than %(limit)g s: is flush_counters running?")
-            found.append(("backlog", text % {"age": self.backlog_age, "limit": max_age}))
+            text = _("The oldest change has waited for %(age)s s, more than %(limit)s s: is flush_counters running?")
+            found.append(("backlog", text % _grouped({"age": self.backlog_age, "limit": max_age})))
         if self.requests_age > max_age:
             text = ngettext(
-                "%(count)d recount request, written while Redis was out of reach, has waited for %(age).0f s, more "
-                "than %(limit)g s: is flush_counters running?",
-                "%(count)d recount requests, written while Redis was out of reach, have waited for up to %(age).0f s, "
-                "more than %(limit)g s: is flush_counters running?",
+                "%(count)s recount request, written while Redis was out of reach, has waited for %(age)s s, more "
+                "than %(limit)s s: is flush_counters running?",
+                "%(count)s recount requests, written while Redis was out of reach, have waited for up to %(age)s s, "
+                "more than %(limit)s s: is flush_counters running?",
                 self.requests,
             )
-            found.append(("requests", text % {"count": self.requests, "age": self.requests_age, "limit": max_age}))
+            values = {"count": self.requests, "age": round(self.requests_age), "limit": max_age}
+            found.append(("requests", text % _grouped(values)))
         if self.suspected:
             text = ngettext(
-                "%(count)d transaction has been open for %(age)d s, longer than HEAL_AFTER (%(limit)g s): a process "
+                "%(count)s transaction has been open for %(age)s s, longer than HEAL_AFTER (%(limit)s s): a process "
                 "was killed in it, or it takes that long.",
-                "%(count)d transactions have been open for longer than HEAL_AFTER (%(limit)g s), the oldest for "
-                "%(age)d s: processes were killed in them, or they take that long.",
+                "%(count)s transactions have been open for longer than HEAL_AFTER (%(limit)s s), the oldest for "
+                "%(age)s s: processes were killed in them, or they take that long.",
                 self.suspected,
             )
             values = {"count": self.suspected, "age": self.oldest_open, "limit": options.HEAL_AFTER}
-            found.append(("suspected", text % values))
+            found.append(("suspected", text % _grouped(values)))
         if self.rejected:
             text = ngettext(
-                "%(count)d member could not be stored and waits in `rejected` for somebody to look at it.",
-                "%(count)d members could not be stored and wait in `rejected` for somebody to look at them.",
+                "%(count)s member could not be stored and waits in `rejected` for somebody to look at it.",
+                "%(count)s members could not be stored and wait in `rejected` for somebody to look at them.",
                 self.rejected,
             )
-            found.append(("rejected", text % {"count": self.rejected}))
+            found.append(("rejected", text % _grouped({"count": self.rejected})))
         return [Problem(self.counter, kind, text) for kind, text in found]
 
     def as_json(self) -> dict[str, Any]:
@@ -216,6 +218,10 @@ def _outages() -> Outages | None:
         return client_of(options.CACHE_ALIAS).outages()
     except CounterError:
         return None
+
+
+def _grouped(numbers: dict[str, float]) -> dict[str, str]:
+    return {name: grouped(number) for name, number in numbers.items()}
 
 
 def _one_line(error: Exception) -> str:

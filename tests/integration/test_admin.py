@@ -159,6 +159,9 @@ def test_list_of_counts(admin_client, healed, make_user):
     assert counts(admin_client) == {"ann": ("2", "+3", "5"), "bob": ("1", "-1", "0")}
     unread.buffers[0].cut(1)
     assert counts(admin_client) == {"ann": ("2", "+3", "5"), "bob": ("1", "-1", "0")}
+    unread.flush()
+    notify(bob, 1234)
+    assert counts(admin_client) == {"ann": ("5", "0", "5"), "bob": ("0", "+1,234", "1,234")}
 
 
 def test_users_that_are_gone_are_shown_by_their_key(admin_client, healed, make_user):
