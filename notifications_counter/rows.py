@@ -98,9 +98,13 @@ def delete_returning(queryset: QuerySet, using: str) -> tuple[int, dict[Counter,
     except EmptyResultSet:
         return 0, {}
     returning, more = zip(*(compiler.compile(column) for column in columns), strict=True)
+    sql = f"{sql} RETURNING {', '.join(f'{column} AS c{i}' for i, column in enumerate(returning))}"
+    if adds_up := connections[using].vendor == "postgresql":  # users come back, not rows
+        names = ", ".join(f"c{i}" for i in range(len(columns)))
+        sql = f"WITH deleted AS ({sql}) SELECT {names}, COUNT(*) FROM deleted GROUP BY {names}"
     with connections[using].cursor() as cursor:
-        cursor.execute(f"{sql} RETURNING {', '.join(returning)}", (*params, *chain(*more)))
-        rows = Tally(tuple(row) for row in cursor)
+        cursor.execute(sql, (*params, *chain(*more)))
+        rows = Tally({row[:-1]: row[-1] for row in cursor} if adds_up else cursor)
     deltas: dict[Counter, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     converted = compiler.apply_converters(map(list, rows), compiler.get_converters(columns))
     for row, number in zip(converted, rows.values(), strict=True):
