@@ -7,11 +7,12 @@ from itertools import cycle
 from typing import Any
 
 from notifications_counter.counters import unread
+from notifications_counter.models import UserNotificationsCount
 
 from .bench import OURS, Race, Report, race, size
-from .maintenance import pending, totals
+from .maintenance import ONE_UPDATE, pending, totals, update_all
 from .reads import calls
-from .rivals import CounterRow, CountSql, CountStar, Ours, Rival, Trigger, agree, empty, users
+from .rivals import CounterRow, CountSql, CountStar, Ours, Rival, Trigger, agree, empty, users, vacuum
 
 
 def few(report: Report, quick: bool) -> str:
@@ -38,14 +39,19 @@ def few(report: Report, quick: bool) -> str:
     marks = {rival.name: partial(rival.mark_all, 1) for rival in rivals}
     races[f"mark {size(large)} as read"] = race(marks, rounds=3, prepare=again, about="mark all as read")
     agree(rivals, range(1, 11))
-    count = 5_000 if quick else 50_000
+    count = 5_000 if quick else 100_000
     empty()
     totals(count)
 
     def ours() -> None:
         assert unread.flush().users == count
 
+    def prepare() -> None:
+        vacuum(UserNotificationsCount)
+        pending(count)
+
+    flushes: dict[str, Any] = {OURS: ours, ONE_UPDATE: update_all}
     races[f"flush of {size(count)}, a user"] = race(
-        {OURS: ours}, rounds=2, units=count, prepare=partial(pending, count), about=f"flush of {size(count)}"
+        flushes, rounds=4, units=count, prepare=prepare, about=f"flush of {size(count)}"
     )
     return report.matrix("a few questions", races)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from django.core.exceptions import ValidationError
 from django.db import DataError, connections, transaction
-from django.db.models import IntegerField
 
 from .buffer import Buffer
 from .buffer.buffer import whole
@@ -62,7 +61,6 @@ class Flusher:
         self.using = counter.db
         self.target = Target(counter, connections[self.using])
         self.apply = dialect(connections[self.using].vendor).apply
-        self.joined = isinstance(counter.key_field, IntegerField)
         internal = counter.totals._meta.get_field(counter.field).get_internal_type()
         self.limit = 2 ** {"SmallIntegerField": 15, "IntegerField": 31}.get(internal, 63)
 
@@ -138,7 +136,7 @@ class Flusher:
                 yield slice_
 
     def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _Slice | None:
-        if self.joined:
+        if self.counter.integer_keys:
             texts = buffer.fetch_joined(batch, first, last)
             if texts is None:
                 return None

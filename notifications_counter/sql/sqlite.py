@@ -1,4 +1,4 @@
-"""SQLite: the chunk travels as JSON."""
+"""SQLite: the chunk travels as a JSON object."""
 
 import json
 
@@ -8,13 +8,13 @@ from .target import Chunk, Target
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet."""
     t = target
-    rows = json.dumps(list(zip(t.db_keys(chunk), chunk.deltas, strict=True)))
+    deltas = dict(zip(t.db_keys(chunk), chunk.deltas, strict=True))
     with t.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {t.table} ({t.columns})"
-            f" SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), %s, %s FROM json_each(%s) WHERE true"
+            f" SELECT key, value, %s, %s FROM json_each(%s) WHERE true"
             f" ON CONFLICT ({t.owner}) DO UPDATE SET {t.count} = {t.table}.{t.count} + excluded.{t.count},"
             f" {t.batch} = excluded.{t.batch}, {t.updated} = excluded.{t.updated}"
             f" WHERE {t.table}.{t.batch} < excluded.{t.batch}",
-            (batch, t.now(), rows),
+            (batch, t.now(), json.dumps(deltas)),
         )

@@ -59,4 +59,6 @@ class Target:
 
     def db_keys(self, chunk: Chunk) -> list[Any]:
         """The keys as the driver wants them."""
+        if chunk.joined:  # integers are as they are
+            return chunk.keys
         return self.counter.db_keys(chunk.keys, self.connection)

@@ -4,7 +4,7 @@
 -- Reply 1 if it was dropped
 local users = redis.call('ZCARD', KEYS[1])
 if redis.call('HGET', KEYS[2], 'batch') ~= ARGV[2] or users == 0 then return 0 end
-redis.call('DEL', KEYS[1])
+redis.call('UNLINK', KEYS[1])
 redis.call('HDEL', KEYS[2], 'flushing_since')
 local ready = redis.call('GET', KEYS[3])
 local now = redis.call('TIME')[1]
