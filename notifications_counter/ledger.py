@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import connections, transaction
@@ -161,17 +161,15 @@ class Ledger:
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Counter, member: str) -> bool:
         """Has this connection changed rows of the user that others may not see, or whose deltas are not sent yet?"""
-        if not self._unsent and not self._standalone:
-            return False
-        return any((counter, member) in log.touched for log in self._unsent_logs())
+        return any(member in log.touched.get(counter, ()) for log in self._unsent_logs())
 
-    def all_touched(self) -> set[tuple[Counter, str]]:
+    def all_touched(self, counter: Counter) -> set[str]:
         """Every user of whom that is so."""
-        return set().union(*(log.touched for log in self._unsent_logs()))
+        return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
-    def _unsent_logs(self) -> list[Log]:
+    def _unsent_logs(self) -> Sequence[Log]:
         if not self._unsent and not self._standalone:
-            return []
+            return ()
         logs = [hook.log for ref in self._unsent if (hook := ref()) is not None]
         self._unsent = [ref for ref in self._unsent if ref() is not None]
         return logs + self._standalone

@@ -52,9 +52,9 @@ class Log:
 
     def __init__(self, using: str):
         self.using = using
-        self.entries: list[tuple[Counter, str, Delta]] = []
-        self.touched: set[tuple[Counter, str]] = set()  # also by what was rolled back
-        self.begun: set[tuple[Counter, str]] = set()
+        self.entries: list[tuple[Counter, dict[str, Delta]]] = []  # one or more of each statement
+        self.touched: dict[Counter, set[str]] = defaultdict(set)  # also by what was rolled back
+        self.begun: dict[Counter, set[str]] = defaultdict(set)
         self.parts: list[Part] = []
         self.requested: set[tuple[Counter, str]] = set()  # users with a RecountRequest
         self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
@@ -71,7 +71,8 @@ class Log:
         """
         failed: list[tuple[Counter, str]] = []
         for counter, members in owners.items():
-            new = [m for m in members if (counter, m) not in self.begun]
+            begun = self.begun[counter]
+            new = [m for m in members if m not in begun]
             for buffer, mine in counter.by_shard(new) if new else ():
                 for i in range(0, len(mine), PART):
                     if self.unread:
@@ -85,8 +86,8 @@ class Log:
             part.reply = buffer.begin(part.id, members)
         except BufferUnavailable:
             return [(counter, m) for m in members]
-        self.begun.update(users := [(counter, m) for m in members])
-        self.touched.update(users)
+        self.begun[counter].update(members)
+        self.touched[counter].update(members)
         self.parts.append(part)
         self.unread.append(part)
         return []
@@ -104,16 +105,13 @@ class Log:
                 reply.read()
             except BufferUnavailable:
                 self.parts.remove(part)
+                self.begun[part.counter].difference_update(part.members)
                 failed += [(part.counter, m) for m in part.members]
-        self.begun.difference_update(failed)
         return failed
 
     def begin_the_changed(self) -> None:
         """Before the database commits: register every user whose count changes, or leave a RecountRequest for it."""
-        owners: dict[Counter, list[str]] = defaultdict(list)
-        for (counter, member), delta in self.net().items():
-            if delta != 0:
-                owners[counter].append(member)
+        owners = {counter: [m for m, delta in deltas.items() if delta != 0] for counter, deltas in self.net().items()}
         failed = self.begin(owners) + self.settle()
         try:
             request_recounts(self.using, failed)
@@ -126,15 +124,20 @@ class Log:
     # ----------------------------------------------------------------- record
     def record(self, counter: Counter, deltas: Mapping[str, Delta]) -> None:
         """Note what a statement changed. None: unknown, the user goes to a recount."""
-        self.entries += [(counter, member, delta) for member, delta in deltas.items()]
-        self.touched.update([(counter, member) for member in deltas])
+        self.entries.append((counter, dict(deltas)))
+        self.touched[counter].update(deltas)
 
-    def net(self) -> dict[tuple[Counter, str], Delta]:
+    def net(self) -> dict[Counter, dict[str, Delta]]:
         """What all entries come to."""
-        net: dict[tuple[Counter, str], Delta] = {}
-        for counter, member, delta in self.entries:
-            before = net.get((counter, member), 0)
-            net[counter, member] = None if delta is None or before is None else before + delta
+        net: dict[Counter, dict[str, Delta]] = {}
+        for counter, deltas in self.entries:
+            if counter not in net:
+                net[counter] = dict(deltas)
+                continue
+            sums = net[counter]
+            for member, delta in deltas.items():
+                before = sums.get(member, 0)
+                sums[member] = None if delta is None or before is None else before + delta
         return net
 
     def happened(self, activity: Mapping[tuple[Counter, str], int]) -> None:
@@ -171,9 +174,9 @@ class Log:
 
     def doubt_the_rest(self) -> None:
         """Send users that have begun, and of whom nothing is known, to a recount."""
-        known = {(counter, member) for counter, member, _ in self.entries}
-        for counter, member in self.begun - known:
-            self.record(counter, {member: None})
+        net = self.net()
+        for counter, members in self.begun.items():
+            self.record(counter, dict.fromkeys(members - net.get(counter, {}).keys()))
 
     # ------------------------------------------------------------------- send
     def send(self) -> None:
@@ -181,33 +184,32 @@ class Log:
         try:
             self._send()
         except Exception:
-            about = {"event": "send_failed", "database": self.using, "users": len(self.touched)}
-            logger.exception(
-                "Deltas of %d users could not be sent; they are recounted once they are overdue.",
-                len(self.touched),
-                extra=about,
-            )
+            users = sum(map(len, self.touched.values()))
+            about = {"event": "send_failed", "database": self.using, "users": users}
+            text = "Deltas of %d users could not be sent; they are recounted once they are overdue."
+            logger.exception(text, users, extra=about)
         finally:
             self.touched.clear()
 
     def _send(self) -> None:
         self.settle()
         net = self.net()
-        net.update(dict.fromkeys(self.requested))
+        for counter, member in self.requested:
+            net.setdefault(counter, {})[member] = None
         on_its_way = self._send_activity() if self.activity else ()
         failed: list[tuple[Counter, str]] = []
         grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
         for part in self.parts:
-            deltas = {m: net.pop((part.counter, m), 0) for m in part.members}
-            grouped[part.buffer].append((part.counter, part.id, {m: d for m, d in deltas.items() if d != 0}))
+            sums = net.get(part.counter, {})
+            deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
+            grouped[part.buffer].append((part.counter, part.id, deltas))
         for buffer, parts in grouped.items():
             for slice_ in _slices(parts) if len(parts) > 1 else (parts,):
                 try:
                     buffer.commit([(id_, deltas) for _, id_, deltas in slice_])
                 except BufferUnavailable:
                     failed += [(counter, m) for counter, _, deltas in slice_ for m in deltas]
-        if net:
-            failed += mark_dirty(user for user, delta in net.items() if delta != 0)
+        failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         for reply in on_its_way:
             with suppress(BufferUnavailable):
                 reply.read()

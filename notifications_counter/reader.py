@@ -60,9 +60,9 @@ class Reader:
         ledger = Ledger.of(self.using)
         if self._sees_old_data(ledger):
             rest, by_rows = [], rest
-        elif touched := ledger.all_touched():
-            by_rows = [key for key in rest if (counter, str(key)) in touched]
-            rest = [key for key in rest if (counter, str(key)) not in touched]
+        elif touched := ledger.all_touched(counter):
+            by_rows = [key for key in rest if str(key) in touched]
+            rest = [key for key in rest if str(key) not in touched]
         for buffer, mine in counter.by_shard(rest):
             try:
                 totals = buffer.totals(mine)

@@ -26,7 +26,7 @@ def log_of(statements: str) -> str:
             log.follow(found)
         else:
             log.record(None, {statement: 1})  # type: ignore[arg-type]
-    return "".join(member for _, member, _ in log.entries)
+    return "".join(member for _, deltas in log.entries for member in deltas)
 
 
 @pytest.mark.parametrize(
