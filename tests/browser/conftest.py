@@ -40,7 +40,7 @@ def browser() -> Iterator[Browser]:
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         # While Playwright runs, Django takes the code of the tests for that of its event loop.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-        # Back and forward are to be as fast as they are for visitors.
+        # Playwright turns off what visitors have: pages that are kept for back and forward.
         yield playwright.chromium.launch(executable_path=program, ignore_default_args=["--disable-back-forward-cache"])
 
 
@@ -64,6 +64,8 @@ def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
     yield new_context
     for context in contexts:
+        for page in context.pages:
+            page.wait_for_load_state()  # a file that is half sent, Django leaves open
         context.close()
     assert not complaints
 
