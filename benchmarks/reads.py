@@ -16,6 +16,7 @@ from .crew import at_once, crew
 from .rivals import CachedCount, CounterRow, CountSql, CountStar, Hq, Ours, Recipe, Rival, agree, empty, redis, users
 
 GET = f"{LIMIT}a bare `GET`"
+MGET = f"{LIMIT}`MGET` of two keys on a bare connection"  # what is left of our read without a line of ours
 
 
 def bare(number: int) -> Callable[[int], object]:
@@ -23,6 +24,18 @@ def bare(number: int) -> Callable[[int], object]:
     keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
     redis.mset(dict.fromkeys(keys, 50))
     return lambda user: redis.get(keys[user])
+
+
+def bare_connection(number: int) -> Callable[[int], object]:
+    """MGET of such a total and another key, by the connection that redis-py's client would take from its pool."""
+    keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
+    connection: Any = redis.connection_pool.make_connection()
+
+    def read(user: int) -> object:
+        connection.send_command("MGET", keys[0], keys[user])
+        return connection.read_response()
+
+    return read
 
 
 def calls(do: Callable[[int], object], some: Any, number: int) -> Callable[[], None]:
@@ -43,12 +56,13 @@ def badge(report: Report, quick: bool) -> str:
         for rival in rivals:
             rival.fill(1, each, first=user)
     agree(rivals, range(1, len(sizes) + 1))
-    get = bare(len(sizes))
+    get, mget = bare(len(sizes)), bare_connection(len(sizes))
     races = {}
     for user, each in enumerate(sizes, 1):
         times = (100 if quick else 200) if each <= 10 else 50 if each <= 1_000 else 5
         does = {rival.name: calls(rival.read, cycle([user]), times) for rival in rivals} | {
-            GET: calls(get, cycle([user]), times)
+            GET: calls(get, cycle([user]), times),
+            MGET: calls(mget, cycle([user]), times),
         }
         races[each] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(each)} unread")
     report.costs["badge"] = races[10].median()

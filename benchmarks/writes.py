@@ -212,6 +212,12 @@ def counting(report: Report, quick: bool) -> str:
         for user in range(1, 101):
             model.objects.create(user_id=user, title="Hello")
 
+    def and_two_trips() -> None:
+        for user in range(1, 101):
+            models.PlainNotification.objects.create(user_id=user, title="Hello")
+            redis.zincrby("bare", 1, user)
+            redis.zincrby("bare", 1, user)
+
     def in_one_call(model: Any) -> None:
         model.objects.bulk_create(model(user_id=user, title="Hello") for user in range(1, them + 1))
 
@@ -227,6 +233,8 @@ def counting(report: Report, quick: bool) -> str:
         ("500 saves for 500 users in a transaction", in_one_transaction, 500),
     ):
         does = {OURS: partial(do, Notification), NOT_COUNTED: partial(do, models.PlainNotification)}
+        if do is one_by_one:
+            does[f"{LIMIT}not counted, and two bare `ZINCRBY`"] = and_two_trips
         races[name] = race(does, rounds=5 if quick else 25, units=number, about=name)
     return report.matrix("the price of counting", races)
 
