@@ -66,7 +66,7 @@ class Counter:
 
     def counts(self, users: Iterable[Any]) -> dict[Any, int]:
         """The same for many: ``{primary key: count}``, in two round trips at most when warm."""
-        as_they_are = int if self.integer_keys else None  # a call for each costs as much as its reply
+        as_they_are = int if self._integer_keys else None  # a call for each costs as much as its reply
         return Reader(self).counts(
             [user if type(user) is as_they_are and -LIMIT <= user < LIMIT else self.key(user) for user in users]
         )
@@ -171,7 +171,7 @@ class Counter:
         return field
 
     @cached_property
-    def integer_keys(self) -> bool:
+    def _integer_keys(self) -> bool:
         return isinstance(self.key_field, IntegerField)
 
     @cached_property
@@ -198,7 +198,7 @@ class Counter:
         """The primary key of an owner, given as an instance or as such a key. ValueError if it is neither."""
         if type(user) is not int:
             user = getattr(user, "pk", user)
-        if self.integer_keys and type(user) is int and -LIMIT <= user < LIMIT:
+        if self._integer_keys and type(user) is int and -LIMIT <= user < LIMIT:
             return user
         if user is None:
             raise ValueError(f"Counter {self.name!r} was asked for an owner without a primary key; save it first.")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from django.core.exceptions import ValidationError
 from django.db import DataError, connections, transaction
+from django.db.models import IntegerField
 
 from .buffer import Buffer
 from .buffer.buffer import whole
@@ -136,7 +137,7 @@ class Flusher:
                 yield slice_
 
     def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _Slice | None:
-        if self.counter.integer_keys:
+        if isinstance(self.counter.key_field, IntegerField):
             texts = buffer.fetch_joined(batch, first, last)
             if texts is None:
                 return None

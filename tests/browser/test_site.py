@@ -238,5 +238,7 @@ def test_pictures(visit, name):
     user, path, options = PICTURES[name]
     page = visit(user, viewport={"width": 900 if path == "/" else 1280, "height": 1005}, **options)
     page.goto(path)
+    if path != "/":
+        page.wait_for_function(DRAWN)
     picture = page.screenshot(path=Path(os.environ["SCREENSHOTS"], f"{name}.png"))
     assert len(picture) < 150_000
