@@ -122,18 +122,24 @@ class ChangeView(OwnNotifications):
     ``which``     ``all``, or all that are ``read``; of the ``kind`` that is named, if any
     """
 
-    http_method_names = ["post", "options"]
+    http_method_names = ["get", "head", "post", "options"]
     told: Any
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """To the inbox. A login leads here, if the session has ended before a button was clicked."""
+        return HttpResponseRedirect(self.inbox)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         changed = self.change(self.chosen())
         text = self.told % {"n": changed} if changed else _("Nothing to change.")
         messages.success(request, text, fail_silently=True)
         back = request.POST.get("next", "")
-        if not self.allows(back):
-            namespace = request.resolver_match.namespace if request.resolver_match else None
-            back = reverse("notifications:inbox", current_app=namespace)
-        return HttpResponseRedirect(back)
+        return HttpResponseRedirect(back if self.allows(back) else self.inbox)
+
+    @property
+    def inbox(self) -> str:
+        match = self.request.resolver_match
+        return reverse("notifications:inbox", current_app=match.namespace if match else None)
 
     def chosen(self) -> NotificationQuerySet:
         posted = self.request.POST

@@ -358,7 +358,6 @@ def test_changes_are_posted_with_a_token(client, alice):
             strict = Client(enforce_csrf_checks=True)
             strict.force_login(alice)
             for change in CHANGES:
-                assert strict.get(url(change)).status_code == 405
                 assert strict.post(url(change), {"pk": row.pk}).status_code == 403
             assert strict.post(url("open", row.pk)).status_code == 403
             page = strict.get(url()).content.decode()
@@ -366,6 +365,16 @@ def test_changes_are_posted_with_a_token(client, alice):
             form = {"pk": row.pk, "csrfmiddlewaretoken": token}
             assert strict.post(url("mark-as-read"), form).status_code == 302
     assert unread.count(alice) == 0
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_login_after_a_click_leads_to_the_inbox(client, alice, change):
+    row = notify(alice, 2, read=1)[0]
+    _login, _, path = Client().post(url(change), {"pk": row.pk})["Location"].partition("?next=")
+    for ask in (client.get, client.head):
+        assert ask(path)["Location"] == url()
+    assert unread.count(alice) == Notification.objects.unread().count() == 1
+    assert Notification.objects.count() == 2
 
 
 @pytest.mark.parametrize("name", ["inbox", "open", *CHANGES])
