@@ -186,6 +186,11 @@ class Ledger:
         """A row is about to be deleted: it is locked, with the others of its deletion, right before that."""
         self._transaction_log().doomed[source].append(pk)
 
+    def dooms(self, source: type[Model]) -> bool:
+        """Are rows of this model about to be deleted?"""
+        log = self._open_log()
+        return log is not None and source in log.doomed
+
     def deleted(self, source: type[Model], pk: Any) -> RowStates | None:
         """What the database said of a row that was doomed; None if it was not there."""
         log = self._open_log()

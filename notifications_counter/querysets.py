@@ -136,11 +136,13 @@ class CountedQuerySet(QuerySet):
         counters = counters_of(self.model)
         query, whole = self.query, cast(Any, self)
         blocked = query.is_sliced or query.combinator or query.distinct_fields or whole._fields is not None
-        if not counters or blocked or not _QuietCollector(using=self.db, origin=whole).can_fast_delete(whole):
-            return super().delete()
         self._for_write = True
         using = self.db
         ledger = Ledger.of(using)
+        # Rows that a deletion under way has announced are counted when they go: not by this statement as well.
+        blocked = blocked or any(map(ledger.dooms, sources_of(counters)))
+        if not counters or blocked or not _QuietCollector(using=using, origin=whole).can_fast_delete(whole):
+            return super().delete()
         deleted = 0
         with transaction.atomic(using=using, savepoint=False):
             if can_return_deleted(using) and is_plain(self, cast(Any, self.model._meta.concrete_model)):

@@ -1,8 +1,11 @@
 """Counters of an application's own: other keys, conditions and relations, and a model that knows nothing of it."""
 
+from typing import Any
+
 import pytest
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
+from django.db.models.signals import pre_delete
 from django.utils import timezone
 
 from notifications_counter.counters import unread
@@ -162,6 +165,23 @@ def test_deletion_in_one_statement(house, garden, django_assert_max_num_queries)
     assert Transfer.objects.order_by("pk").distinct().filter(receiver__received__state="open").delete()[0] == 3
     assert Transfer.objects.none().delete()[0] == 0
     check_transfers(house, garden)
+
+
+def test_deletion_by_a_receiver_of_what_goes_anyway(house, garden):
+    Transfer.objects.bulk_create(Transfer(sender=house, receiver=garden) for _ in range(3))
+    Transfer.objects.create(sender=garden)
+    open_transfers.heal()
+
+    def delete_sent(instance: Project, **_: Any) -> None:
+        Transfer.objects.filter(sender=instance).delete()
+
+    pre_delete.connect(delete_sent, sender=Project)
+    try:
+        Project.objects.get(pk=house.pk).delete()
+    finally:
+        pre_delete.disconnect(delete_sent, sender=Project)
+    assert_exact(house, garden, counter=sent_transfers)
+    assert_exact(house, garden, counter=open_transfers)
 
 
 def test_owners_set_to_null(house, garden):
