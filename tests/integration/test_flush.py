@@ -144,6 +144,23 @@ def test_a_batch_is_applied_to_a_row_only_once(buffer, statements):
     assert UserNotificationsCount.objects.get(pk=a).updated_at > before
 
 
+@pytest.mark.parametrize("name", ["owner", "delta", "key", "value"])
+def test_a_count_may_be_called_like_a_column_of_the_chunk(name):
+    (key,) = make_keys(1)
+    target = Target(unread, connection)
+    target.table, target.count = "totals", connection.ops.quote_name(name)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TEMPORARY TABLE totals ({target.owner} {unread.key_field.rel_db_type(connection)} PRIMARY KEY,"
+            f" {target.count} integer, {target.batch} bigint, {target.updated} timestamp)"
+        )
+        for batch in (1, 1, 2):
+            dialect(connection.vendor).apply(target, batch, Chunk([key], [3]))
+        cursor.execute(f"SELECT {target.count} FROM totals")
+        assert cursor.fetchall() in ([(6,)], ((6,),))
+        cursor.execute("DROP TABLE totals")
+
+
 def test_the_statement_of_a_database_does_what_the_orm_does(buffer):
     keys = make_keys(40)
     chunks = [

@@ -228,6 +228,21 @@ def test_owners_by_text():
     assert_exact(*topics, counter=visible_posts)
 
 
+@pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere a database has one character set.")
+def test_owners_by_text_in_a_database_of_another_character_set():
+    topic = Topic.objects.create(id="😀é字")
+    Post.objects.create(topic=topic)
+    visible_posts.heal()
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER DATABASE {name} CHARACTER SET latin1")
+        try:
+            visible_posts.flush()
+        finally:
+            cursor.execute(f"ALTER DATABASE {name} CHARACTER SET utf8mb4")
+    assert_exact(topic, counter=visible_posts)
+
+
 @pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
 def test_signals_alone(atomic):
     """Saves send the owners to a recount; deletions are exact."""
