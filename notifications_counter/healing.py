@@ -122,7 +122,8 @@ class Healer:
         stored = row(self.counter, shard)
         after = stored.values_list("audited", flat=True).first() or ""
         for page, end in self.recounter.pages(after):
-            mine = [m for m in page if self.counter.buffer_of(m) is buffer]
+            # Not by identity: threads that look at `buffers` for the first time may each have made their own.
+            mine = [m for m in page if self.counter.buffer_of(m).keys.base == buffer.keys.base]
             result.add(self.recounter.recount(mine))
             if not stored.filter(epoch=epoch).update(audited=end):
                 return  # another epoch has begun

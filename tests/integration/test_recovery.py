@@ -51,6 +51,20 @@ def test_an_epoch_is_completed_once(healed, alice, redis_client):
     assert_heals(alice)
 
 
+def test_an_audit_whose_buffers_are_made_anew_meanwhile(healed, alice):
+    notify(alice)
+    QuerySet(Notification).filter(user=alice)._raw_delete("default")
+    unread.distrust()
+
+    def another_thread_makes_them() -> bool:
+        vars(unread).pop("buffers", None)
+        return False
+
+    unread.heal(stopped=another_thread_makes_them)
+    assert not unread.status()[0].recovering
+    assert_exact(alice)
+
+
 def test_two_healers_start_one_epoch(healed, alice, redis_client, monkeypatch):
     notify(alice)
     lose_epoch(redis_client)
