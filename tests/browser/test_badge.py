@@ -125,6 +125,17 @@ def test_it_polls_where_there_are_no_streams(open_page, settings, alice):
         shows(other, count)
 
 
+def test_a_new_page_may_know_better_than_the_tab_that_leads(open_page, settings, alice):
+    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
+    page, other = open_page(), open_page()
+    for count in range(1, 4):  # long before the next poll
+        shows(page, count - 1)
+        notify(alice, 1)
+        other.reload()
+        shows(other, count)
+        shows(page, count)
+
+
 def test_a_stream_is_tried_again(open_page, settings, alice):
     settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
     page = open_page(HASTE)

@@ -39,6 +39,8 @@
     document.dispatchEvent(new CustomEvent("notifications:unread", { detail: { unread } }));
   };
 
+  const shown = () => document.querySelector("[data-unread-badge]")?.textContent;
+
   const tell = (unread) => {
     show(unread);
     if (channel) channel.postMessage({ unread });
@@ -112,7 +114,7 @@
   const ask = () => {
     if (document.hidden || leading) return;
     if (!channel) return look();
-    channel.postMessage({ ask: true });
+    channel.postMessage({ ask: true, shown: shown() });
     clearTimeout(doubt);
     doubt = setTimeout(() => leading || document.hidden || queue({ steal: true }), PATIENCE);
   };
@@ -129,7 +131,11 @@
       if (!data.ask) {
         clearTimeout(doubt);
         show(data.unread);
-      } else if (leading) channel.postMessage({ unread: known });
+      } else if (leading) {
+        const agreed = data.shown === shown();
+        channel.postMessage({ unread: agreed ? known : null }); // null: still here
+        if (!agreed) look(); // a page that has just been made may know better
+      }
     });
   }
   meet();
