@@ -425,3 +425,13 @@ def test_atomic_while_autocommit_is_off(alice):
         transaction.set_autocommit(True)
     assert unread.count(alice) == 2
     assert_heals(alice)
+
+
+def test_a_read_begins_nothing(alice, bob):
+    """What is rolled back later would else be open until it is overdue."""
+    with transaction.atomic():
+        Notification.objects.create(user=alice, title="x")
+        assert unread.count(bob) == 0  # not cached: PostgreSQL is asked for the isolation level
+        assert unread.status()[0].status.open == 0
+        transaction.set_rollback(True)
+    assert_exact(alice, bob)
