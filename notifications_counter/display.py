@@ -1,4 +1,4 @@
-"""How the admin writes numbers, times and tables, in the active language."""
+"""How numbers, times and tables are written for people, in the active language."""
 
 from __future__ import annotations
 

@@ -120,6 +120,20 @@ def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplo
     assert_heals(alice)
 
 
+def test_a_connection_that_was_closed_a_moment_ago(use, server, alice, caplog, monkeypatch):
+    """It is not asked whether it lives, so that its death is an outage like any other."""
+    monkeypatch.setattr(client_module, "MOMENT", 60)
+    use(server.url)
+    unread.heal()
+    notify(alice)
+    with entries(RETRY_AFTER=0), redis.Redis.from_url(server.url) as other:
+        other.client_kill_filter(_type="normal", skipme=True)
+        notify(alice)
+        assert_reads(alice)
+        assert len(messages(caplog)) == 1
+        assert_heals(alice)
+
+
 def test_a_server_without_memory(use, alice, bob, caplog):
     caplog.set_level(logging.INFO, LOGGER)
     with servers.redis("--maxmemory-policy", "noeviction") as server:
