@@ -288,10 +288,11 @@ OPERATIONS = [
     # maintenance
     Operation("`flush()`, nothing waits", lambda: unread.flush, 2, 2),
     Operation("`flush()` of 1 user", lambda: waiting(1) and unread.flush, 6, 6),
-    Operation("`flush()` of 1,000 users, one chunk", lambda: waiting(1000) and unread.flush, 6, 6),
+    Operation("`flush()` of 1,000 users", lambda: waiting(1000) and unread.flush, 6, 6),
     Operation(
-        "`flush()` of 1,000 users, two chunks", lambda: waiting(1000) and partial(unread.flush, chunk_size=500), 7, 10
+        "`flush()` of 1,000 users in two chunks", lambda: waiting(1000) and partial(unread.flush, chunk_size=500), 7, 10
     ),
+    Operation("`flush()` of 2,500 users", lambda: waiting(2500) and unread.flush, 8, 6),
     Operation("`heal()`, all is well", lambda: unread.heal, 6, 3),
     Operation("`heal()`, 1 user in doubt", lambda: doubted(1) and unread.heal, 11, 5),
     Operation("`recount()` of 1 user", lambda: partial(unread.recount, users(1)), 4, 2),

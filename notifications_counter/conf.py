@@ -53,7 +53,7 @@ ENTRIES = {
     "KEY_PREFIX": Entry("nc", _name, "a text that is not empty, without braces"),
     "SHARDS": Entry(1, _positive_int, "a whole number of at least 1"),
     "TOTAL_TTL": Entry(86400, _positive_int, "a whole number of seconds, at least 1"),
-    "FLUSH_CHUNK": Entry(5000, _positive_int, "a whole number of users, at least 1"),
+    "FLUSH_CHUNK": Entry(20_000, _positive_int, "a whole number of users, at least 1"),
     "HEAL_AFTER": Entry(60, _seconds, "a number of seconds, not negative"),
     "MAX_TRANSACTION_AGE": Entry(3600, _seconds, "a number of seconds, not negative"),
     "RETRY_AFTER": Entry(5, _seconds, "a number of seconds, not negative"),

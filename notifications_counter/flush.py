@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -125,13 +125,16 @@ class Flusher:
 
     def _slices(self, buffer: Buffer, batch: int, size: int) -> Generator[_Slice]:
         """The batch in chunks; the next one is fetched while the database works on the current one."""
-        step = self.chunk_size
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
-            coming = thread.submit(self._fetch, buffer, batch, 0, step - 1)
-            for first in range(step, size + step, step):
+
+            def fetch(first: int) -> Future[_Slice | None]:
+                return thread.submit(self._fetch, buffer, batch, first, min(first + self.chunk_size, size) - 1)
+
+            coming = fetch(0)
+            for first in range(self.chunk_size, size + self.chunk_size, self.chunk_size):
                 slice_ = coming.result()
                 if first < size:
-                    coming = thread.submit(self._fetch, buffer, batch, first, first + step - 1)
+                    coming = fetch(first)
                 if slice_ is None:
                     return
                 yield slice_

@@ -238,15 +238,20 @@ class Buffer:
 
     def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
         """A slice of the batch by rank: (member, score). Empty if the batch is no longer this one."""
-        k = self.keys
-        flat = self.client.run(script("fetch"), (k.state, k.flushing), (batch, first, last, "list"))
-        return [(text(member), text(score)) for member, score in pairs(flat)]
+        parts = self._fetch(batch, first, last, "list")
+        return [(text(member), text(score)) for flat in parts for member, score in pairs(flat)]
 
     def fetch_joined(self, batch: int, first: int, last: int) -> tuple[str, str] | None:
         """The same as two texts of comma-joined values. None if the batch is no longer this one."""
+        parts = [reply for reply in self._fetch(batch, first, last, "joined") if reply]
+        members, scores = (",".join(text(reply[i]) for reply in parts) for i in (0, 1))
+        return (members, scores) if parts else None
+
+    def _fetch(self, batch: int, first: int, last: int, form: str) -> Iterator[list[Any]]:
         k = self.keys
-        reply = self.client.run(script("fetch"), (k.state, k.flushing), (batch, first, last, "joined"))
-        return (text(reply[0]), text(reply[1])) if reply else None
+        for rank in range(first, last + 1, PART):
+            args = (batch, rank, min(rank + PART - 1, last), form)
+            yield self.client.run(script("fetch"), (k.state, k.flushing), args)
 
     def finish(self, batch: int, refused: Sequence[str] = (), seconds: float = 0) -> bool:
         """Drop the batch, which the database has, as that took this flusher; users whose delta it refused go to a

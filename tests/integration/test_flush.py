@@ -120,6 +120,17 @@ def test_many_chunks(healed, statements):
     assert_exact(keys)
 
 
+@pytest.mark.parametrize(("users", "chunk"), [(7, 5), (10, 10), (13, 20)])
+def test_a_chunk_is_fetched_in_parts_that_do_not_hold_redis_for_long(healed, monkeypatch, users, chunk):
+    monkeypatch.setattr("notifications_counter.buffer.buffer.PART", 3)
+    keys = make_keys(users)
+    notify({key: 1 + i % 3 for i, key in enumerate(keys)})
+    progress = []
+    result = unread.flush(progress=lambda done, of: progress.append(done), chunk_size=chunk)
+    assert (result.users, progress[0], progress[-1]) == (users, min(users, chunk), users)
+    assert_exact(keys)
+
+
 def test_chunks_that_divide_the_batch_exactly(healed):
     keys = make_keys(10)
     notify(dict.fromkeys(keys, 1))
