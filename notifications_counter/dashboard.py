@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from .activity import Activity, Precision, activity, precisions
+from .buffer.buffer import BATCHES
 from .checks import check_server
 from .conf import options
 from .counters import Counter
@@ -93,14 +94,14 @@ def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
     return Table(
-        [_("Shard"), _("State"), _("Epoch"), _("Last batch"), _("Waiting"), _("Oldest"), _("To recount"),
+        [_("Shard"), _("State"), _("Epoch"), _("Batches"), _("Waiting"), _("Oldest"), _("To recount"),
          pgettext("transactions", "Open"), _("Rejected")],
         [
             [
                 str(shard.shard),
                 recovery(counter, shard) if shard.recovering else _("in order"),
                 grouped(shard.epoch),
-                grouped(shard.status.batch),
+                grouped(shard.status.batch % BATCHES),
                 grouped(shard.status.pending + shard.status.flushing),
                 duration(shard.status.backlog_age),
                 grouped(shard.status.dirty),
