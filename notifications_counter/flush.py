@@ -146,7 +146,8 @@ class Flusher:
                 return None
             if all(INTEGERS.fullmatch(text) for text in texts):
                 keys, deltas = ([int(n) for n in text.split(",")] for text in texts)
-                if max(map(abs, deltas)) < self.limit and max(map(abs, keys)) < 2**63:
+                fit = max(map(abs, deltas)) < self.limit and max(map(abs, keys)) < 2**63
+                if fit and len(keys) == len(deltas):  # a member with a comma would be two
                     return _Slice(Chunk(keys, deltas, texts))
         return self._parse(buffer.fetch(batch, first, last))
 

@@ -72,7 +72,7 @@ class Recounter:
         for buffer, mine in self.counter.by_shard(list(dict.fromkeys(members))):
             keys, rejected = self._decode(mine)
             if rejected and not dry_run:
-                buffer.reject(rejected)
+                buffer.reject(rejected, dirty=True)
                 for member, delta in rejected.items():
                     record("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
             members_left = list(keys)

@@ -260,11 +260,14 @@ class Buffer:
         keys = (k.flushing, k.state, k.ready, k.dirty, k.stats)
         return bool(self.client.run(script("finish"), keys, (k.base, batch, round(seconds * 1000), *refused)))
 
-    def reject(self, members: dict[str, str]) -> None:
-        """Keep members that no user can be made of, with what was to be done, for inspection."""
+    def reject(self, members: dict[str, str], dirty: bool = False) -> None:
+        """Keep what cannot be stored, with what was to be done, for inspection; ``dirty``: it does not wait for a
+        recount any more."""
+        k = self.keys
+        keys = (k.rejected, k.dirty) if dirty else (k.rejected,)
         flat = [value.encode(errors="surrogateescape") for pair in members.items() for value in pair]
         for i in range(0, len(flat), 2 * PART):
-            self.client.run(script("reject"), (self.keys.dirty, self.keys.rejected), flat[i : i + 2 * PART])
+            self.client.run(script("reject"), keys, flat[i : i + 2 * PART])
 
     def waiting(self) -> Iterator[list[str]]:
         """Members with something to flush, a page at a time; some may come twice."""

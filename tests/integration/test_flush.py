@@ -14,10 +14,11 @@ from notifications_counter import flush
 from notifications_counter.buffer.buffer import BATCHES, Buffer
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.flush import Flusher
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.sql import dialect, generic
 from notifications_counter.sql.target import Chunk, Target
-from tests.support import entries
+from tests.support import OtherConnection, entries
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -327,14 +328,14 @@ def test_members_that_no_user_can_be_made_of(buffer, caplog, statements):
     assert_exact([key])
 
 
-def test_integers_too_large_for_any_key(buffer, statements):
-    """They look like the keys of the fast path."""
+@pytest.mark.parametrize("member", [str(2**63), str(-(2**63) - 1), "1,5"])
+def test_what_looks_like_the_keys_of_the_fast_path(buffer, statements, member):
     if get_user_model().__name__ != "User":
         pytest.skip("keys are no integers")
     keys = make_keys(2)
     notify(dict.fromkeys(keys, 1))
-    wait_in_redis(buffer, {str(2**63): 1, str(-(2**63) - 1): 1})
-    assert unread.flush().rejected == 2
+    wait_in_redis(buffer, {member: 1})
+    assert unread.flush().rejected == 1
     assert stored() == dict.fromkeys(keys, 1)
     unread.heal()
     assert buffer.status().dirty == 0
@@ -353,6 +354,28 @@ def test_deltas_that_no_column_holds(buffer, delta, statements):
     unread.heal()
     unread.flush()
     assert_exact(keys)
+
+
+def test_a_user_is_not_taken_off_the_recount_by_a_stalled_flusher(buffer, monkeypatch):
+    """The other one has finished the batch, and sent the user whose delta no column holds to a recount."""
+    (key,) = make_keys(1)
+    notify({key: 3})
+    wait_in_redis(buffer, {str(key): 10**12})
+    apply = Flusher._apply
+
+    def late(self: Flusher, *args: Any) -> bool:
+        with monkeypatch.context() as patch, OtherConnection() as other:
+            patch.setattr(Flusher, "_apply", apply)
+            other.run(unread.flush)
+        return apply(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Flusher, "_apply", late)
+        assert unread.flush().batches == 0
+    assert buffer.status().dirty == 1
+    unread.heal()
+    unread.flush()
+    assert_exact([key])
 
 
 def test_a_delta_that_overflows_together_with_the_stored_value(buffer, statements):
