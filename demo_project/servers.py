@@ -330,7 +330,7 @@ def _postgresql_answers(port: int) -> bool:
 def _mariadb_answers(port: int) -> bool:
     import pymysql
 
-    with suppress(pymysql.err.OperationalError):
+    with suppress(pymysql.OperationalError):
         pymysql.connect(host=HOST, port=port, user="root", connect_timeout=2).close()
         return True
     return False
