@@ -59,7 +59,7 @@ QUESTIONS = {
 }
 """The function of each block of the page."""
 
-COLLECTED = ("machine", "losses", "operations")
+COLLECTED = ("short", "machine", "losses", "operations")
 """Blocks that are made of what all of them found."""
 
 
@@ -167,6 +167,10 @@ def run(number: int, quick: bool, only: str, out: Path) -> int:
                     failed.append(f"{name}: {type(error).__name__}: {error}")
                 print(f"{name}: {perf_counter() - started:.0f} s", flush=True)
             report.blocks["operations"] = operations_table()
+            if report.short:
+                from .rivals import IN_SHORT
+
+                report.blocks["short"] = report.answer(IN_SHORT)
             found = {
                 "blocks": report.blocks,
                 "files": report.files,

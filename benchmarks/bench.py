@@ -10,8 +10,9 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,6 +34,8 @@ DURABLE = {  # as sites have them; PostgreSQL vacuums when it is told to, not in
     "mariadb": ("--innodb-flush-method=fsync", "--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1"),
 }
 Do = Callable[[], object]
+running: list[servers.Server] = []
+"""The servers of this stage."""
 
 
 @contextmanager
@@ -45,13 +48,15 @@ def stage(database: str, redis: str | None) -> Iterator[None]:
             os.environ["BENCHMARK_DATABASE_NAME"] = str(directory / "benchmarks.sqlite3")
         else:
             server = stack.enter_context(getattr(servers, database)(*DURABLE[database]))
+            running.append(server)
             os.environ["BENCHMARK_DATABASE_PORT"] = str(server.port)
             if database == "mariadb":
                 import pymysql
 
                 with pymysql.connect(host=servers.HOST, port=server.port, user="root") as connection:
                     connection.cursor().execute("CREATE DATABASE benchmarks CHARACTER SET utf8mb4")
-        os.environ["BENCHMARK_REDIS_URL"] = stack.enter_context(servers.redis(kind=redis)).url
+        running.append(stack.enter_context(servers.redis(kind=redis)))
+        os.environ["BENCHMARK_REDIS_URL"] = running[-1].url
         os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
         django.setup()
 
@@ -65,6 +70,36 @@ def stage(database: str, redis: str | None) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------- measuring
+@contextmanager
+def apart() -> Iterator[None]:
+    """This process on a core of its own, where Linux lets it, as if the servers were on another machine. Otherwise it
+    is up to chance who shares a core, and a reply from the same one takes a fraction of the time."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if len(cores) < 2:
+        yield
+        return
+    own = {min(cores)}
+    try:
+        os.sched_setaffinity(0, own)
+        _pin_servers(cores - own)
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+        _pin_servers(cores)
+
+
+def _pin_servers(cores: set[int]) -> None:
+    for server in running:
+        assert server.process
+        path = Path(f"/proc/{server.process.pid}/task")
+        with suppress(OSError):  # this process may not
+            ids = [int(thread.name) for thread in path.iterdir()]
+            ids += map(int, (path / str(server.process.pid) / "children").read_text().split())
+            for one in ids:
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.sched_setaffinity(one, cores)
+
+
 @dataclass
 class Race:
     """The seconds that one unit took in each round, by contestant; the others are compared with the first."""
@@ -100,15 +135,16 @@ def race(
     """Time contestants in turn, each round in the opposite order. A contestant may come with units of its own.
     ``prepare`` comes before each, and is not timed, nor is the first round, which fills caches if ``warm``."""
     found = Race({name: [] for name in contestants})
-    for number in range(not warm, rounds + 1):
-        order = list(contestants.items())
-        for name, contestant in order if number % 2 else order[::-1]:
-            do, count = contestant if isinstance(contestant, tuple) else (contestant, units)
-            prepare()
-            started = perf_counter()
-            do()
-            if number:
-                found.rounds[name].append((perf_counter() - started) / count)
+    with apart():
+        for number in range(not warm, rounds + 1):
+            order = list(contestants.items())
+            for name, contestant in order if number % 2 else order[::-1]:
+                do, count = contestant if isinstance(contestant, tuple) else (contestant, units)
+                prepare()
+                started = perf_counter()
+                do()
+                if number:
+                    found.rounds[name].append((perf_counter() - started) / count)
     if about:
         say(f"{about}: " + ", ".join(f"{name} {time(found.median(name))}" for name in contestants))
     return found
@@ -121,7 +157,8 @@ def say(text: str) -> None:
 
 # ------------------------------------------------------------------------ showing
 class Report:
-    """What the benchmarks of a stage found: blocks of the page, plots, losses, times by size, and measured costs."""
+    """What the benchmarks of a stage found: blocks of the page, plots, losses, times by size, measured costs, and the
+    races that the page begins with."""
 
     def __init__(self) -> None:
         self.blocks: dict[str, str] = {}
@@ -129,6 +166,7 @@ class Report:
         self.losses: list[tuple[str, str, str, float]] = []  # question, where, to whom, their time ÷ ours
         self.growth: dict[str, dict[int, float]] = {}
         self.costs: dict[str, float] = {}
+        self.short: dict[str, Race] = {}
 
     def matrix(self, question: str, races: Mapping[Any, Race], heading: str = "", show: Callable = str) -> str:
         """A contestant a line, a race a column. What ours clearly lost, three rounds of four, is noted."""
@@ -152,6 +190,14 @@ class Report:
 
         self.files[f"{name}.svg"] = plots.lines(title, across, series)
         return f"![{title}, by {across}](benchmarks/{name}.svg)"
+
+    def answer(self, names: Sequence[str]) -> str:
+        """The races that the page begins with, beside these contestants: a race a line, and ratios without spread."""
+        lines = []
+        for what, race in self.short.items():
+            ratios = (f"{number(median(race.ratios(name)))} ×" if name in race.rounds else "" for name in names)
+            lines.append([what, race.cell(OURS), *ratios])
+        return table(["", OURS, *names], lines)
 
     def grew(self, what: str, size: int, seconds: float) -> None:
         self.growth.setdefault(what, {})[size] = seconds
@@ -215,7 +261,7 @@ def machine() -> str:
         except PackageNotFoundError:
             versions.append(f"without {package}")
     load = f", load {os.getloadavg()[0]:.1f} when it began" if hasattr(os, "getloadavg") else ""
-    return f"- {_cpu()}, {os.cpu_count()} cores{load}\n- {', '.join(versions)}"
+    return f"- {_cpu()}, {os.cpu_count()} cores{load}; an `fsync` takes {time(_fsync())}\n- {', '.join(versions)}"
 
 
 def stage_versions() -> str:
@@ -232,6 +278,19 @@ def stage_versions() -> str:
         version = sqlite3.sqlite_version_info
     name = "MariaDB" if connection.vendor == "mysql" else connection.display_name
     return f"{name} {'.'.join(map(str, version))}, {'Valkey' if valkey else 'Redis'} {valkey or redis['redis_version']}"
+
+
+def _fsync() -> float:
+    """Seconds until the disk of the databases has a page: every commit waits for it."""
+    took = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(100):
+            file.write(bytes(8192))
+            file.flush()
+            started = perf_counter()
+            os.fsync(file.fileno())
+            took.append(perf_counter() - started)
+    return median(took)
 
 
 def _cpu() -> str:

@@ -4,38 +4,53 @@ from __future__ import annotations
 
 import math
 
-from .bench import Report, number, size, table
+from .bench import Report, number, size, table, time
 
 USERS = 10**8
 WRITES = 10**5  # notifications a second
+READS = 10**6  # badges a second
 INTERVAL = 60  # seconds between two flushes
 LOAD = 0.5  # of a server's time, at most
+SHARDS = f"shards at a load of {LOAD:.0%}"
+PROCESSES = "processes that write"
 
 
 def capacity(report: Report, quick: bool) -> str:
     costs = report.costs
-    missing = {"redis_write", "waiting", "warm", "flush", "fan_out", "recount"} - costs.keys()
-    if missing:
+    measured = {
+        "redis_create",
+        "redis_fan_out",
+        "redis_read",
+        "waiting",
+        "warm",
+        "flush",
+        "create",
+        "fan_out",
+        "recount",
+    }
+    if missing := measured - costs.keys():
         raise RuntimeError(f"not measured in this run: {', '.join(sorted(missing))}")
-    each = INTERVAL * WRITES
-    waiting = min(USERS, each)
-    work = WRITES * costs["redis_write"]
-    shards = math.ceil(work / LOAD)
-    flushing = waiting * costs["flush"]
-    flushers = math.ceil(flushing / INTERVAL / LOAD)
-    inserting = WRITES * costs["fan_out"]
+    waiting = min(USERS, INTERVAL * WRITES)
     gib = 2**30
-    micro = 1e6
+
+    def busy(times: int, what: str, comes_to: str) -> list[str]:
+        """So many times a second what takes a server or a process so long."""
+        seconds = times * costs[what]
+        most = LOAD if comes_to == SHARDS else 1
+        return [
+            f"{size(times)} a second × {time(costs[what])}",
+            f"{number(seconds)} s each second; {comes_to}: {math.ceil(seconds / most)}",
+        ]
+
+    flushing = waiting * costs["flush"]
     lines = [
-        [
-            "Redis: its own time for writes",
-            f"{size(WRITES)} a second × {number(costs['redis_write'] * micro)} µs",
-            f"{number(work)} s each second; at a load of {LOAD:.0%}: {shards} shards",
-        ],
+        ["Redis: its own time for badges", *busy(READS, "redis_read", SHARDS)],
+        ["Redis: its own time for notifications, one by one", *busy(WRITES, "redis_create", SHARDS)],
+        ["… in calls of many", *busy(WRITES, "redis_fan_out", SHARDS)],
         [
             "Redis: memory, if every user is warm",
             f"{size(USERS)} × {number(costs['warm'])} bytes",
-            f"{number(USERS * costs['warm'] / gib)} GiB; {number(USERS * costs['warm'] / gib / shards)} GiB a shard",
+            f"{number(USERS * costs['warm'] / gib)} GiB",
         ],
         [
             f"Redis: memory of what waits, flushed every {INTERVAL} s",
@@ -49,19 +64,20 @@ def capacity(report: Report, quick: bool) -> str:
         ],
         [
             "database: time of the flushes",
-            f"{size(waiting)} × {number(costs['flush'] * micro)} µs",
-            f"{number(flushing)} s of {INTERVAL} s; at a load of {LOAD:.0%}: {flushers} databases like this one",
+            f"{size(waiting)} × {time(costs['flush'])}",
+            f"{number(flushing)} s of {INTERVAL} s: {number(flushing / INTERVAL)} s each second",
         ],
-        [
-            "database: the notifications themselves, in calls of many",
-            f"{size(WRITES)} a second × {number(costs['fan_out'] * micro)} µs",
-            f"{number(inserting)} s each second: {math.ceil(inserting)} processes that write"
-            + (f"; by `COPY`, {number(WRITES * costs['copy'])}" if "copy" in costs else ""),
-        ],
+        ["database: the notifications themselves, one by one", *busy(WRITES, "create", PROCESSES)],
+        ["… in calls of many", *busy(WRITES, "fan_out", PROCESSES)],
+    ]
+    if "copy" in costs:
+        lines.append(["… if nothing counted them, by `COPY`", *busy(WRITES, "copy", PROCESSES)])
+    lines.append(
         [
             "a full recount, in one process",
-            f"{size(USERS)} × {number(costs['recount'] * micro)} µs",
+            f"{size(USERS)} × {time(costs['recount'])}",
             f"{number(USERS * costs['recount'] / 3600)} hours",
-        ],
-    ]
-    return table([f"{size(USERS)} users, {size(WRITES)} notifications a second", "arithmetic", "comes to"], lines)
+        ]
+    )
+    heading = f"{size(USERS)} users, {size(WRITES)} notifications and {size(READS)} badges a second"
+    return table([heading, "arithmetic", "comes to"], lines)

@@ -13,6 +13,7 @@ from typing import Any
 from django.db import connections
 
 from .bench import Race, say, time
+from .rivals import redis_seconds
 
 Work = Callable[[int], object]
 
@@ -73,3 +74,10 @@ def at_once(ends: list[Any], names: Mapping[str, Work], *, rounds: int, calls: i
                     race.rounds[name].append(seconds)
     say(f"{about}: " + ", ".join(f"{name} {time(races[0].median(name))}" for name in names))
     return races
+
+
+def redis_time(ends: list[Any], names: Mapping[str, Work], name: str, calls: int) -> float:
+    """Seconds of a processor that Redis needs for one call, while all of them call."""
+    before, rounds = redis_seconds(), 1
+    at_once(ends, {name: names[name]}, rounds=rounds, calls=calls, about="Redis meanwhile")
+    return (redis_seconds() - before) / (len(ends) * calls * (rounds + 1))

@@ -12,8 +12,23 @@ from django.db import connection
 from notifications_counter.counters import unread
 
 from .bench import LIMIT, OURS, Race, Report, race, size
-from .crew import at_once, crew
-from .rivals import CachedCount, CounterRow, CountSql, CountStar, Hq, Ours, Recipe, Rival, agree, empty, redis, users
+from .crew import at_once, crew, redis_time
+from .rivals import (
+    CachedCount,
+    CounterRow,
+    CountSql,
+    CountStar,
+    Hq,
+    Ours,
+    Recipe,
+    Rival,
+    RowSql,
+    agree,
+    empty,
+    quoted,
+    redis,
+    users,
+)
 
 GET = f"{LIMIT}a bare `GET`"
 MGET = f"{LIMIT}`MGET` of two keys on a bare connection"  # what is left of our read without a line of ours
@@ -51,21 +66,21 @@ def badge(report: Report, quick: bool) -> str:
     sizes = (0, 10, 1_000, 10_000 if quick else 100_000)
     empty()
     users(len(sizes))
-    rivals = [Ours(), CountStar(), CountSql(), CounterRow(), Recipe(), Hq(), CachedCount()]
+    rivals = [Ours(), CountStar(), CountSql(), CounterRow(), RowSql(), Recipe(), Hq(), CachedCount()]
     for user, each in enumerate(sizes, 1):
         for rival in rivals:
             rival.fill(1, each, first=user)
-    agree(rivals, range(1, len(sizes) + 1))
+    agree(rivals, len(sizes))
     get, mget = bare(len(sizes)), bare_connection(len(sizes))
     races = {}
     for user, each in enumerate(sizes, 1):
-        times = (100 if quick else 200) if each <= 10 else 50 if each <= 1_000 else 5
+        times = (100 if quick else 200) if each <= 10 else 50
         does = {rival.name: calls(rival.read, cycle([user]), times) for rival in rivals} | {
             GET: calls(get, cycle([user]), times),
             MGET: calls(mget, cycle([user]), times),
         }
         races[each] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(each)} unread")
-    report.costs["badge"] = races[10].median()
+    report.short |= {f"a badge of {size(each)} unread rows": races[each] for each in (10, sizes[-1])}
     series = {name: {each: races[each].median(name) for each in sizes} for name in races[0].rounds}
     shown = report.plot("badge", "Time to read one badge", "unread rows of the user", series)
     return f"{report.matrix('reading a badge', races, 'unread rows:', size)}\n\n{shown}"
@@ -74,7 +89,7 @@ def badge(report: Report, quick: bool) -> str:
 def by_users(report: Report, quick: bool) -> str:
     """Of different users in turn, a few rows each."""
     sizes = (100, 1_000) if quick else (1_000, 10_000, 100_000)
-    rivals = [Ours(), CountStar(), CountSql(), CounterRow()]
+    rivals = [Ours(), CountStar(), CountSql(), CounterRow(), RowSql()]
     races: dict[int, Race] = {}
     for number in sizes:
         empty()
@@ -82,7 +97,7 @@ def by_users(report: Report, quick: bool) -> str:
         for rival in rivals:
             rival.fill(number, 5)
         turns = [1 + n * 7919 % number for n in range(2_000)]
-        agree(rivals, turns[:10])
+        agree(rivals, number)
         times = 50 if quick else 200
         does = {rival.name: calls(rival.read, cycle(turns), times) for rival in rivals}
         races[number] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(number)} users")
@@ -107,9 +122,19 @@ def many(report: Report, quick: bool) -> str:
         counted = rows.model.objects.filter(user_id__in=them, read_at=None).values_list("user_id").annotate(Count("pk"))
         assert len(counted) == number
 
+    statement = (
+        f"SELECT user_id, COUNT(*) FROM {quoted(rows.model)} WHERE user_id = ANY(%s) AND read_at IS NULL GROUP BY 1"
+    )
+
+    def by_a_cursor() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, (them,))
+            assert len(dict(cursor.fetchall())) == number
+
     does = {
         f"{OURS}, `counts()`": partial(unread.counts, them),
         "`COUNT(*)`, partial index, grouped": grouped,
+        "`COUNT(*)`, partial index, grouped, by a cursor": by_a_cursor,
         f"{LIMIT}a bare `MGET`": partial(redis.mget, keys),
     }
     return report.matrix("the badges of 1,000 users", {"": race(does, rounds=8 if quick else 40, about="counts")})
@@ -121,9 +146,10 @@ def clients(report: Report, quick: bool) -> str:
     each = 200
     empty()
     users(each)
-    rivals: list[Rival] = [Ours(), CountStar(), CountSql(), CounterRow()]
+    rivals: list[Rival] = [Ours(), CountStar(), CountSql(), CounterRow(), RowSql()]
     for rival in rivals:
         rival.fill(each, 50)
+    agree(rivals, each)
     get = bare(each)
     work: dict[str, Callable[[int], object]] = {
         rival.name: lambda worker, rival=rival: rival.read(1 + (worker * 37) % each) for rival in rivals
@@ -136,6 +162,7 @@ def clients(report: Report, quick: bool) -> str:
             halves[number], tails[number], _ = at_once(
                 ends[:number], work, rounds=3 if quick else 5, calls=times, about=f"badge, {number} clients"
             )
+        report.costs["redis_read"] = redis_time(ends[:16], work, OURS, 50)
     connection.ensure_connection()
     series = {}
     for name in (rivals[0].name, rivals[1].name):

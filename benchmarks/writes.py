@@ -15,7 +15,7 @@ from notifications_counter.models import Notification
 
 from . import models
 from .bench import LIMIT, OURS, Report, race, size
-from .crew import at_once, crew
+from .crew import at_once, crew, redis_time
 from .reads import calls
 from .rivals import (
     CounterRow,
@@ -29,6 +29,7 @@ from .rivals import (
     empty,
     quoted,
     redis,
+    redis_seconds,
     rows,
     settle,
     sql,
@@ -44,13 +45,6 @@ def rivals() -> list[Rival]:
     return [Ours(), CountStar(), CounterRow(), Trigger(), Recipe(), Hq()]
 
 
-def server_time(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """Seconds that Redis itself worked between two looks."""
-    return (
-        sum(c["usec"] - before.get(name, {"usec": 0})["usec"] for name, c in after.items() if "info" not in name) / 1e6
-    )
-
-
 def create(report: Report, quick: bool) -> str:
     """One notification, for one user after another."""
     them, times = 500, 30 if quick else 100
@@ -63,16 +57,9 @@ def create(report: Report, quick: bool) -> str:
     does: dict[str, Any] = {rival.name: calls(rival.create, turns[rival.name], times) for rival in some}
     does[ZINCRBY] = calls(lambda user: redis.zincrby("bare", 1, user), cycle(range(1, them + 1)), times)
     found = race(does, rounds=5 if quick else 25, units=times, about="create()")
-    agree(some, range(1, 11))
-    before: Any = redis.info("commandstats")
-    does[OURS]()
-    after: Any = redis.info("commandstats")
-    # The scripts' own commands are listed beside them, and are part of their time.
-    scripts = {name for name in after if name.startswith("cmdstat_evalsha")}
-    report.costs["redis_write"] = (
-        server_time({n: before[n] for n in scripts & before.keys()}, {n: after[n] for n in scripts}) / times
-    )
+    agree(some, them)
     report.costs["create"] = found.median()
+    report.short["one notification"] = found
     return report.matrix("one notification", {"": found})
 
 
@@ -104,9 +91,13 @@ def fan_out(report: Report, quick: bool) -> str:
             prepare=unread.flush,  # so that no round finds more of it than another
             about=f"fan-out to {size(number)} users",
         )
-        agree(some, range(1, 11))
+        agree(some, number)
         report.grew("fan-out, by users", number, races[number].median() * number)
+    before, number = redis_seconds(), min(part, sizes[-1])
+    Ours().fan_out(range(1, number + 1))
+    report.costs["redis_fan_out"] = (redis_seconds() - before) / number
     report.costs["fan_out"] = races[sizes[-1]].median()
+    report.short[f"one for each of {size(sizes[-1])} users, a user"] = races[sizes[-1]]
     if connection.vendor == "postgresql":
         report.costs["copy"] = races[sizes[-1]].median(f"{LIMIT}`COPY`")
     return report.matrix("fan-out", races, "for each user, users:", size)
@@ -137,7 +128,8 @@ def mark_all(report: Report, quick: bool) -> str:
 
     does = {rival.name: partial(rival.mark_all, 1) for rival in some}
     found = race(does, rounds=3 if quick else 6, prepare=again, about=f"mark {size(each)} as read")
-    agree(some, [1])
+    agree(some, 1)
+    report.short[f"marking {size(each)} as read"] = found
     return report.matrix("mark all as read", {each: found}, "unread rows:", size)
 
 
@@ -154,7 +146,10 @@ def hot_user(report: Report, quick: bool) -> str:
         half, tail, whole = at_once(
             ends, work, rounds=3 if quick else 6, calls=10 if quick else 40, about=f"{writers} writers, one user"
         )
-    agree(some, [1])
+        report.costs["redis_create"] = redis_time(ends, work, OURS, 10 if quick else 40)
+    agree(some, 1)
+    report.short[f"{writers} writers at one user, p50 of a writer"] = half
+    report.short[f"{writers} writers at one user, p99 of a writer"] = tail
     races = {"all writers together": whole, "p50 of a writer": half, "p99 of a writer": tail}
     return report.matrix("a hot user", races)
 
@@ -236,6 +231,7 @@ def counting(report: Report, quick: bool) -> str:
         if do is one_by_one:
             does[f"{LIMIT}not counted, and two bare `ZINCRBY`"] = and_two_trips
         races[name] = race(does, rounds=5 if quick else 25, units=number, about=name)
+    agree([Ours()], them)
     return report.matrix("the price of counting", races)
 
 
@@ -257,4 +253,5 @@ def delete(report: Report, quick: bool) -> str:
 
     does = {OURS: partial(do, Notification), NOT_COUNTED: partial(do, models.PlainNotification)}
     found = race(does, rounds=2 if quick else 5, prepare=fill, about=f"delete {size(number)}")
+    agree([Ours()], them)
     return report.matrix("deletion", {number: found}, "rows:", size)

@@ -1,12 +1,13 @@
 """docs/benchmarks.md has a place for every benchmark, and no figure of its own."""
 
 import math
+import os
 import re
 
 import pytest
 
 from benchmarks.__main__ import BLOCK, COLLECTED, PAGE, QUESTIONS, fill
-from benchmarks.bench import Race, Report, exponent, number, time
+from benchmarks.bench import Race, Report, exponent, number, race, time
 
 pytestmark = pytest.mark.once
 
@@ -44,6 +45,22 @@ def test_a_clear_loss_is_noted_and_a_limit_is_none() -> None:
     report = Report()
     report.matrix("writing", {10: race, 20: race}, "users:")
     assert report.losses == [("writing", "users: 10", "other", 0.5), ("writing", "users: 20", "other", 0.5)]
+
+
+def test_the_page_begins_with_ratios() -> None:
+    report = Report()
+    report.short["writing"] = Race({"this app": [1e-3, 2e-3, 4e-3], "other": [2e-3, 6e-3, 4e-3]})
+    text = report.answer(["other", "nobody"]).splitlines()[-1]
+    assert [cell.strip() for cell in text.split("|")[1:-1]] == ["writing", "2.00 ms", "2.00 ×", ""]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or os.cpu_count() == 1, reason="no cores to choose from")
+def test_a_race_has_a_core_of_its_own_and_gives_it_back() -> None:
+    cores = os.sched_getaffinity(0)
+    seen = []
+    race({"this app": lambda: seen.append(os.sched_getaffinity(0))}, rounds=2)
+    assert seen == [{min(cores)}] * 3
+    assert os.sched_getaffinity(0) == cores
 
 
 def test_an_exponent_of_one_is_linear() -> None:
