@@ -6,13 +6,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
 
 from notifications_counter.buffer.client import Client
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
+
+# Its name before Django 6.1.
+savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
 
 
 def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:

@@ -9,7 +9,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
-from tests.support import sent
+from tests.support import savepoint_create, sent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,7 +45,7 @@ def test_what_is_rolled_back_has_not_happened(make_user: Callable[..., Any]) -> 
     user = make_user()
     with transaction.atomic():
         Notification.objects.create(user=user, title="stays")
-        savepoint = transaction.savepoint()
+        savepoint = savepoint_create()
         Notification.objects.create(user=user, title="goes")
         transaction.savepoint_rollback(savepoint)
         assert activity()["created"] == 0

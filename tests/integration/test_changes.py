@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_exact, assert_reads, notify, rows
+from tests.support import assert_exact, assert_reads, notify, rows, savepoint_create
 from tests.tasks.models import Alert, Invitation
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -738,7 +738,7 @@ def gives_it_away(instance: Notification, **_: Any) -> None:
 
 def tries_in_vain(instance: Notification, **_: Any) -> None:
     if connection.in_atomic_block:
-        savepoint = transaction.savepoint()
+        savepoint = savepoint_create()
         Notification.objects.filter(user=instance.user_id, title="2").update(read_at=timezone.now())
         transaction.savepoint_rollback(savepoint)
 

@@ -327,6 +327,7 @@ def of_redis() -> dict[str, str]:
     return found(checks.REDIS_TAG, deploy=True)
 
 
+@pytest.mark.django_db  # from Django 6 on, other checks ask the databases
 def test_redis_is_asked_only_for_a_deployment():
     with override_settings(CACHES={"default": cache(f"redis://127.0.0.1:{servers.free_port()}/0")}):
         assert found() == {}

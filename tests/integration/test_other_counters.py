@@ -11,7 +11,7 @@ from django.utils import timezone
 from notifications_counter.counters import unread
 from notifications_counter.models import RecountRequest
 from notifications_counter.registry import all_counters
-from tests.support import assert_exact, assert_heals, assert_reads
+from tests.support import assert_exact, assert_heals, assert_reads, savepoint_create
 from tests.tasks.counters import free_lots, open_tasks, open_transfers, sent_transfers, visible_posts
 from tests.tasks.models import Campaign, Lot, Post, Project, RecurringTask, Task, Topic, Transfer, UrgentTask
 
@@ -107,7 +107,7 @@ def test_a_transaction_of_several_counters(house, make_user):
         user.notifications.create(title="x")
         Task.objects.create(project=house, title="x")
         topic.posts.create()
-        savepoint = transaction.savepoint()
+        savepoint = savepoint_create()
         Task.objects.create(project=house, title="x")
         user.notifications.create(title="x")
         transaction.savepoint_rollback(savepoint)

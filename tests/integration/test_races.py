@@ -1,5 +1,6 @@
 """Several connections change the same row at the same moment: each counts what its own statement changed."""
 
+import re
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -44,12 +45,13 @@ def race(*works: Callable[[int], Any]) -> list[list[Any]]:
 
 
 def again(work: Callable[..., Any], *args: Any, failed: list[Exception] | None = None) -> Any:
-    """After a deadlock, or a reference to a row that went meanwhile, one tries again."""
+    """After a deadlock, a reference to a row that went meanwhile, or, on MariaDB from 11.6 on, a row that changed while
+    a statement waited for it, one tries again."""
     for _ in range(20):
         try:
             return work(*args)
         except (IntegrityError, OperationalError) as error:
-            if isinstance(error, OperationalError) and "eadlock" not in str(error):
+            if isinstance(error, OperationalError) and not re.search("[Dd]eadlock|Record has changed", str(error)):
                 raise
             if failed is not None:
                 failed.append(error)

@@ -29,6 +29,7 @@ from tests.support import (
     entries,
     notify,
     rows,
+    savepoint_create,
     sent,
 )
 
@@ -333,7 +334,7 @@ def test_redis_out_of_reach(alice, bob, atomic, caplog):
 
 def test_requests_go_with_what_is_rolled_back(alice, bob):
     with redis_out_of_reach(), transaction.atomic():
-        savepoint = transaction.savepoint()
+        savepoint = savepoint_create()
         objects.create(user=alice, title="x")
         begin_now()
         assert RecountRequest.objects.count() == 1

@@ -20,6 +20,7 @@ from tests.support import (
     begin_now,
     notify,
     rows,
+    savepoint_create,
     sent,
 )
 
@@ -220,9 +221,9 @@ def test_inner_atomic_without_a_savepoint(alice):
 def test_savepoints_by_hand(alice):
     with transaction.atomic():
         add(alice)
-        first = transaction.savepoint()
+        first = savepoint_create()
         add(alice)
-        second = transaction.savepoint()
+        second = savepoint_create()
         add(alice)
         transaction.savepoint_rollback(second)
         assert unread.count(alice) == 2
@@ -241,10 +242,10 @@ def test_savepoints_by_hand(alice):
 
 def test_savepoints_by_hand_across_nested_ones(alice):
     with transaction.atomic():
-        outer = transaction.savepoint()
+        outer = savepoint_create()
         with transaction.atomic():
             add(alice)
-            inner = transaction.savepoint()
+            inner = savepoint_create()
             add(alice)
             transaction.savepoint_commit(inner)
         add(alice)
@@ -279,7 +280,7 @@ def test_savepoints_in_sql_with_a_name_used_again(alice):
 def test_savepoint_older_than_the_first_change(alice):
     notify(alice)
     with transaction.atomic():
-        savepoint = transaction.savepoint()
+        savepoint = savepoint_create()
         add(alice)
         transaction.savepoint_rollback(savepoint)
         add(alice)

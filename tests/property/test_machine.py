@@ -15,7 +15,7 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.testing import delete_keys, isolated_counters
-from tests.support import OtherConnection, assert_heals
+from tests.support import OtherConnection, assert_heals, savepoint_create
 from tests.tasks.models import Alert, Invitation
 
 HISTORIES = settings(
@@ -213,7 +213,7 @@ class History(RuleBasedStateMachine):
         """A transaction, and inside of it savepoints of either kind."""
         block: Any = transaction.atomic()
         if self.open and by_hand:
-            block = transaction.savepoint()
+            block = savepoint_create()
         else:
             block.__enter__()
         self.open.append((block, dict(self.rows)))

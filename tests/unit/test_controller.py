@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_exact, notify
+from tests.support import assert_exact, notify, savepoint_create
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed"), pytest.mark.keys]
 
@@ -63,7 +63,7 @@ def test_rows_changed_behind_the_back(alice, atomic):
 def test_what_is_rolled_back_counts_for_nothing(alice):
     notify(alice)
     with transaction.atomic():
-        savepoint = transaction.savepoint()
+        savepoint = savepoint_create()
         NotificationController(alice).update_unread_count(5)
         transaction.savepoint_rollback(savepoint)
     assert NotificationController(alice).unread_count == 3
