@@ -11,11 +11,11 @@ matplotlib.use("svg")
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from .bench import size, time
+from .bench import LIMIT, size, time
 
 GREY = "#808080"
-COLOURS = ("#2f7ed8", "#e0632a", "#2a9d6f", "#b0609f", "#b58900", "#7b6fd0", "#c0504d", "#808080")
-MARKS = "osD^vPXd."
+COLOURS = ("#2f7ed8", "#e0632a", "#2a9d6f", "#b0609f", "#b58900", "#7b6fd0", "#c0504d", "#17a2c8")
+MARKS = "osD^vPXd.*"
 
 pyplot.rcParams.update(
     {
@@ -48,6 +48,8 @@ def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]]) ->
     sizes: set[int] = set()
     for number, (name, points) in enumerate(series.items()):
         style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKS[number % len(MARKS)]}
+        if name.startswith(LIMIT):
+            style |= {"color": GREY, "linestyle": "--"}
         axes.plot(list(points), list(points.values()), label=name.replace("`", ""), **style)  # type: ignore[arg-type]
         sizes |= set(points)
     if 0 in sizes:
