@@ -85,7 +85,7 @@ def fan_out(report: Report, quick: bool) -> str:
         large = number > 10_000
         races[number] = race(
             does,
-            rounds=2 if large or quick else 4,
+            rounds=3 if large or quick else 6,
             warm=not large,
             units=number,
             prepare=unread.flush,  # so that no round finds more of it than another
