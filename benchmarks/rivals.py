@@ -393,11 +393,11 @@ IN_SHORT = (
 
 
 def agree(rivals: Sequence[Rival], number: int) -> None:
-    """Nobody was fast by being wrong: each shows a hundred of so many users COUNT(*) of its own rows. A cached count
+    """Nobody was fast by being wrong: each shows fifty of so many users COUNT(*) of its own rows. A cached count
     need not."""
     for rival in rivals:
         count = Hq.read if isinstance(rival, Hq) else Rival.read
-        for user in range(1, number + 1, math.ceil(number / 100)):
+        for user in range(1, number + 1, math.ceil(number / 50)):
             shown, right = rival.read(user), count(rival, user)  # type: ignore[arg-type]
             if shown != right and not isinstance(rival, CachedCount):
                 raise AssertionError(

@@ -107,7 +107,7 @@ def _clean(counters: int, slices: Callable[[int], int], quick: bool):  # type: i
         series.clean_counters(now=minute)
 
     contestants = {OURS: ours}
-    if counters <= 10_000:  # of more, the loop takes minutes
+    if counters <= (1_000 if quick else 10_000):  # of more, the loop takes minutes
         contestants["the loop of the book"] = book
     left = []
     for do in contestants.values():
