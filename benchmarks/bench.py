@@ -12,7 +12,7 @@ import platform
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -130,12 +130,14 @@ def race(
     units: int = 1,
     prepare: Do = lambda: None,
     warm: bool = True,
+    pin: bool = True,
     about: str = "",
 ) -> Race:
     """Time contestants in turn, each round in the opposite order. A contestant may come with units of its own.
-    ``prepare`` comes before each, and is not timed, nor is the first round, which fills caches if ``warm``."""
+    ``prepare`` comes before each, and is not timed, nor is the first round, which fills caches if ``warm``.
+    ``pin``: ``apart()``. Not where both servers work at the same time, and would have to share a core."""
     found = Race({name: [] for name in contestants})
-    with apart():
+    with apart() if pin else nullcontext():
         for number in range(not warm, rounds + 1):
             order = list(contestants.items())
             for name, contestant in order if number % 2 else order[::-1]:

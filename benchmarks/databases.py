@@ -53,7 +53,7 @@ def few(report: Report, quick: bool) -> str:
     flushes: dict[str, Any] = {OURS: ours, ONE_UPDATE: update_all}
     rounds = 4
     races[f"flush of {size(count)}, a user"] = race(
-        flushes, rounds=rounds, units=count, prepare=prepare, about=f"flush of {size(count)}"
+        flushes, rounds=rounds, units=count, prepare=prepare, pin=False, about=f"flush of {size(count)}"
     )
     right(rounds + 1)
     return report.matrix("a few questions", races)

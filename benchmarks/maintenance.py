@@ -79,7 +79,9 @@ def flush(report: Report, quick: bool) -> str:
             does[recipe.name] = recipe.flush
         does[ONE_UPDATE] = update_all
         rounds = 2 if count > 100_000 else 3 if quick else 6
-        races[count] = race(does, rounds=rounds, units=count, prepare=prepare, about=f"flush of {size(count)}")
+        races[count] = race(
+            does, rounds=rounds, units=count, prepare=prepare, pin=False, about=f"flush of {size(count)}"
+        )
         right(rounds + 1)
         report.grew("flush, by users", count, races[count].median() * count)
     report.costs["flush"] = races[sizes[-1]].median()
