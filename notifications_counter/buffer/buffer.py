@@ -357,4 +357,5 @@ class Buffer:
 
     def drop_fences(self, before: int) -> None:
         """Drop the fences that are older than every open part."""
-        self.client.call(self.keys.fences, "ZREMRANGEBYSCORE", self.keys.fences, "-inf", f"({before}")
+        while self.client.run(script("drop_fences"), (self.keys.fences,), (before, PART)) == PART:
+            pass

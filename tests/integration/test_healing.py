@@ -9,7 +9,7 @@ from notifications_counter.buffer.buffer import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
-from tests.support import assert_heals, entries, notify, stored
+from tests.support import assert_heals, entries, notify, sent, stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -100,3 +100,15 @@ def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, mon
     assert stored(bob) == 3
     monkeypatch.undo()
     assert_heals(alice, bob)
+
+
+def test_fences_are_dropped_some_at_a_time(healed, redis_client, alice):
+    """A recount of everyone on a busy site leaves one for each user, and Redis is not to stand still meanwhile."""
+    buffer().begin("part", [str(alice.pk)]).read()
+    oldest = buffer().seq()
+    fences = {str(n): n - 2500 for n in range(2500)} | {"equal": oldest, "newer": oldest + 1}
+    redis_client.zadd(buffer().keys.fences, fences)
+    with sent() as commands:
+        unread.heal()
+    assert commands.count("drop_fences") == 3
+    assert redis_client.zrange(buffer().keys.fences, 0, -1) == [b"equal", b"newer"]

@@ -48,6 +48,6 @@ while i <= #ARGV do
   i = last + 1
 end
 if added then redis.call('HSETNX', state, 'waiting_since', time[1]) end
-if fenced and redis.call('EXISTS', open) == 0 then redis.call('DEL', fences) end
+if fenced and redis.call('EXISTS', open) == 0 then redis.call('UNLINK', fences) end
 if live and #live > 0 then redis.pcall('PUBLISH', base .. ':live', cjson.encode(live)) end
 return sent

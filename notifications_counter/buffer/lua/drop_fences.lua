@@ -1,0 +1,7 @@
+-- Drops fences that are older than every open part, some at a time.
+-- KEYS  1 fences (zset)
+-- ARGV  1 seq of the oldest open part  2 how many at the most
+-- Reply the number of fences dropped
+local old = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. ARGV[1], 'LIMIT', 0, ARGV[2])
+if #old > 0 then redis.call('ZREM', KEYS[1], unpack(old)) end
+return #old
