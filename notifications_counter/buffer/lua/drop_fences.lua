@@ -2,6 +2,6 @@
 -- KEYS  1 fences (zset)
 -- ARGV  1 seq of the oldest open part  2 how many at the most
 -- Reply the number of fences dropped
-local old = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. ARGV[1], 'LIMIT', 0, ARGV[2])
+local old = redis.call('ZRANGE', KEYS[1], '-inf', '(' .. ARGV[1], 'BYSCORE', 'LIMIT', 0, ARGV[2])
 if #old > 0 then redis.call('ZREM', KEYS[1], unpack(old)) end
 return #old
