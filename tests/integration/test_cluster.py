@@ -183,6 +183,7 @@ def test_a_master_whose_replica_takes_over(nodes, cluster, users):
             nodes[0].kill()
             second.execute_command("CLUSTER FAILOVER", "TAKEOVER")
             wait_until(lambda: all(seen_by(node, replica).get("slots") for node in nodes[1:]))
+            wait_until(lambda: second.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
         assert_reads(*users)
         notify(users)
         assert_reads(*users)
