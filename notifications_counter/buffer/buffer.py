@@ -237,7 +237,8 @@ class Buffer:
         return (int(batch), size) if batch else None
 
     def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
-        """A slice of the batch by rank: (member, score). Empty if the batch is no longer this one."""
+        """A slice of the batch by rank: (member, score). Empty if the batch is no longer this one, short if it ends
+        meanwhile."""
         parts = self._fetch(batch, first, last, "list")
         return [(text(member), text(score)) for flat in parts for member, score in pairs(flat)]
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.core import checks
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import override_settings
@@ -120,6 +121,14 @@ def test_flush_tells_of_shards_and_chunks_if_told_so(healed, make_user):
         "unread, shard 0: epoch 1, batch 1000000000, pending 3, flushing 0, open 0, dirty 0, rejected 0"
     )
     assert lines[1:3] == ["unread: users flushed: 2 of 3", "unread: users flushed: 3 of 3"]
+
+
+@pytest.mark.parametrize("command", ["flush_counters", "recount_counters", "clean_counters"])
+def test_no_database_is_asked_before_the_command_can_say_that_it_is_out_of_reach(healed, monkeypatch, command):
+    asked = []
+    monkeypatch.setattr(checks, "run_checks", lambda databases, **_: asked.append(databases) or [])
+    call_command(command, skip_checks=False)
+    assert asked == [[]]
 
 
 def test_chunk_size_replaces_the_setting(healed, make_user):

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from ...exceptions import BufferUnavailable
 from ...timeseries import clean_counters
-from ..console import Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
+from ..console import CounterCommand, Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
 
 MINUTE = 60
 
 
-class Command(BaseCommand):
+class Command(CounterCommand):
     help = "Removes old slices of time-sliced counters."
 
     def add_arguments(self, parser: CommandParser) -> None:

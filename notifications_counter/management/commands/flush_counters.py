@@ -4,13 +4,13 @@ import json
 from argparse import ArgumentTypeError
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections, connections
 
 from ...counters import Counter
 from ...monitoring import MAX_AGE, look
 from ...registry import all_counters
-from ..console import OUTAGES, Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
+from ..console import OUTAGES, CounterCommand, Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
 
 
 def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
@@ -25,12 +25,8 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
     return parse
 
 
-class Command(BaseCommand):
+class Command(CounterCommand):
     help = "Heals every counter, then writes what waits in Redis to the database."
-
-    def check(self, *args: Any, **options: Any) -> None:
-        """The system checks, without those that ask the databases, as Django 6 does: one may be out of reach."""
-        super().check(*args, **{"databases": [], **options})
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()

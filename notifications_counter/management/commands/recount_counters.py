@@ -3,15 +3,15 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, unread
 from ...recount import Correction, remove_orphans
 from ...registry import all_counters
-from ..console import Meter, number, plain_errors
+from ..console import CounterCommand, Meter, number, plain_errors
 
 
-class Command(BaseCommand):
+class Command(CounterCommand):
     help = "Compares every count with the rows of the database and corrects it."
 
     def add_arguments(self, parser: CommandParser) -> None:
