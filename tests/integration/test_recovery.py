@@ -92,7 +92,7 @@ def test_two_healers_start_one_epoch(healed, alice, redis_client, monkeypatch):
         first.result(30)
     monkeypatch.undo()
     assert epochs() == (2, 2)
-    assert_exact(alice)
+    assert_heals(alice)  # of two that recount a user at once, one may leave it to the next
 
 
 def test_a_healer_that_is_killed_while_it_starts_an_epoch(healed, alice, redis_client, monkeypatch):
