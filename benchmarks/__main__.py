@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
-from demo_project import servers
+import servers
 
 from .bench import Report, machine, stage, stage_versions, table
 from .bench import number as short

@@ -22,7 +22,7 @@ from typing import Any
 
 import django
 
-from demo_project import servers
+import servers
 
 OURS = "this app"
 LIMIT = "limit: "

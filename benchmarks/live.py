@@ -22,7 +22,7 @@ from statistics import median, quantiles
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from demo_project import servers
+import servers
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 

@@ -22,12 +22,12 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from notifications_counter import monitoring
 from notifications_counter.buffer.client import Client, Reply
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
 from notifications_counter.models import Notification
+from notifications_counter.monitoring import report as monitoring
 from notifications_counter.timeseries import TimeSeries
 
 from .bench import table

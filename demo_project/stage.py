@@ -28,9 +28,10 @@ from django.contrib.auth.hashers import make_password
 from django.core.management import CommandError, call_command
 from django.db import connections
 
+import servers
 from notifications_counter.counters import unread
 
-from . import servers, traffic
+from . import traffic
 
 START_SECONDS = 60
 WEB_SERVERS = 2  # processes, on one socket

@@ -2,7 +2,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from notifications_counter.views import InboxView
+from notifications_counter.inbox.views import InboxView
 
 from . import views
 from .life import KINDS

@@ -20,13 +20,12 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from . import dashboard
-from .counters import Counter, unread
-from .display import grouped, signed
+from .counters import Counter, get_counter, unread
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
 from .models import CounterShard, Dashboard, Notification, RecountRequest, UserNotificationsCount
+from .monitoring import dashboard
+from .monitoring.display import grouped, signed
 from .querysets import NotificationQuerySet
-from .registry import get_counter
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin

@@ -15,7 +15,7 @@ class NotificationsCounterConfig(AppConfig):
         if not hasattr(settings, SETTING):
             setattr(settings, SETTING, {})  # one that is missing costs an exception at each look
 
-        from . import checks, receivers  # noqa: F401
+        from . import receivers
 
         autodiscover_modules("counters")
         receivers.connect_all()

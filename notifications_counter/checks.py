@@ -33,11 +33,11 @@ from django.utils.module_loading import import_string
 from redis.connection import AbstractConnection, parse_url
 
 from .conf import ENTRIES, SETTING
-from .counters import Counter
+from .counters import Counter, all_counters
+from .declaration import counters_of
 from .exceptions import BufferUnavailable
 from .models import BaseCount, CountedModel
 from .querysets import CountedQuerySet
-from .registry import all_counters, counters_of
 from .sql import SUPPORTED
 
 TAG = "notifications_counter"

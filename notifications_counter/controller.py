@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from .counters import unread
-from .ledger import Ledger
 from .models import Notification
 from .primary_keys import primary_key
 from .querysets import NotificationQuerySet
+from .writes.ledger import Ledger
 
 MOST = 2**31
 """Rows of one user, at the most."""

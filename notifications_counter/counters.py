@@ -6,58 +6,25 @@ database holds is kept in a row for each owner, what is not flushed yet waits in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable
 from typing import Any
-from zlib import crc32
 
 from asgiref.sync import sync_to_async
-from django.apps import apps
-from django.core.exceptions import ValidationError
-from django.core.signals import setting_changed
-from django.db import router
-from django.db.models import Field, IntegerField, Model, Q
-from django.dispatch import receiver
+from django.db.models import Q
 
-from .buffer import Buffer
-from .buffer.client import client_of
-from .buffer.keys import Keys
-from .condition import Condition
-from .conf import SETTING, options
-from .flush import Flusher, FlushResult
-from .healing import Healer, ShardStatus
-from .history import record
-from .primary_keys import LIMIT, fits, primary_key
+from .conf import options
+from .declaration import Declaration, declarations
+from .exceptions import ConfigurationError
+from .maintenance.flush import Flusher, FlushResult
+from .maintenance.healing import Healer, ShardStatus
+from .maintenance.history import record
+from .maintenance.recount import Correction, Recounter, RecountResult
+from .primary_keys import LIMIT
 from .reader import Reader
-from .recount import Correction, Recounter, RecountResult
-from .registry import all_counters, register
 
 
-class Counter:
-    """An exact number of rows for each owner.
-
-    ``source``     the counted model, as ``"app.Model"``
-    ``owner``      its foreign key to the owner
-    ``condition``  a Q over the row's own columns: which rows count
-    ``totals``     the model, on BaseCount, whose one-to-one primary key is the owner
-    ``field``      its integer field that holds the count
-    ``activity``   name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
-    """
-
-    def __init__(
-        self, name: str, *, source: str, owner: str, condition: Q, totals: str, field: str, activity: str = ""
-    ):
-        self.name = name
-        self.activity = activity
-        self.source_label = source
-        self.owner = owner
-        self.q = condition
-        self.totals_label = totals
-        self.field = field
-        register(self)
-
-    def __repr__(self) -> str:
-        return f"<Counter {self.name}>"
+class Counter(Declaration):
+    """An exact number of rows for each owner. ``Declaration`` says what the arguments are."""
 
     # ------------------------------------------------------------------ reads
     def count(self, user: Any) -> int:
@@ -144,121 +111,19 @@ class Counter:
         """The state of each shard."""
         return Healer(self).status()
 
-    # ------------------------------------------------------------------ parts
-    @cached_property
-    def source(self) -> type[Model]:
-        return apps.get_model(self.source_label)
 
-    @cached_property
-    def totals(self) -> type[Model]:
-        return apps.get_model(self.totals_label)
-
-    @cached_property
-    def owner_attname(self) -> str:
-        field: Any = self.source._meta.get_field(self.owner)
-        return field.attname
-
-    @cached_property
-    def condition(self) -> Condition:
-        return Condition(self.source, self.q)
-
-    @cached_property
-    def key_field(self) -> Field:
-        """The owner's primary key."""
-        field: Any = self.totals._meta.pk
-        while field.remote_field:
-            field = field.target_field
-        return field
-
-    @cached_property
-    def _integer_keys(self) -> bool:
-        return isinstance(self.key_field, IntegerField)
-
-    @cached_property
-    def _columns(self) -> frozenset[str]:
-        owner: Any = self.source._meta.get_field(self.owner)
-        fields = self.condition.fields | {owner}
-        return frozenset(name for f in fields for name in (f.name, f.attname))
-
-    @cached_property
-    def _generated(self) -> bool:
-        return any(f.generated for f in self.condition.fields)
-
-    def reads(self, names: Iterable[str]) -> bool:
-        """May a change of these fields change a count?"""
-        return self._generated or not self._columns.isdisjoint(names)
-
-    @property
-    def db(self) -> str:
-        """The one database of this counter."""
-        return router.db_for_write(self.source)
-
-    # ------------------------------------------------------------------- keys
-    def key(self, user: Any) -> Any:
-        """The primary key of an owner, given as an instance or as such a key. ValueError if it is neither."""
-        if type(user) is not int:
-            user = getattr(user, "pk", user)
-        if self._integer_keys and type(user) is int and -LIMIT <= user < LIMIT:
-            return user
-        if user is None:
-            raise ValueError(f"Counter {self.name!r} was asked for an owner without a primary key; save it first.")
-        return primary_key(self.key_field, user)
-
-    def encode(self, key: Any) -> str | None:
-        """The member of Redis that stands for an owner; None for no owner."""
-        if key is None or type(key) is int:
-            return None if key is None else str(key)
-        try:
-            return str(self.key_field.to_python(key))
-        except ValidationError:
-            return None
-
-    def decode(self, member: str) -> Any:
-        """The primary key that a member stands for. ValidationError if there can be none."""
-        field = self.key_field
-        key = field.to_python(member)
-        if str(key) != member or not fits(field, key):
-            raise ValidationError(f"{member!r} is not how a primary key is written.")
-        field.run_validators(key)
-        return key
-
-    def db_keys(self, keys: Iterable[Any], connection: Any) -> list[Any]:
-        """Primary keys as the driver wants them. They are prepared, or MySQL would refuse 0, which nobody has."""
-        field = self.key_field
-        return [field.get_db_prep_value(field.get_prep_value(key), connection, prepared=True) for key in keys]
-
-    # ---------------------------------------------------------------- buffers
-    @cached_property
-    def buffers(self) -> list[Buffer]:
-        """One for each shard."""
-        client, prefix, shards = client_of(options.CACHE_ALIAS), options.KEY_PREFIX, options.SHARDS
-        return [Buffer(client, Keys.of(prefix, self.name, shard, shards)) for shard in range(shards)]
-
-    def buffer_of(self, member: str) -> Buffer:
-        """The shard of an owner."""
-        buffers = self.buffers
-        if len(buffers) == 1:
-            return buffers[0]
-        return buffers[crc32(member.encode(errors="surrogateescape")) % len(buffers)]
-
-    def by_shard(self, members: Sequence[Any]) -> Iterator[tuple[Buffer, list[Any]]]:
-        """Members, or keys that are written like them, grouped by shard."""
-        if not members:
-            return
-        if len(buffers := self.buffers) == 1:
-            yield buffers[0], list(members)
-            return
-        grouped: dict[Buffer, list[Any]] = {}
-        for member in members:
-            grouped.setdefault(self.buffer_of(str(member)), []).append(member)
-        yield from grouped.items()
+def all_counters() -> list[Counter]:
+    """Every counter, in the order of declaration."""
+    return [counter for counter in declarations() if isinstance(counter, Counter)]
 
 
-@receiver(setting_changed)
-def _forget_buffers(*, setting: str, **_: Any) -> None:
-    if setting in ("CACHES", SETTING):
-        for counter in all_counters():
-            counter.__dict__.pop("buffers", None)
+def get_counter(name: str) -> Counter:
+    """The counter of this name; ConfigurationError names those that exist."""
+    counters = {counter.name: counter for counter in all_counters()}
+    try:
+        return counters[name]
+    except KeyError:
+        raise ConfigurationError(f"No counter is named {name!r}; there are: {', '.join(counters)}.") from None
 
 
 unread = Counter(

@@ -19,9 +19,9 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from .buffer.buffer import pairs, text
 from .buffer.client import Argument, Client, client_of
 from .buffer.scripts import script
+from .buffer.shard import pairs, text
 from .conf import options
 
 Event = dict[str, Any]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from django.db import transaction
 from django.db.models import IntegerField, Model, QuerySet, UUIDField
@@ -15,10 +15,10 @@ from django.db.models.lookups import Exact
 from django.db.models.sql.where import AND
 from django.utils import timezone
 
-from .ledger import Ledger
+from .declaration import Declaration, counters_of
 from .receivers import others_listen, owner_of, sources_of, tells_owner
-from .registry import counters_of
-from .rows import (
+from .writes.ledger import Ledger
+from .writes.rows import (
     RowStates,
     activity,
     can_return_deleted,
@@ -29,9 +29,6 @@ from .rows import (
     locked,
     locked_by,
 )
-
-if TYPE_CHECKING:
-    from .counters import Counter
 
 
 class _QuietCollector(Collector):
@@ -165,7 +162,7 @@ class CountedQuerySet(QuerySet):
     delete.queryset_only = True  # type: ignore[attr-defined]
 
     def _lock(
-        self, counters: Iterable[Counter], using: str
+        self, counters: Iterable[Declaration], using: str
     ) -> tuple[list[Any], dict[type[Model], dict[Any, RowStates]]]:
         """Lock what this queryset selects: primary keys, and what their rows count for, by source."""
         first, *others = sources_of(list(counters))
@@ -174,7 +171,7 @@ class CountedQuerySet(QuerySet):
         found.update((source, locked(source, using, pks)) for source in others)
         return pks, found
 
-    def _shift(self, counter: Counter, delta: int, **values: Any) -> int:
+    def _shift(self, counter: Declaration, delta: int, **values: Any) -> int:
         """Update rows that all change the count by the same delta, as the condition of this very queryset, checked by
         the UPDATE itself, says. Returns the number of rows."""
         owner = self._only_owner(counter) if list(counters_of(self.model)) == [counter] else None
@@ -192,7 +189,7 @@ class CountedQuerySet(QuerySet):
 
         return ledger.write({counter: [owner]}, changed)
 
-    def _only_owner(self, counter: Counter) -> str | None:
+    def _only_owner(self, counter: Declaration) -> str | None:
         """The one owner whose rows this queryset can select, if its conditions name one. A text may equal another,
         as the collation of its column has it."""
         where = self.query.where

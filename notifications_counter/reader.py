@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import connections
 from django.db.models import Count, QuerySet
 
 from .buffer import Buffer, Snapshot
-from .buffer.buffer import PART
+from .buffer.shard import PART
+from .declaration import Declaration
 from .exceptions import BufferUnavailable
-from .ledger import Ledger
-from .log import mark_dirty
-from .rows import chunks
 from .sql.target import Target
-
-if TYPE_CHECKING:
-    from .counters import Counter
+from .writes.ledger import Ledger
+from .writes.rows import chunks
+from .writes.transaction import mark_dirty
 
 READ_COMMITTED = {"read committed", "read uncommitted"}
 
@@ -27,7 +25,7 @@ class Reader:
 
     __slots__ = ("counter", "using")
 
-    def __init__(self, counter: Counter):
+    def __init__(self, counter: Declaration):
         self.counter = counter
         self.using = counter.db
 

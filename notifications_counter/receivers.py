@@ -16,11 +16,10 @@ from django.db.models import NOT_PROVIDED, Model, QuerySet
 from django.db.models.signals import class_prepared, post_delete, post_save, pre_delete, pre_save
 from django.dispatch import receiver
 
-from .counters import Counter
-from .ledger import Ledger
-from .log import Log
-from .registry import counters_of
-from .rows import RowStates, activity, difference, locked, states
+from .declaration import Declaration, counters_of
+from .writes.ledger import Ledger
+from .writes.rows import RowStates, activity, difference, locked, states
+from .writes.transaction import Log
 
 
 def connect(model: type[Model]) -> None:
@@ -49,7 +48,7 @@ def others_listen(model: type[Model]) -> bool:
     return any(handler not in ours for handler in live)
 
 
-def sources_of(counters: Collection[Counter]) -> list[type[Model]]:
+def sources_of(counters: Collection[Declaration]) -> list[type[Model]]:
     return list(dict.fromkeys(c.source for c in counters))
 
 
@@ -64,12 +63,12 @@ def has_pk(instance: Model, source: type[Model]) -> bool:
     return None not in pk if isinstance(pk, tuple) else pk is not None
 
 
-def owner_of(counter: Counter, instance: Model) -> str | None:
+def owner_of(counter: Declaration, instance: Model) -> str | None:
     """The owner an instance believes to have; None also if it cannot tell."""
     return counter.encode(instance.__dict__[counter.owner_attname]) if tells_owner(counter, instance) else None
 
 
-def tells_owner(counter: Counter, instance: Model) -> bool:
+def tells_owner(counter: Declaration, instance: Model) -> bool:
     """Does the instance know its owner, if only that it has none? Not while it is deferred or an expression."""
     owner = instance.__dict__.get(counter.owner_attname, instance)
     return owner is not instance and not hasattr(owner, "resolve_expression")
@@ -140,9 +139,11 @@ def before_save(sender: type[Model], instance: Model, using: str, **_: Any) -> N
         instance._state.counting_log = log  # type: ignore[attr-defined]
 
 
-def _known_owners(sender: type[Model], instance: Model, using: str) -> dict[Counter, set[str]]:
+def _known_owners(sender: type[Model], instance: Model, using: str) -> dict[Declaration, set[str]]:
     """The owners of an instance: the one it believes to have, and the one the database knows."""
-    owners: dict[Counter, set[str]] = {c: {m} if (m := owner_of(c, instance)) else set() for c in counters_of(sender)}
+    owners: dict[Declaration, set[str]] = {
+        c: {m} if (m := owner_of(c, instance)) else set() for c in counters_of(sender)
+    }
     for source in sources_of(counters_of(sender)):
         if has_pk(instance, source):
             same: QuerySet = QuerySet(source, using=using).filter(pk=pk_of(instance, source))

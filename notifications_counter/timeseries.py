@@ -21,9 +21,9 @@ from typing import overload
 
 from asgiref.sync import sync_to_async
 
-from .buffer.buffer import text
 from .buffer.client import Client, Reply, client_of
 from .buffer.scripts import script
+from .buffer.shard import text
 from .conf import ENTRIES, options
 
 Time = float | int | datetime

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from . import live, views
+from .inbox import live, views
 
 app_name = "notifications"
 

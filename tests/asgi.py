@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from demo_project.servers import HOST
+from servers import HOST
 
 
 @contextmanager

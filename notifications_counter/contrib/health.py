@@ -11,7 +11,7 @@ from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from ..exceptions import CounterError
-from ..monitoring import MAX_AGE, look
+from ..monitoring.report import MAX_AGE, look
 
 
 @dataclass

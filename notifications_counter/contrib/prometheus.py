@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from ..monitoring import CounterReport, Report, look
+from ..monitoring.report import CounterReport, Report, look
 
 PREFIX = "notifications_counter_"
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils import timezone
 
-if TYPE_CHECKING:
-    from ..counters import Counter
+from ..declaration import Declaration
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Chunk:
 class Target:
     """The totals table of a counter, quoted for a connection."""
 
-    def __init__(self, counter: Counter, connection: Any):
+    def __init__(self, counter: Declaration, connection: Any):
         self.counter = counter
         self.model = counter.totals
         self.connection = connection

@@ -12,9 +12,9 @@ from django.core.asgi import get_asgi_application
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, expect, sync_playwright
 
-from demo_project.servers import HOST
-from notifications_counter import live as live_module
-from notifications_counter.live import live
+from notifications_counter.inbox import live as live_module
+from notifications_counter.inbox.live import live
+from servers import HOST
 from tests.asgi import serving
 
 SECONDS = 30  # of patience

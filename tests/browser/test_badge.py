@@ -6,8 +6,8 @@ import pytest
 from django.contrib.sessions.models import Session
 from playwright.sync_api import CDPSession, Page, expect
 
-from notifications_counter import live as live_module
-from notifications_counter.live import live
+from notifications_counter.inbox import live as live_module
+from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification
 from tests.support import notify
 

@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from demo_project import traffic
-from demo_project.servers import dies_with_parent
+from servers import dies_with_parent
 
 pytestmark = pytest.mark.once
 

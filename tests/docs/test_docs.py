@@ -8,14 +8,16 @@ import pytest
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
 
-from notifications_counter import urls, views
-from notifications_counter.buffer.buffer import Stats
+from notifications_counter import urls
 from notifications_counter.buffer.keys import Keys
+from notifications_counter.buffer.shard import Stats
 from notifications_counter.conf import ENTRIES
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import Counter
+from notifications_counter.declaration import Declaration
+from notifications_counter.inbox import views
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
-from notifications_counter.monitoring import CounterReport, Report
+from notifications_counter.monitoring.report import CounterReport, Report
 from notifications_counter.querysets import CountedQuerySet, NotificationQuerySet
 from notifications_counter.templatetags.notifications_counter import register
 
@@ -118,7 +120,7 @@ def test_every_name_of_the_inbox_is_documented() -> None:
 @pytest.mark.parametrize(
     ("heading", "kinds"),
     [
-        ("Counters", [Counter]),
+        ("Counters", [Counter, Declaration]),
         ("`NotificationQuerySet`", [NotificationQuerySet]),
         ("`CountedQuerySet`", [CountedQuerySet]),
         ("`NotificationController(user)`", [NotificationController]),
@@ -150,7 +152,7 @@ def test_every_error_is_documented() -> None:
 
 
 def scripts_of_a_shard() -> str:
-    names = re.findall(r'script\("(\w+)"\)', (PACKAGE / "buffer" / "buffer.py").read_text())
+    names = re.findall(r'script\("(\w+)"\)', (PACKAGE / "buffer" / "shard.py").read_text())
     return "".join((PACKAGE / "buffer" / "lua" / f"{name}.lua").read_text() for name in names)
 
 

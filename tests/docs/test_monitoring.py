@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from notifications_counter.history import MESSAGES
+from notifications_counter.maintenance.history import MESSAGES
 from tests.docs.test_docs import FENCE, PACKAGE, first_cells, page, python_blocks, section
 
 pytestmark = pytest.mark.once

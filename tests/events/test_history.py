@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from notifications_counter.counters import unread
-from notifications_counter.history import history
+from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification
 from notifications_counter.testing import isolated_counters
 
@@ -48,7 +48,7 @@ def test_nothing_is_recorded_with_record_events_off(make_user: Callable[..., Any
 
 
 def test_the_history_is_bounded(monkeypatch: pytest.MonkeyPatch, make_user: Callable[..., Any]) -> None:
-    monkeypatch.setattr("notifications_counter.history.LENGTH", 3)
+    monkeypatch.setattr("notifications_counter.maintenance.history.LENGTH", 3)
     history.record_events([{"type": "filler"}] * 5)
     unread.heal()
     assert [type_ for type_, _ in recorded()] == ["filler", "recovery", "recovered"]

@@ -55,7 +55,7 @@ def of_a_flush() -> list[Call]:
     from django.db import connection
 
     from notifications_counter.buffer import Buffer
-    from notifications_counter.flush import Flusher
+    from notifications_counter.maintenance.flush import Flusher
     from notifications_counter.sql import dialect
 
     return [
@@ -70,8 +70,8 @@ def of_a_flush() -> list[Call]:
 
 def of_healing() -> list[Call]:
     """A recount is look, count, fix; "epoch" and all that follows belong to a recovery."""
-    from notifications_counter import healing
     from notifications_counter.buffer import Buffer
+    from notifications_counter.maintenance import healing
     from notifications_counter.reader import Reader
 
     return [
@@ -90,8 +90,8 @@ def of_a_write() -> list[Call]:
     "commit", too."""
     from django.db import connections
 
-    from notifications_counter import log
     from notifications_counter.buffer import Buffer
+    from notifications_counter.writes import transaction as log
 
     return [
         ("begin", Buffer, "begin"),

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import escape
 from django.utils.http import urlencode
 
-from demo_project import servers
+import servers
 from notifications_counter.buffer.client import Client
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount

@@ -11,8 +11,8 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now, Random
 from django.test.utils import isolate_apps, override_settings
 
-from demo_project import servers
-from notifications_counter import checks, registry
+import servers
+from notifications_counter import checks, declaration
 from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, CountedModel, Notification, UserNotificationsCount
 from notifications_counter.querysets import CountedQuerySet
@@ -141,8 +141,7 @@ def declare(monkeypatch):
     """A function that declares a counter, the only one, and says what the checks think of it."""
 
     def declare(source, owner="user", condition=EVERY_ROW, totals=UserNotificationsCount, field="unread_count"):
-        monkeypatch.setattr(registry, "_counters", {})
-        monkeypatch.setattr(registry, "_by_model", {})
+        monkeypatch.setattr(declaration, "_declarations", {})
         counter = Counter("x", source="", owner=owner, condition=condition, totals="", field=field)
         vars(counter).update(source=source, totals=totals)
         return found()

@@ -14,7 +14,7 @@ import redis
 from django.db import IntegrityError, connection, connections, transaction
 from django.db.models.signals import pre_save
 
-from demo_project import servers
+import servers
 from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.counters import unread

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from demo_project import servers
+import servers
 from notifications_counter import events
 from notifications_counter.buffer.client import Node, client_of
 from notifications_counter.counters import unread

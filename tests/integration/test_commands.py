@@ -16,12 +16,11 @@ from django.db import connection
 from django.test.utils import override_settings
 from django.utils import timezone
 
-from demo_project import servers
-from notifications_counter.counters import unread
-from notifications_counter.flush import Flusher
+import servers
+from notifications_counter.counters import all_counters, unread
+from notifications_counter.maintenance.flush import Flusher
+from notifications_counter.maintenance.recount import remove_orphans
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from notifications_counter.recount import remove_orphans
-from notifications_counter.registry import all_counters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,13 +13,12 @@ from django.test.utils import CaptureQueriesContext, override_settings
 from django.urls import reverse
 from django.utils.translation import override
 
-from demo_project import servers
-from notifications_counter.counters import unread
-from notifications_counter.display import duration, grouped
-from notifications_counter.history import history
+import servers
+from notifications_counter.counters import all_counters, unread
+from notifications_counter.maintenance.history import history
+from notifications_counter.maintenance.shards import rows as shard_rows
 from notifications_counter.models import Notification, UserNotificationsCount
-from notifications_counter.registry import all_counters
-from notifications_counter.shards import rows as shard_rows
+from notifications_counter.monitoring.display import duration, grouped
 from notifications_counter.timeseries import update_counters
 from tests.support import entries, notify, sent
 
@@ -304,7 +303,7 @@ def test_recount(admin_client, url, all_healed, make_user):
 
 def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, all_healed, make_user, monkeypatch):
     monkeypatch.setattr("notifications_counter.admin.PATIENCE", 0)
-    monkeypatch.setattr("notifications_counter.recount.PAGE", 1)
+    monkeypatch.setattr("notifications_counter.maintenance.recount.PAGE", 1)
     for _ in range(3):
         notify(make_user())
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)

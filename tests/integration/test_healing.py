@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from notifications_counter.buffer.buffer import Buffer
+from notifications_counter.buffer.shard import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
@@ -93,7 +93,7 @@ def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, mon
     buffer().mark_dirty([str(alice.pk)])
     buffer().mark_dirty([str(bob.pk)])
     monkeypatch.setattr(Buffer, "fix", busy)
-    monkeypatch.setattr("notifications_counter.healing.FEW", 1)
+    monkeypatch.setattr("notifications_counter.maintenance.healing.FEW", 1)
     unread.heal()
     assert buffer().dirty(0, 10) == [str(alice.pk)]
     unread.flush()

@@ -12,10 +12,10 @@ from django.test import Client, override_settings
 from django.urls import include, path, reverse
 from django.utils import timezone, translation
 
-from notifications_counter import views
 from notifications_counter.counters import unread
+from notifications_counter.inbox import views
+from notifications_counter.inbox.paging import page_of
 from notifications_counter.models import Notification
-from notifications_counter.paging import page_of
 from tests.support import assert_exact, notify, sent
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]

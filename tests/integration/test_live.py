@@ -18,11 +18,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from demo_project import servers
-from notifications_counter import live as live_module
+import servers
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import unread
-from notifications_counter.live import live
+from notifications_counter.inbox import live as live_module
+from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification, RecountRequest
 from tests.asgi import serving
 from tests.support import assert_exact, entries, notify

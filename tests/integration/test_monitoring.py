@@ -15,14 +15,13 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext, override_settings
 from django.utils import timezone
 
-from demo_project import servers
-from notifications_counter.buffer.buffer import Stats
-from notifications_counter.counters import unread
-from notifications_counter.flush import Flusher
-from notifications_counter.history import history
+import servers
+from notifications_counter.buffer.shard import Stats
+from notifications_counter.counters import all_counters, unread
+from notifications_counter.maintenance.flush import Flusher
+from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
-from notifications_counter.monitoring import look, look_at
-from notifications_counter.registry import all_counters
+from notifications_counter.monitoring.report import look, look_at
 from tests.support import entries, notify, sent, stored
 
 pytestmark = pytest.mark.django_db(transaction=True)

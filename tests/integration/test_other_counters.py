@@ -8,9 +8,8 @@ from django.db.models import F, QuerySet
 from django.db.models.signals import pre_delete
 from django.utils import timezone
 
-from notifications_counter.counters import unread
+from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import RecountRequest
-from notifications_counter.registry import all_counters
 from tests.support import assert_exact, assert_heals, assert_reads, savepoint_create
 from tests.tasks.counters import free_lots, open_tasks, open_transfers, sent_transfers, visible_posts
 from tests.tasks.models import Campaign, Lot, Post, Project, RecurringTask, Task, Topic, Transfer, UrgentTask

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from demo_project import servers
+import servers
 from notifications_counter import events, timeseries
 from notifications_counter.buffer.client import client_of
 from notifications_counter.conf import options

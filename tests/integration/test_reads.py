@@ -15,11 +15,11 @@ from django.test import override_settings
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from demo_project.servers import free_port
-from notifications_counter.buffer.buffer import Buffer
+from notifications_counter.buffer.shard import Buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
+from servers import free_port
 from tests.support import (
     OtherConnection,
     assert_exact,

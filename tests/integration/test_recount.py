@@ -9,12 +9,12 @@ from django.core.management import call_command
 from django.db import transaction
 from django.db.models import QuerySet
 
-from notifications_counter.buffer.buffer import Buffer
+from notifications_counter.buffer.shard import Buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.maintenance.recount import Correction, RecountResult
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from notifications_counter.recount import Correction, RecountResult
 from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify, rows, stored
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
@@ -70,7 +70,7 @@ def test_what_a_recount_reports(healed, alice, bob):
 
 
 def test_a_recount_of_everyone_can_be_stopped(healed, alice, bob, monkeypatch):
-    monkeypatch.setattr("notifications_counter.recount.PAGE", 1)
+    monkeypatch.setattr("notifications_counter.maintenance.recount.PAGE", 1)
     notify(alice)
     notify(bob)
     assert unread.recount(stopped=lambda: True).checked == 1

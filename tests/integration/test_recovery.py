@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db.models import QuerySet
 
-from notifications_counter.buffer.buffer import Buffer
+from notifications_counter.buffer.shard import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification
 from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify

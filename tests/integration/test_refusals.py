@@ -14,7 +14,7 @@ import pytest
 import redis
 from django.db import transaction
 
-from demo_project import servers
+import servers
 from notifications_counter.buffer.client import MOMENT, client_of
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable

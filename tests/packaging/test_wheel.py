@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demo_project import servers
+import servers
 
 pytestmark = pytest.mark.once
 

@@ -9,15 +9,15 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from notifications_counter.buffer.buffer import BATCHES, Buffer, Delta
+from notifications_counter.buffer.shard import BATCHES, Buffer, Delta
 from notifications_counter.counters import unread
-from notifications_counter.log import request_recounts
+from notifications_counter.maintenance.recount import Recounter
+from notifications_counter.maintenance.shards import close, epoch_of, is_left, row, start_epoch, takes
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.reader import Reader as RealReader
-from notifications_counter.recount import Recounter
-from notifications_counter.shards import close, epoch_of, is_left, row, start_epoch, takes
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
+from notifications_counter.writes.transaction import request_recounts
 from tests import support
 
 from . import model

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 import pytest
 from django.test import override_settings
 
-from demo_project import servers
+import servers
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from demo_project import servers
+import servers
 from notifications_counter.buffer.client import client_of
 from notifications_counter.timeseries import PAGE, TimeSeries, clean_counters, counters, get_counter, update_counter
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from demo_project import servers
+import servers
 from notifications_counter.management.commands.clean_counters import Command
 from notifications_counter.management.console import Stop
 from notifications_counter.timeseries import PAGE, TimeSeries, get_counter, update_counter, update_counters

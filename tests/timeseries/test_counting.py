@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.test import override_settings
 
-from demo_project import servers
+import servers
 from notifications_counter import timeseries
 from notifications_counter.conf import ENTRIES
 from notifications_counter.exceptions import BufferUnavailable

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 import django
 
-from demo_project import servers
+import servers
 
 DATABASES = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}
 

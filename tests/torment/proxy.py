@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from demo_project import servers
+import servers
 
 DELAY = (0.05, 0.7)  # seconds
 

@@ -12,7 +12,7 @@ from django.contrib.auth import get_user_model
 from django.db import connection, connections
 from django.test import override_settings
 
-from demo_project import servers
+import servers
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
 

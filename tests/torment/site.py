@@ -20,7 +20,7 @@ from django.db import IntegrityError, InterfaceError, OperationalError, connecti
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 
-from demo_project import servers
+import servers
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from tests.faults.actors import Change, Reader, Writer

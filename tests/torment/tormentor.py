@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import redis
 from django.db import connection
 
-from demo_project import servers
+import servers
 
 from .journal import Span, now
 from .proxy import Proxy

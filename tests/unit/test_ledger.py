@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications_counter.ledger import ISOLATION, SAVEPOINT
-from notifications_counter.log import Log
+from notifications_counter.writes.ledger import ISOLATION, SAVEPOINT
+from notifications_counter.writes.transaction import Log
 
 pytestmark = pytest.mark.once
 

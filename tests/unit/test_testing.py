@@ -4,11 +4,11 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from demo_project.servers import free_port
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.testing import isolated_counters
+from servers import free_port
 from tests.support import assert_exact, notify
 
 

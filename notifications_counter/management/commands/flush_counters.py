@@ -7,9 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections, connections
 
-from ...counters import Counter
-from ...monitoring import MAX_AGE, look
-from ...registry import all_counters
+from ...counters import Counter, all_counters
+from ...monitoring.report import MAX_AGE, look
 from ..console import OUTAGES, CounterCommand, Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
 
 

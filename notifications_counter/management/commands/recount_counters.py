@@ -5,9 +5,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 
-from ...counters import Counter, unread
-from ...recount import Correction, remove_orphans
-from ...registry import all_counters
+from ...counters import Counter, all_counters, unread
+from ...maintenance.recount import Correction, remove_orphans
 from ..console import CounterCommand, Meter, number, plain_errors
 
 

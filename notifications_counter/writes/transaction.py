@@ -14,25 +14,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.apps import apps
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Model
 
-from .buffer import Buffer
-from .buffer.buffer import PART, Delta
-from .buffer.client import Reply
-from .exceptions import BufferUnavailable
+from ..buffer import Buffer
+from ..buffer.client import Reply
+from ..buffer.shard import PART, Delta
+from ..declaration import Declaration
+from ..exceptions import BufferUnavailable
+from ..timeseries import TimeSeries
 from .rows import RowStates, locked
-from .timeseries import TimeSeries
-
-if TYPE_CHECKING:
-    from .counters import Counter
 
 logger = logging.getLogger("notifications_counter")
 
-PartDeltas = tuple["Counter", str, dict[str, Delta]]
+PartDeltas = tuple[Declaration, str, dict[str, Delta]]
 """What a commit sends of a part: its counter, its id, and its deltas."""
 
 
@@ -41,7 +39,7 @@ class Part:
     """What one begin registered: users of one shard. ``reply`` is there until it is read."""
 
     id: str
-    counter: Counter
+    counter: Declaration
     buffer: Buffer
     members: tuple[str, ...]
     reply: Reply | None
@@ -52,11 +50,11 @@ class Log:
 
     def __init__(self, using: str):
         self.using = using
-        self.entries: list[tuple[Counter, dict[str, Delta]]] = []  # one or more of each statement
-        self.touched: dict[Counter, set[str]] = defaultdict(set)  # also by what was rolled back
-        self.begun: dict[Counter, set[str]] = defaultdict(set)
+        self.entries: list[tuple[Declaration, dict[str, Delta]]] = []  # one or more of each statement
+        self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
+        self.begun: dict[Declaration, set[str]] = defaultdict(set)
         self.parts: list[Part] = []
-        self.requested: set[tuple[Counter, str]] = set()  # users with a RecountRequest
+        self.requested: set[tuple[Declaration, str]] = set()  # users with a RecountRequest
         self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
         self.unread: list[Part] = []
@@ -64,12 +62,12 @@ class Log:
         self.deleted: dict[tuple[type[Model], Any], RowStates | None] = {}  # what the database said of them
 
     # ------------------------------------------------------------------ begin
-    def begin(self, owners: Mapping[Counter, Iterable[str]]) -> list[tuple[Counter, str]]:
+    def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
         """Register users, each named once, that have not begun here. The last reply stays unread until ``settle``.
 
         Returns those that Redis did not take so far; ``settle`` returns the rest.
         """
-        failed: list[tuple[Counter, str]] = []
+        failed: list[tuple[Declaration, str]] = []
         for counter, members in owners.items():
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
@@ -80,7 +78,7 @@ class Log:
                     failed += self._begin(counter, buffer, tuple(mine[i : i + PART]))
         return failed
 
-    def _begin(self, counter: Counter, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Counter, str]]:
+    def _begin(self, counter: Declaration, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Declaration, str]]:
         part = Part(os.urandom(16).hex(), counter, buffer, members, None)
         try:
             part.reply = buffer.begin(part.id, members)
@@ -92,11 +90,11 @@ class Log:
         self.unread.append(part)
         return []
 
-    def settle(self) -> list[tuple[Counter, str]]:
+    def settle(self) -> list[tuple[Declaration, str]]:
         """Read the replies of what has begun. Returns the users that Redis did not take."""
         if not self.unread:
             return []
-        failed: list[tuple[Counter, str]] = []
+        failed: list[tuple[Declaration, str]] = []
         while self.unread:
             part = self.unread.pop()
             reply, part.reply = part.reply, None
@@ -122,14 +120,14 @@ class Log:
             self.requested.update(failed)
 
     # ----------------------------------------------------------------- record
-    def record(self, counter: Counter, deltas: Mapping[str, Delta]) -> None:
+    def record(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
         """Note what a statement changed. None: unknown, the user goes to a recount."""
         self.entries.append((counter, dict(deltas)))
         self.touched[counter].update(deltas)
 
-    def net(self) -> dict[Counter, dict[str, Delta]]:
+    def net(self) -> dict[Declaration, dict[str, Delta]]:
         """What all entries come to."""
-        net: dict[Counter, dict[str, Delta]] = {}
+        net: dict[Declaration, dict[str, Delta]] = {}
         for counter, deltas in self.entries:
             if counter not in net:
                 net[counter] = dict(deltas)
@@ -140,7 +138,7 @@ class Log:
                 sums[member] = None if delta is None or before is None else before + delta
         return net
 
-    def happened(self, activity: Mapping[tuple[Counter, str], int]) -> None:
+    def happened(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
         """Note what a statement did, for the time-sliced counters."""
         self.activity += [(f"{c.activity}:{what}", n) for (c, what), n in activity.items() if c.activity and n]
 
@@ -197,7 +195,7 @@ class Log:
         for counter, member in self.requested:
             net.setdefault(counter, {})[member] = None
         on_its_way = self._send_activity() if self.activity else ()
-        failed: list[tuple[Counter, str]] = []
+        failed: list[tuple[Declaration, str]] = []
         grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
         for part in self.parts:
             sums = net.get(part.counter, {})
@@ -228,10 +226,10 @@ class Log:
 
 
 def _slices(
-    parts: list[tuple[Counter, str, dict[str, Delta]]],
-) -> Iterator[list[tuple[Counter, str, dict[str, Delta]]]]:
+    parts: list[tuple[Declaration, str, dict[str, Delta]]],
+) -> Iterator[list[tuple[Declaration, str, dict[str, Delta]]]]:
     """Parts in groups of at most PART users, a part without deltas counting as one."""
-    slice_: list[tuple[Counter, str, dict[str, Delta]]] = []
+    slice_: list[tuple[Declaration, str, dict[str, Delta]]] = []
     size = 0
     for part in parts:
         weight = max(1, len(part[2]))
@@ -244,10 +242,10 @@ def _slices(
         yield slice_
 
 
-def mark_dirty(users: Iterable[tuple[Counter, str]]) -> list[tuple[Counter, str]]:
+def mark_dirty(users: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
     """Send users to a recount. Returns those for whom Redis was out of reach."""
-    failed: list[tuple[Counter, str]] = []
-    grouped: dict[Counter, list[str]] = defaultdict(list)
+    failed: list[tuple[Declaration, str]] = []
+    grouped: dict[Declaration, list[str]] = defaultdict(list)
     for counter, member in users:
         grouped[counter].append(member)
     for counter, members in grouped.items():
@@ -259,7 +257,7 @@ def mark_dirty(users: Iterable[tuple[Counter, str]]) -> list[tuple[Counter, str]
     return failed
 
 
-def request_recounts(using: str, users: list[tuple[Counter, str]]) -> None:
+def request_recounts(using: str, users: list[tuple[Declaration, str]]) -> None:
     """Ask for recounts through the database, in the transaction under way if there is one."""
     if not users:
         return

@@ -7,19 +7,16 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from django.apps import apps
 from django.db.models import QuerySet
 
-from .buffer import Buffer, Status
-from .conf import options
+from ..buffer import Buffer, Status
+from ..conf import options
+from ..declaration import Declaration
 from .history import record
 from .recount import PAGE, Correction, Recounter, RecountResult
 from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, row, start_epoch
-
-if TYPE_CHECKING:
-    from .counters import Counter
 
 FEW, MANY = 10, 100
 """Users in one look of a heal: at first, and at most. A run is late by the time that one look takes."""
@@ -46,7 +43,7 @@ class ShardStatus:
 class Healer:
     """Heals one counter."""
 
-    def __init__(self, counter: Counter, report: Callable[[Correction], None] | None = None):
+    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None):
         self.counter = counter
         self.recounter = Recounter(counter, report)
 

@@ -6,19 +6,16 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
 from django.db.models import F, Model, QuerySet
 from django.db.models.sql import DeleteQuery
 
-from .registry import counters_of
+from ..declaration import Declaration, counters_of
 
-if TYPE_CHECKING:
-    from .counters import Counter
-
-RowStates = list[tuple["Counter", str | None, bool]]
+RowStates = list[tuple[Declaration, str | None, bool]]
 """For each counter of a row: whose it is, and whether it counts."""
 
 
@@ -82,7 +79,7 @@ def can_return_deleted(using: str) -> bool:
     return connection.vendor in ("postgresql", "mysql") and connection.features.can_return_columns_from_insert
 
 
-def delete_returning(queryset: QuerySet, using: str) -> tuple[int, dict[Counter, dict[str, int]]]:
+def delete_returning(queryset: QuerySet, using: str) -> tuple[int, dict[Declaration, dict[str, int]]]:
     """Delete the rows that a queryset selects, looking at nothing but the columns of the source: how many there were,
     and what that changed."""
     counters = counters_of(queryset.model)
@@ -105,7 +102,7 @@ def delete_returning(queryset: QuerySet, using: str) -> tuple[int, dict[Counter,
     with connections[using].cursor() as cursor:
         cursor.execute(sql, (*params, *chain(*more)))
         rows = Tally({row[:-1]: row[-1] for row in cursor} if adds_up else cursor)
-    deltas: dict[Counter, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    deltas: dict[Declaration, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     converted = compiler.apply_converters(map(list, rows), compiler.get_converters(columns))
     for row, number in zip(converted, rows.values(), strict=True):
         for i, counter in enumerate(counters):
@@ -115,9 +112,9 @@ def delete_returning(queryset: QuerySet, using: str) -> tuple[int, dict[Counter,
     return rows.total(), deltas
 
 
-def difference(before: Iterable[RowStates], after: Iterable[RowStates] = ()) -> dict[Counter, dict[str, int]]:
+def difference(before: Iterable[RowStates], after: Iterable[RowStates] = ()) -> dict[Declaration, dict[str, int]]:
     """What a statement changed, given all its rows before and after."""
-    deltas: dict[Counter, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    deltas: dict[Declaration, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for sign, rows in ((-1, before), (1, after)):
         for row in rows:
             for counter, member, counts in row:
@@ -128,10 +125,10 @@ def difference(before: Iterable[RowStates], after: Iterable[RowStates] = ()) -> 
 
 def activity(
     before: Mapping[Any, RowStates], after: Mapping[Any, RowStates] | None = None
-) -> dict[tuple[Counter, str], int]:
+) -> dict[tuple[Declaration, str], int]:
     """How many rows a statement created or deleted, and how many stayed and ceased to count (``read``)."""
     after = after or {}
-    happened: dict[tuple[Counter, str], int] = defaultdict(int)
+    happened: dict[tuple[Declaration, str], int] = defaultdict(int)
     for pk, row in after.items():
         for i, (counter, _, counts) in enumerate(row):
             if pk not in before:

@@ -14,18 +14,17 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from ..buffer.shard import BATCHES
+from ..checks import check_server
+from ..conf import options
+from ..counters import Counter, get_counter
+from ..events import Event
+from ..exceptions import CounterError
+from ..maintenance.healing import ShardStatus
+from ..maintenance.history import history
 from .activity import Activity, Precision, activity, precisions
-from .buffer.buffer import BATCHES
-from .checks import check_server
-from .conf import options
-from .counters import Counter
 from .display import Table, duration, grouped, moment, signed
-from .events import Event
-from .exceptions import CounterError
-from .healing import ShardStatus
-from .history import history
-from .monitoring import MAX_AGE, CounterReport, look
-from .registry import get_counter
+from .report import MAX_AGE, CounterReport, look
 
 EVENTS = 10
 """Rows of the tables of flushes and events."""

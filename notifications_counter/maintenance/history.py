@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .conf import options
-from .events import EventLog
-from .exceptions import BufferUnavailable
-from .timeseries import TimeSeries
-
-if TYPE_CHECKING:
-    from .counters import Counter
-    from .flush import FlushResult
-    from .recount import RecountResult
+from ..conf import options
+from ..declaration import Declaration
+from ..events import EventLog
+from ..exceptions import BufferUnavailable
+from ..timeseries import TimeSeries
 
 logger = logging.getLogger("notifications_counter")
 
@@ -37,12 +33,13 @@ history = EventLog("history")
 
 def record(
     type: str,
-    counter: Counter,
-    result: FlushResult | RecountResult | None = None,
+    counter: Declaration,
+    result: Any = None,
     level: int = logging.INFO,
     **fields: Any,
 ) -> None:
-    """Log what the app has done, and record it, unless RECORD_EVENTS is off. Never raises for want of Redis."""
+    """Log what the app has done, with the fields of a ``result`` (a dataclass), and record it, unless RECORD_EVENTS is
+    off. Never raises for want of Redis."""
     event = {"counter": counter.name, **(asdict(result) if result else {}), **fields}
     if "member" in event:  # that somebody wrote, and that may be no text
         event["member"] = event["member"].encode(errors="backslashreplace").decode()
@@ -56,7 +53,7 @@ def record(
         _not_recorded(f"an event of type {type!r}", error)
 
 
-def tally(counter: Counter, counts: dict[str, int]) -> None:
+def tally(counter: Declaration, counts: dict[str, int]) -> None:
     """Raise the time-sliced counters of what the app has done, if RECORD_ACTIVITY is on. Never raises for want of
     Redis."""
     if not options.RECORD_ACTIVITY or not counter.activity:

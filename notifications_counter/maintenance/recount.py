@@ -8,21 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
-from .buffer import Buffer
+from ..buffer import Buffer
+from ..declaration import Declaration
+from ..reader import Reader
+from ..writes.rows import chunks
 from .history import record
-from .reader import Reader
-from .rows import chunks
 from .shards import close, refuse_in_transaction
-
-if TYPE_CHECKING:
-    from .counters import Counter
 
 PAGE = 1000
 """Users in one look."""
@@ -60,7 +58,7 @@ class RecountResult:
 class Recounter:
     """Recounts users of one counter."""
 
-    def __init__(self, counter: Counter, report: Callable[[Correction], None] | None = None):
+    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None):
         self.counter = counter
         self.report = report or (lambda correction: None)
         self.reader = Reader(counter)
@@ -208,7 +206,7 @@ class Recounter:
         return result
 
 
-def remove_orphans(counter: Counter) -> int:
+def remove_orphans(counter: Declaration) -> int:
     """Delete totals of owners that are gone, where the count is zero and nothing waits in Redis. Returns how many."""
     owner: Any = counter.totals._meta.pk.remote_field
     owners: QuerySet[Any] = QuerySet(owner.model, using=counter.db).filter(pk=OuterRef("pk"))
@@ -222,7 +220,7 @@ def remove_orphans(counter: Counter) -> int:
     return removed
 
 
-def _remove(counter: Counter, buffer: Buffer, members: list[str], gone: QuerySet[Any]) -> int:
+def _remove(counter: Declaration, buffer: Buffer, members: list[str], gone: QuerySet[Any]) -> int:
     """A total guards against a batch that comes again: the shard is closed to every batch that a deleted total may
     have. The lease ends corrections under way that may have seen such a batch, and not the total."""
     snapshot = buffer.snapshot(members, lease=uuid4().hex)

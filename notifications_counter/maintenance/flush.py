@@ -13,21 +13,18 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from django.core.exceptions import ValidationError
 from django.db import DataError, connections, transaction
 from django.db.models import IntegerField
 
-from .buffer import Buffer
-from .buffer.buffer import whole
+from ..buffer import Buffer
+from ..buffer.shard import whole
+from ..declaration import Declaration
+from ..sql import dialect
+from ..sql.target import Chunk, Target
 from .history import record, tally
 from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, takes
-from .sql import dialect
-from .sql.target import Chunk, Target
-
-if TYPE_CHECKING:
-    from .counters import Counter
 
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 
@@ -56,7 +53,7 @@ class _Slice:
 class Flusher:
     """Flushes one counter."""
 
-    def __init__(self, counter: Counter, chunk_size: int):
+    def __init__(self, counter: Declaration, chunk_size: int):
         self.counter = counter
         self.chunk_size = chunk_size
         self.using = counter.db

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from django.db import connections, transaction
 from django.db.backends.signals import connection_created
 from django.db.models import Model
 from django.dispatch import receiver
 
-from .buffer.buffer import Delta
-from .conf import options
-from .log import Log, mark_dirty, request_recounts
+from ..buffer.shard import Delta
+from ..conf import options
+from ..declaration import Declaration
 from .rows import RowStates
-
-if TYPE_CHECKING:
-    from .counters import Counter
+from .transaction import Log, mark_dirty, request_recounts
 
 T = TypeVar("T")
 
@@ -102,7 +100,7 @@ class Ledger:
             self._unsent = [ref for ref in self._unsent if ref() is not None] + [self._hook]
         return log
 
-    def record(self, counter: Counter, deltas: Mapping[str, Delta]) -> None:
+    def record(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
         """Note what the statement just run has changed. None: unknown, the user goes to a recount."""
         if not deltas or counter.db != self.using:  # a counter belongs to one database
             return
@@ -118,7 +116,7 @@ class Ledger:
             log.record(counter, dict.fromkeys(deltas))
             log.send()
 
-    def happened(self, activity: Mapping[tuple[Counter, str], int]) -> None:
+    def happened(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
         """Note for the time-sliced counters what the statement just run has done, if RECORD_ACTIVITY is on."""
         if not options.RECORD_ACTIVITY or not activity or self.in_manual_transaction():
             return
@@ -128,7 +126,7 @@ class Ledger:
         elif self._standalone:
             self._standalone[-1].happened(activity)
 
-    def write(self, owners: Mapping[Counter, Iterable[str]], statement: Callable[[], T]) -> T:
+    def write(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
         """Run a statement that changes rows of these users and records what it has changed.
 
         In a transaction they begin right before its commit. In autocommit the statement is prepared while begin is on
@@ -144,7 +142,7 @@ class Ledger:
             with transaction.atomic(using=self.using):
                 return statement()
 
-    def _write_alone(self, owners: Mapping[Counter, Iterable[str]], statement: Callable[[], T]) -> T:
+    def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
         log = Log(self.using)
         self._standalone.append(log)
         try:
@@ -161,11 +159,11 @@ class Ledger:
             log.send()
 
     # ------------------------------------------------------------------ reads
-    def touched(self, counter: Counter, member: str) -> bool:
+    def touched(self, counter: Declaration, member: str) -> bool:
         """Has this connection changed rows of the user that others may not see, or whose deltas are not sent yet?"""
         return any(member in log.touched.get(counter, ()) for log in self._unsent_logs())
 
-    def all_touched(self, counter: Counter) -> set[str]:
+    def all_touched(self, counter: Declaration) -> set[str]:
         """Every user of whom that is so."""
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing, suppress
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
 from django.contrib.auth.decorators import login_not_required
@@ -27,13 +27,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 from redis.exceptions import ConnectionError
 
-from .buffer.client import FAILURES
-from .conf import options
-from .counters import unread
-from .exceptions import BufferUnavailable
-
-if TYPE_CHECKING:
-    from .counters import Counter
+from ..buffer.client import FAILURES
+from ..conf import options
+from ..counters import Counter, unread
+from ..exceptions import BufferUnavailable
 
 logger = logging.getLogger("notifications_counter")
 

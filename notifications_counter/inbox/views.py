@@ -27,11 +27,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.generic import TemplateView, View
 
-from .context_processors import unread_of
-from .controller import NotificationController
-from .models import Notification
+from ..context_processors import unread_of
+from ..controller import NotificationController
+from ..models import Notification
+from ..querysets import NotificationQuerySet
 from .paging import page_of
-from .querysets import NotificationQuerySet
 
 
 @method_decorator([never_cache, csrf_protect], name="dispatch")

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.apps import apps
 from django.db import connections, transaction
 from django.db.models import Max, QuerySet
 
-from .buffer import Buffer, Status
-from .buffer.buffer import BATCHES
-from .buffer.keys import Keys
-from .conf import options
-from .exceptions import NotInTransaction, ShardsChanged
-
-if TYPE_CHECKING:
-    from .counters import Counter
+from ..buffer import Buffer, Status
+from ..buffer.keys import Keys
+from ..buffer.shard import BATCHES
+from ..conf import options
+from ..declaration import Declaration
+from ..exceptions import NotInTransaction, ShardsChanged
 
 
-def rows(counter: Counter) -> QuerySet[Any]:
+def rows(counter: Declaration) -> QuerySet[Any]:
     """The rows of all shards of a counter, also of an earlier number of shards."""
     model = apps.get_model("notifications_counter", "CounterShard")
     return QuerySet(model, using=counter.db).filter(counter=counter.name)
 
 
-def row(counter: Counter, shard: int) -> QuerySet[Any]:
+def row(counter: Declaration, shard: int) -> QuerySet[Any]:
     """The row of one shard, as a queryset."""
     return rows(counter).filter(shard=shard, shards=options.SHARDS)
 
 
-def epoch_of(counter: Counter, shard: int, lock: bool = False) -> int:
+def epoch_of(counter: Declaration, shard: int, lock: bool = False) -> int:
     """The epoch of a shard, 0 before its first. Locked, it stays so until the transaction ends."""
     epochs = row(counter, shard).values_list("epoch", flat=True)
     return (epochs.select_for_update() if lock else epochs).first() or 0
@@ -41,13 +39,13 @@ def is_left(status: Status, epoch: int) -> bool:
     return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
 
 
-def takes(counter: Counter, shard: int, batch: int) -> bool:
+def takes(counter: Declaration, shard: int, batch: int) -> bool:
     """Lock the shard until the transaction ends: may this batch be written?"""
     stored = row(counter, shard).select_for_update().values_list("epoch", "closed").first()
     return stored is not None and stored[0] == batch // BATCHES and batch > stored[1]
 
 
-def close(counter: Counter, shard: int, batch: int) -> bool:
+def close(counter: Declaration, shard: int, batch: int) -> bool:
     """Lock the shard until the transaction ends, and take no batch up to this one any more. False if it is of another
     epoch."""
     if epoch_of(counter, shard, lock=True) != batch // BATCHES:
@@ -56,7 +54,7 @@ def close(counter: Counter, shard: int, batch: int) -> bool:
     return True
 
 
-def start_epoch(counter: Counter, shard: int, buffer: Buffer, always: bool = False) -> int | None:
+def start_epoch(counter: Declaration, shard: int, buffer: Buffer, always: bool = False) -> int | None:
     """Start an epoch above all that were, in Redis and in the database. None if another process has done so: the lock
     is held until both know it, so that two of them do not start one in turn for ever. ``always``: also if this Redis is
     the one we left."""
@@ -75,7 +73,7 @@ def start_epoch(counter: Counter, shard: int, buffer: Buffer, always: bool = Fal
     return epoch
 
 
-def refuse_changed_shards(counter: Counter) -> None:
+def refuse_changed_shards(counter: Declaration) -> None:
     """ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
     epoch: the totals know its batches."""
     for old in rows(counter).exclude(shards=options.SHARDS):

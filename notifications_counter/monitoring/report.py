@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.apps import apps
 from django.db import Error as DatabaseFailure
@@ -15,16 +15,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .buffer.buffer import Stats
-from .buffer.client import Outages, client_of
-from .conf import options
+from ..buffer.client import Outages, client_of
+from ..buffer.shard import Stats
+from ..conf import options
+from ..counters import Counter, all_counters
+from ..exceptions import CounterError
+from ..maintenance.healing import ShardStatus
 from .display import grouped
-from .exceptions import CounterError
-from .registry import all_counters
-
-if TYPE_CHECKING:
-    from .counters import Counter
-    from .healing import ShardStatus
 
 MAX_AGE = 300.0
 """Seconds that a change may wait before that is a problem."""

@@ -14,10 +14,10 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .conf import options
-from .counters import Counter
+from ..conf import options
+from ..counters import Counter
+from ..timeseries import TimeSeries
 from .display import Table, grouped
-from .timeseries import TimeSeries
 
 
 @dataclass(frozen=True, slots=True)
