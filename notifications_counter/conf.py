@@ -5,9 +5,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 
 SETTING = "NOTIFICATIONS_COUNTER"
 
@@ -65,6 +68,7 @@ ENTRIES = {
     "SAMPLES": Entry(120, _samples, "a whole number of slices, from 1 to 10000"),
     "RECORD_EVENTS": Entry(True, _bool, "True or False"),
     "RECORD_ACTIVITY": Entry(False, _bool, "True or False"),
+    "NOTIFICATIONS": Entry(True, _bool, "True or False"),
 }
 
 
@@ -83,11 +87,30 @@ class Options:
     SAMPLES: int
     RECORD_EVENTS: bool
     RECORD_ACTIVITY: bool
+    NOTIFICATIONS: bool
+
+    @cached_property
+    def _entries(self) -> dict[str, Any]:
+        """The dict, looked up once: Django raises and catches an exception each time a setting is missing."""
+        entries = getattr(settings, SETTING, None)
+        return entries if isinstance(entries, dict) else {}  # a system check reports anything else
 
     def __getattr__(self, name: str) -> Any:
         if name not in ENTRIES:
             raise AttributeError(name)
-        return getattr(settings, SETTING, {}).get(name, ENTRIES[name].default)
+        return self._entries.get(name, ENTRIES[name].default)
 
 
 options = Options()
+
+
+@receiver(setting_changed)
+def _forget_entries(*, setting: str, **_: Any) -> None:
+    if setting == SETTING:
+        vars(options).pop("_entries", None)
+
+
+def swappable() -> str | None:
+    """``Meta.swappable`` of ``Notification`` and its totals. Without NOTIFICATIONS they are swapped out, so that Django
+    gives them no table, no relation and no admin. AUTH_USER_MODEL is the one such setting that every site has."""
+    return None if options.NOTIFICATIONS else "AUTH_USER_MODEL"
