@@ -1,0 +1,85 @@
+"""Imports point one way: down the layers, and never in a circle."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import notifications_counter
+
+pytestmark = pytest.mark.once
+
+# Top first. A module may import from its own layer and from those below it.
+LAYERS = """
+    admin apps urls management contrib templatetags testing migrations
+    inbox monitoring context_processors checks
+    controller
+    models querysets receivers
+    counters
+    maintenance
+    reader
+    writes
+    sql
+    declaration
+    timeseries events
+    condition primary_keys
+    buffer
+    conf exceptions
+"""
+LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
+
+PACKAGE = Path(notifications_counter.__file__).parent
+MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+MODULES = {name.removesuffix(".__init__"): path for name, path in MODULES.items() if name != "__init__"}
+
+
+def imports(module: str, tree: ast.AST) -> set[str]:
+    """Our modules that the code of a module names in its imports, wherever they stand."""
+    is_package = MODULES[module].name == "__init__.py"
+    parents = ["notifications_counter", *module.split(".")][: None if is_package else -1]
+    named = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            named |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = parents[: len(parents) - node.level + 1] if node.level else []
+            source = ".".join([*start, *filter(None, [node.module])])
+            named |= {source, *(f"{source}.{alias.name}" for alias in node.names)}
+    ours = {name.removeprefix("notifications_counter.") for name in named} & MODULES.keys()
+    # `from .buffer.keys import Keys` and `from . import keys` name the package on the way, but need nothing of it.
+    return {name for name in ours if not any(other.startswith(f"{name}.") for other in ours)} - {module}
+
+
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+ARROWS = {name: imports(name, tree) for name, tree in TREES.items()}
+
+
+def level(module: str) -> int:
+    return LEVEL[module.split(".")[0]]
+
+
+def test_every_module_has_a_layer():
+    assert {name.split(".")[0] for name in MODULES} == LEVEL.keys()
+
+
+def test_no_import_points_up():
+    up = [f"{one} -> {other}" for one, others in ARROWS.items() for other in others if level(other) > level(one)]
+    assert not up
+
+
+def test_no_imports_form_a_cycle():
+    try:
+        TopologicalSorter(ARROWS).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_no_import_is_hidden_from_the_interpreter():
+    blocks = [
+        (name, node)
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+    ]
+    assert not [name for name, node in blocks if imports(name, ast.Module(node.body, []))]
