@@ -127,6 +127,7 @@ def test_transactions_of_sqlite(mode, good, monkeypatch):
     assert ("W001" not in found()) == good
 
 
+@pytest.mark.django_db  # a MariaDB is asked for its name
 def test_a_database_that_is_not_supported(monkeypatch):
     monkeypatch.setattr(checks.settings, "SUPPORTED", ())
     monkeypatch.setattr(connection, "vendor", "oracle")
