@@ -5,7 +5,6 @@ Redis itself is asked only by ``manage.py check --deploy``: a missing Redis neve
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -30,12 +29,13 @@ from django.db.models.expressions import RawSQL
 from django.db.models.sql import Query
 from django.db.models.sql.where import ExtraWhere
 from django.utils.module_loading import import_string
-from redis.connection import AbstractConnection, parse_url
+from redis.connection import parse_url
 
 from .conf import ENTRIES, SETTING
 from .counters import Counter, all_counters
 from .declaration import counters_of
 from .exceptions import BufferUnavailable
+from .internals import default_socket_timeout
 from .models import BaseCount, CountedModel
 from .querysets import CountedQuerySet
 from .sql import SUPPORTED
@@ -169,9 +169,11 @@ def check_cache() -> Messages:
 
 def _timeout(alias: str, url: dict[str, Any]) -> Any:
     """Seconds that a reply may take. None: no limit."""
-    default = inspect.signature(AbstractConnection.__init__).parameters["socket_timeout"].default
     of_pool = _options(alias).get("CONNECTION_POOL_KWARGS", {})
-    return url.get("socket_timeout", of_pool.get("socket_timeout", _options(alias).get("SOCKET_TIMEOUT") or default))
+    return url.get(
+        "socket_timeout",
+        of_pool.get("socket_timeout", _options(alias).get("SOCKET_TIMEOUT") or default_socket_timeout()),
+    )
 
 
 @check(TAG, deploy=True)

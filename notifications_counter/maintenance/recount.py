@@ -20,7 +20,7 @@ from ..declaration import Declaration
 from ..reader import Reader
 from ..writes.rows import chunks
 from .history import record
-from .shards import close, refuse_in_transaction
+from .shards import refuse_in_transaction, reject_batches_up_to
 
 PAGE = 1000
 """Users in one look."""
@@ -227,7 +227,7 @@ def _remove(counter: Declaration, buffer: Buffer, members: list[str], gone: Quer
     ended = snapshot.batch - snapshot.cut
     idle = [counter.decode(member) for member, waiting in snapshot.users.items() if waiting == (0, 0, False)]
     with transaction.atomic(using=counter.db):
-        if not idle or not close(counter, counter.buffers.index(buffer), ended):
+        if not idle or not reject_batches_up_to(counter, counter.buffers.index(buffer), ended):
             return 0
         return sum(
             gone.filter(pk__in=chunk, flushed_batch__lte=ended).delete()[0] for chunk in chunks(idle, counter.db)

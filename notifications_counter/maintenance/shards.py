@@ -33,19 +33,19 @@ def epoch_of(counter: Declaration, shard: int, lock: bool = False) -> int:
     return (epochs.select_for_update() if lock else epochs).first() or 0
 
 
-def is_left(status: Status, epoch: int) -> bool:
+def is_known_server(status: Status, epoch: int) -> bool:
     """Is this Redis the one we left? Not if it is in another epoch, has been started since, or has lost ``ready``."""
     evicted = status.completed == epoch and not status.ready
     return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
 
 
-def takes(counter: Declaration, shard: int, batch: int) -> bool:
+def accepts_batch(counter: Declaration, shard: int, batch: int) -> bool:
     """Lock the shard until the transaction ends: may this batch be written?"""
     stored = row(counter, shard).select_for_update().values_list("epoch", "closed").first()
     return stored is not None and stored[0] == batch // BATCHES and batch > stored[1]
 
 
-def close(counter: Declaration, shard: int, batch: int) -> bool:
+def reject_batches_up_to(counter: Declaration, shard: int, batch: int) -> bool:
     """Lock the shard until the transaction ends, and take no batch up to this one any more. False if it is of another
     epoch."""
     if epoch_of(counter, shard, lock=True) != batch // BATCHES:
@@ -64,7 +64,7 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, always: bool =
     with transaction.atomic(using=counter.db):
         stored = epoch_of(counter, shard, lock=True)
         status = buffer.status()
-        if is_left(status, stored) and not always:
+        if is_known_server(status, stored) and not always:
             return None
         highest = rows(counter).aggregate(Max("epoch"))["epoch__max"]
         epoch = max(highest, status.epoch) + 1

@@ -12,7 +12,7 @@ from django.db.backends.signals import connection_created
 from django.db.models import Model
 from django.dispatch import receiver
 
-from ..buffer.shard import Delta
+from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
 from .rows import RowStates

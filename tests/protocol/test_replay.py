@@ -9,10 +9,18 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from notifications_counter.buffer.shard import BATCHES, Buffer, Delta
+from notifications_counter.buffer.shard import BATCHES, Buffer
+from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.recount import Recounter
-from notifications_counter.maintenance.shards import close, epoch_of, is_left, row, start_epoch, takes
+from notifications_counter.maintenance.shards import (
+    accepts_batch,
+    epoch_of,
+    is_known_server,
+    reject_batches_up_to,
+    row,
+    start_epoch,
+)
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
@@ -77,7 +85,7 @@ class Replay:
     def observe(self) -> dict[int, set[int]]:
         """What each reader may return."""
         status = self.buffer.status()
-        unnoticed = not is_left(status, epoch_of(unread, 0)) or RecountRequest.objects.exists()
+        unnoticed = not is_known_server(status, epoch_of(unread, 0)) or RecountRequest.objects.exists()
         now = {}
         for i, reader in enumerate(self.models):
             if type(reader) is model.Reader:
@@ -93,7 +101,7 @@ class Replay:
 
     def check_totals(self) -> None:
         """A cached total equals the counter, unless this Redis is not the one that was left."""
-        if not is_left(self.buffer.status(), epoch_of(unread, 0)):
+        if not is_known_server(self.buffer.status(), epoch_of(unread, 0)):
             return
         totals = self.buffer.totals(self.members)
         snapshot = self.buffer.snapshot(self.members)
@@ -161,7 +169,7 @@ class Replay:
         yield
         for _ in range(flusher.runs):
             status = self.buffer.status()
-            left = is_left(status, epoch_of(unread, 0))
+            left = is_known_server(status, epoch_of(unread, 0))
             yield
             if not left:
                 continue
@@ -176,7 +184,7 @@ class Replay:
                 if not found:
                     break
                 with transaction.atomic():
-                    finished = takes(unread, 0, cut[0])
+                    finished = accepts_batch(unread, 0, cut[0])
                     if self.label == "refused":
                         refused += [member for member, _ in found]
                     elif finished:
@@ -198,7 +206,7 @@ class Replay:
         yield
         if idle:
             with transaction.atomic():
-                if close(unread, 0, last):
+                if reject_batches_up_to(unread, 0, last):
                     zero = UserNotificationsCount.objects.filter(unread_count=0, flushed_batch__lte=last)
                     zero.filter(pk__in=idle).delete()
             yield
@@ -229,7 +237,7 @@ class Replay:
     def heal(self, me: int, healer: model.Healer) -> Step:
         yield
         for _ in range(healer.runs):
-            if not is_left(self.buffer.status(), epoch_of(unread, 0)):
+            if not is_known_server(self.buffer.status(), epoch_of(unread, 0)):
                 yield
                 yield
                 started = start_epoch(unread, 0, self.buffer)
