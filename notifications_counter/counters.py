@@ -103,8 +103,10 @@ class Counter(Declaration):
         return result
 
     def invalidate(self) -> None:
-        """Forget what Redis holds, because the database is not the one it was: restored from a backup. Readers count
-        rows until the next ``heal`` has counted everyone anew. NotInTransaction if called inside a transaction."""
+        """Discard what Redis holds. Call it after the database was restored from a backup.
+
+        Readers count rows until the next ``heal`` has recounted everyone. NotInTransaction inside a transaction.
+        """
         Healer(self).invalidate()
 
     def status(self) -> list[ShardStatus]:

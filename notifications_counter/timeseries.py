@@ -144,10 +144,10 @@ class TimeSeries:
         fill: bool = False,
         tz: tzinfo | None = None,
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
-        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now.
+        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now: ``get_counter`` in the book.
 
-        A counter that has none of these was counted with a clock of its own, far from now: of it, those up to its
-        newest. The same on every server, and whether or not a cleaner has run.
+        If a counter has none of these, it was updated with a ``now`` of its own; then they are the slices up to its
+        newest. The result is the same on every server, and whether or not a cleaner has run.
 
         ``start``, ``end``: only slices that start at ``start`` or later and before ``end``.
         ``fill``: also slices without a count, as zeros: from ``start`` (else the first with a count) to ``end`` (else

@@ -22,7 +22,7 @@ FEW, MANY = 10, 100
 """Users in one look of a heal: at first, and at most. A run is late by the time that one look takes."""
 
 TARGET_SECONDS = 0.5
-"""Seconds that a look should take; if it takes longer, the next one is smaller."""
+"""Seconds that a look should take. If it takes longer, the next one is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Healer:
         return buffer.status()
 
     def invalidate(self) -> None:
-        """Start an epoch on every shard, so that the next heal recounts everyone."""
+        """Start an epoch on every shard. The next heal then recounts everyone."""
         refuse_in_transaction(self.counter.db)
         refuse_changed_shards(self.counter)
         for shard, buffer in enumerate(self.counter.buffers):

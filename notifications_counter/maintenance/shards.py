@@ -34,20 +34,22 @@ def epoch_of(counter: Declaration, shard: int, lock: bool = False) -> int:
 
 
 def is_known_server(status: Status, epoch: int) -> bool:
-    """Is this Redis the one we left? Not if it is in another epoch, has been started since, or has lost ``ready``."""
+    """Is this the Redis of the last recovery? Not if it has another epoch, has restarted, or has lost ``ready``."""
     evicted = status.completed == epoch and not status.ready
     return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
 
 
 def accepts_batch(counter: Declaration, shard: int, batch: int) -> bool:
-    """Lock the shard until the transaction ends: may this batch be written?"""
+    """Lock the shard until the transaction ends. Returns whether this batch may be written."""
     stored = row(counter, shard).select_for_update().values_list("epoch", "closed").first()
     return stored is not None and stored[0] == batch // BATCHES and batch > stored[1]
 
 
 def reject_batches_up_to(counter: Declaration, shard: int, batch: int) -> bool:
-    """Lock the shard until the transaction ends, and take no batch up to this one any more. False if it is of another
-    epoch."""
+    """Lock the shard until the transaction ends, and accept no batch up to this one any more.
+
+    False if the batch belongs to another epoch.
+    """
     if epoch_of(counter, shard, lock=True) != batch // BATCHES:
         return False
     row(counter, shard).filter(closed__lt=batch).update(closed=batch)
@@ -55,9 +57,11 @@ def reject_batches_up_to(counter: Declaration, shard: int, batch: int) -> bool:
 
 
 def start_epoch(counter: Declaration, shard: int, buffer: Buffer, always: bool = False) -> int | None:
-    """Start an epoch above all that were, in Redis and in the database. None if another process has done so: the lock
-    is held until both know it, so that two of them do not start one in turn for ever. ``always``: also if this Redis is
-    the one we left."""
+    """Start an epoch above all earlier ones in Redis and in the database. None if another process has just done so.
+
+    The lock is held until both know the epoch, or two processes could take turns for ever. ``always``: start one also
+    if this is the Redis of the last recovery.
+    """
     rows(counter).model._default_manager.using(counter.db).get_or_create(
         counter=counter.name, shard=shard, shards=options.SHARDS
     )

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +17,9 @@ from django.db.models.signals import pre_save
 
 import servers
 from notifications_counter.buffer import client as client_module
-from notifications_counter.buffer.client import Client, client_of
+from notifications_counter.buffer.client import Client, Connections, client_of
 from notifications_counter.counters import unread
+from notifications_counter.internals import new_connection
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, begin_now, entries, notify, stored
 
@@ -344,6 +346,22 @@ def test_forks(healed, alice, bob):
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
     assert unread.count(bob) == 80
     assert_exact(alice, bob)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
+def test_a_fork_with_more_idle_connections_than_python_recurses():
+    pool = redis.ConnectionPool()
+    idle = Connections(pool)
+    for _ in range(2 * sys.getrecursionlimit()):
+        idle.release(new_connection(pool))
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            status = int(idle.get_connection().pid != os.getpid())
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_threads(healed, alice, bob):
