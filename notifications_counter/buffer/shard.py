@@ -27,6 +27,17 @@ HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
 
 
+class _KeysOf(dict[str, list[str]]):
+    """The keys of a shard that a script names, looked up once for each script."""
+
+    def __init__(self, keys: Keys):
+        self._keys = keys
+
+    def __missing__(self, name: str) -> list[str]:
+        keys = self[name] = [getattr(self._keys, key) for key in script(name).keys]
+        return keys
+
+
 class Buffer:
     """One shard of one counter in Redis. Every method raises BufferUnavailable if Redis is unavailable."""
 
@@ -35,19 +46,11 @@ class Buffer:
         self.keys = keys
         # The value of `ready` when totals were last read, and the beginning of their keys that follows from it.
         self._seen: tuple[str | bytes | None, str] = (None, keys.total("0", ""))
-        self._keys_of: dict[str, list[str]] = {}  # by script; looked up once
-
-    def _start(self, name: str, *args: Argument, urgent: bool = False) -> Reply:
-        """Send a script call, with the keys that the script names."""
-        chosen = script(name)
-        keys = self._keys_of.get(name)
-        if keys is None:
-            keys = self._keys_of[name] = [getattr(self.keys, key) for key in chosen.keys]
-        return self.client.start(chosen, keys, args, urgent)
+        self._keys_of = _KeysOf(keys)
 
     def _run(self, name: str, *args: Argument, urgent: bool = False) -> Any:
         """Call a script and return its reply."""
-        return self._start(name, *args, urgent=urgent).read()
+        return self.client.start(script(name), self._keys_of[name], args, urgent).read()
 
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
@@ -87,7 +90,7 @@ class Buffer:
     # ----------------------------------------------------------------- writes
     def begin(self, part: str, members: Sequence[str]) -> Reply:
         """Register a part of a transaction. Read the reply before the database commits."""
-        return self._start("begin", part, *members)
+        return self.client.start(script("begin"), self._keys_of["begin"], (part, *members))
 
     def commit(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> int:
         """Take parts out of ``open`` and add their deltas. Returns how many users must be recounted instead."""
