@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext, override_settings
 from django.utils import timezone
 
 import servers
-from notifications_counter.buffer.shard import Stats
+from notifications_counter.buffer.types import Stats
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.history import history

@@ -76,9 +76,9 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         call_command("recount_counters")
         call_command("recount_counters", "--restored")
         unread.status()
-        client_of("default").lost(redis.ConnectionError("a moment of weakness"))
-        client_of("default")._quiet_until = 0.0
-        client_of("default")._refuses = True
+        client_of("default").breaker.trip(redis.ConnectionError("a moment of weakness"))
+        client_of("default").breaker.retry_at = 0.0
+        client_of("default").breaker.refuses = True
         assert_exact(alice, bob)
         client_of("default").outages()
     use_events()
@@ -121,7 +121,7 @@ def use_events() -> None:
 def use_timeseries() -> None:
     timeseries.update_counters({"hits": 1, "misses": 2})
     timeseries.update_counter("hits", now=1)
-    assert timeseries.get_counter("hits", 60)
+    assert timeseries.get_slices("hits", 60)
     assert {"hits", "misses"} <= set(timeseries.counters())
     timeseries.clean_counters()
     call_command("clean_counters")

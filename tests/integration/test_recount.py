@@ -316,12 +316,12 @@ def test_the_command_goes_on_where_it_was(interrupted, capsys):
     assert unread.recount(dry_run=True).checked == 2300
     call_command("recount_counters")
     said = capsys.readouterr().out
-    assert f"unread: goes on after user {interrupted[999]}, where a run was interrupted" in said
+    assert f"unread: resumes after user {interrupted[999]}, where a run was interrupted" in said
     assert "unread: checked 1,300 users, 1,300 wrong, corrected 1,300." in said
 
 
 def test_the_command_begins_anew(interrupted, capsys):
-    call_command("recount_counters", "--anew")
+    call_command("recount_counters", "--restart")
     said = capsys.readouterr().out
     assert "goes on" not in said
     assert "unread: checked 2,300 users, 1,300 wrong" in said

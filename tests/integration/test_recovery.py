@@ -53,7 +53,7 @@ def test_an_epoch_is_completed_once(healed, alice, redis_client):
 def test_an_audit_whose_buffers_are_made_anew_meanwhile(healed, alice):
     notify(alice)
     unheard(Notification.objects.filter(user=alice)._raw_delete, "default")
-    unread.distrust()
+    unread.invalidate()
 
     def another_thread_makes_them() -> bool:
         vars(unread).pop("buffers", None)

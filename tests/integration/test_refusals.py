@@ -15,7 +15,7 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer.client import MOMENT, client_of
+from notifications_counter.buffer.client import FRESH_SECONDS, client_of
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
@@ -110,7 +110,7 @@ def busy(server: servers.Server, client: redis.Redis) -> Iterator[None]:
 def with_password(server: servers.Server, client: redis.Redis) -> Iterator[None]:
     client.config_set("requirepass", "secret")
     client.client_kill_filter(_type="normal", skipme=True)
-    time.sleep(MOMENT)  # idle connections are asked again whether they live
+    time.sleep(FRESH_SECONDS)  # idle connections are asked again whether they live
     yield
     client.config_set("requirepass", "")
 
@@ -183,7 +183,7 @@ def test_a_refusal_at_commit(refusal, alice, caplog):
         assert RecountRequest.objects.count() == 1
         assert_reads(alice)
         assert WORDS.get(name, name) in told(caplog)[0][1]
-    client_of("default")._quiet_until = 0.0  # as if the time had passed
+    client_of("default").breaker.retry_at = 0.0  # as if the time had passed
     assert_heals(alice)
     assert not RecountRequest.objects.exists()
 
@@ -252,7 +252,7 @@ def test_a_reply_that_breaks_off(line, alice, bob, caplog, when, after):
     assert_reads(alice, bob)
     assert TIMEOUT <= time.monotonic() - started < 2 * TIMEOUT  # one for all of it, and not one for each
     line.left = None
-    client_of("default")._quiet_until = 0.0  # as if the time had passed
+    client_of("default").breaker.retry_at = 0.0  # as if the time had passed
     assert unread.counts([alice, bob])  # no reply is taken for that of another command
     assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
     assert_heals(alice, bob)
@@ -278,7 +278,7 @@ def test_a_server_that_is_loading(use, alice, caplog):
 
         def meanwhile() -> None:
             wait_until(lambda: is_loading(client))
-            time.sleep(MOMENT)
+            time.sleep(FRESH_SECONDS)
             Notification.objects.create(user=alice, title="x")
             assert_reads(alice)
             assert is_loading(client)

@@ -93,7 +93,7 @@ def test_readers_count_rows_at_once(healed, alice, bob, backup):
     restore = backup()
     notify(alice, 2)
     restore()
-    unread.distrust()
+    unread.invalidate()
     assert_reads(alice, bob)
     assert unread.status()[0].recovering
 
@@ -104,6 +104,6 @@ def test_a_restore_is_of_everyone(healed, alice):
             call_command("recount_counters", "--restored", *option)
 
 
-def test_no_distrust_inside_a_transaction(alice):
+def test_no_invalidate_inside_a_transaction(alice):
     with transaction.atomic(), pytest.raises(NotInTransaction):
-        unread.distrust()
+        unread.invalidate()

@@ -7,7 +7,7 @@ import redis
 
 import servers
 from notifications_counter.buffer.client import client_of
-from notifications_counter.timeseries import PAGE, TimeSeries, clean_counters, counters, get_counter, update_counter
+from notifications_counter.timeseries import PAGE, TimeSeries, clean_counters, counters, get_slices, update_counter
 
 from . import actor
 from .support import LONG_AGO, MONTH, known, redis_clock, slices, wait_until
@@ -45,7 +45,7 @@ def test_an_emptied_counter_is_no_longer_known():
     update_counter("new")
     clean_counters()
     assert known(TimeSeries()) == {f"{precision}:new" for precision in TimeSeries().precisions}
-    assert get_counter("old", 60) == []
+    assert get_slices("old", 60) == []
     update_counter("old", now=LONG_AGO)
     assert counters() == ["new", "old"]
 
@@ -96,7 +96,7 @@ def test_updates_and_cleaners_in_many_processes_lose_nothing(child_environment):
     series = actor.series
 
     def counted(name):
-        return sum(count for _, count in series.get_counter(name, MONTH))
+        return sum(count for _, count in series.get_slices(name, MONTH))
 
     with ExitStack() as stack:
 
@@ -137,9 +137,9 @@ def test_reads_never_show_what_is_too_old():
     for ago in range(5):  # some of them are too old already
         series.update_counter("hits", now=month - ago * MONTH)
     kept = [(month - ago * MONTH, 1) for ago in (2, 1, 0)]
-    assert series.get_counter("hits", MONTH) == kept
+    assert series.get_slices("hits", MONTH) == kept
     series.clean_counters()
-    assert series.get_counter("hits", MONTH) == kept
+    assert series.get_slices("hits", MONTH) == kept
     assert slices(series, "hits", MONTH) == [start for start, _ in kept]
 
 
@@ -174,9 +174,9 @@ def test_slices_and_counters_go_by_themselves():
     wait_until(lambda: redis_clock() > start)
     series.update_counter("hits")
     wait_until(lambda: redis_clock() >= start + 2)
-    assert start not in dict(series.get_counter("hits", 1))
+    assert start not in dict(series.get_slices("hits", 1))
     wait_until(lambda: redis_clock() >= start + 4)
-    assert series.get_counter("hits", 1) == []
+    assert series.get_slices("hits", 1) == []
     wait_until(lambda: not series._client.redis.exists(f"{series.base}:1:hits", f"{series.base}:known"))
 
 
@@ -206,7 +206,7 @@ def test_a_counter_stays_small_when_nobody_cleans():
     for second in range(40):
         series.update_counter("hits", now=LONG_AGO + second)
         assert len(slices(series, "hits", 1)) <= 10
-    assert series.get_counter("hits", 1) == [(LONG_AGO + second, 1) for second in range(35, 40)]
+    assert series.get_slices("hits", 1) == [(LONG_AGO + second, 1) for second in range(35, 40)]
 
 
 # ----------------------------------------------------------------------------------------------------------- cluster
@@ -220,7 +220,7 @@ def test_on_a_cluster(settings, request):
             series = TimeSeries(prefix=prefix, alias="cluster")
             series.update_counters({"hits": 2, "other": 1}, now=LONG_AGO)
             series.update_counter("new")
-            assert series.get_counter("hits", 60) == [(LONG_AGO, 2)]
+            assert series.get_slices("hits", 60) == [(LONG_AGO, 2)]
             assert series.counters() == ["hits", "new", "other"]
             assert series.clean_counters().gone == 14
             assert series.counters() == ["new"]
