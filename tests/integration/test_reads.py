@@ -15,7 +15,6 @@ from django.test import override_settings
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from notifications_counter.buffer.shard import Buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
@@ -26,6 +25,7 @@ from tests.support import (
     assert_heals,
     assert_reads,
     begin_now,
+    buffer,
     entries,
     notify,
     rows,
@@ -36,10 +36,6 @@ from tests.support import (
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
 objects = Notification.objects
-
-
-def buffer() -> Buffer:
-    return unread.buffers[0]
 
 
 def total_key(user: Any) -> str:

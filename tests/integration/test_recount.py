@@ -15,13 +15,9 @@ from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.maintenance.recount import Correction, RecountResult
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify, rows, stored
+from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, buffer, notify, rows, stored
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
-
-
-def buffer() -> Buffer:
-    return unread.buffers[0]
 
 
 def dump(redis_client: Any) -> dict[bytes, bytes]:

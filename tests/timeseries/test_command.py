@@ -12,8 +12,9 @@ import servers
 from notifications_counter.management.commands.clean_counters import Command
 from notifications_counter.management.console import Stop
 from notifications_counter.timeseries import PAGE, TimeSeries, get_counter, update_counter, update_counters
+from tests.support import wait_until
 
-from .support import LONG_AGO, known, wait_until
+from .support import LONG_AGO, known
 
 pytestmark = pytest.mark.once
 
