@@ -212,7 +212,8 @@ class Client:
 
     def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
         """Redis is there but does not do it. Without memory it still does what makes room, and answers readers."""
-        if isinstance(error, OutOfMemoryError) and script is not None:
+        # Redis 6.2 wraps the error of a command inside a script in one of its own.
+        if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
             if not self.no_room_for:
                 about = {"event": "redis_full", "cache": self.alias, "reason": str(error)}
                 logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error, extra=about)
