@@ -282,12 +282,12 @@ def interrupted(healed) -> list[Any]:
     QuerySet(Notification).bulk_create(Notification(user_id=key, title="x") for key in keys)
     seen: list[int] = []
 
-    def killed(checked: int) -> None:
+    def interrupt(checked: int) -> None:
         seen.append(checked)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        unread.recount(progress=killed)
+        unread.recount(progress=interrupt)
     assert seen == [1000]
     return keys
 
