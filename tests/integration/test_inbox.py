@@ -187,7 +187,7 @@ def test_a_page_is_read_from_the_index_in_its_order(alice, django_assert_num_que
     with django_assert_num_queries(1) as queries:
         page_of(mine, 20, **({way: place} if way else {}))
     with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) " + queries[0]["sql"])
+        cursor.execute("EXPLAIN (ANALYZE, BUFFERS OFF, TIMING OFF, SUMMARY OFF) " + queries[0]["sql"])
         plan = "\n".join(line for (line,) in cursor.fetchall())
     assert "nc_user_created" in plan
     assert "Sort" not in plan
