@@ -205,7 +205,8 @@ class Client:
 
     def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
         """Note a refusal, and return what to raise. A server without memory still frees some, and answers readers."""
-        if isinstance(error, OutOfMemoryError) and script is not None:
+        # Redis 6.2 wraps the error of a command inside a script in one of its own.
+        if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
             return self.breaker.trip_full(error, script.name)
         self.breaker.refuses = True
         return self.breaker.trip(error)

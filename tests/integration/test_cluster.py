@@ -14,7 +14,7 @@ from notifications_counter.buffer.client import client_of
 from notifications_counter.buffer.cluster import NodeBreaker
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, entries, stored
+from tests.support import assert_exact, assert_heals, assert_reads, entries, stored, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -207,10 +207,3 @@ def seen_by(node: servers.Server, other: servers.Server) -> dict[str, Any]:
     """What a node knows of another."""
     with redis.Redis.from_url(node.url) as client:
         return client.execute_command("CLUSTER NODES").get(f"{servers.HOST}:{other.port}", {})
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

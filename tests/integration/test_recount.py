@@ -14,13 +14,19 @@ from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.maintenance.recount import Correction, RecountResult
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify, rows, stored, unheard
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    buffer,
+    notify,
+    rows,
+    stored,
+    unheard,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
-
-
-def buffer() -> Buffer:
-    return unread.buffers[0]
 
 
 def dump(redis_client: Any) -> dict[bytes, bytes]:
@@ -294,12 +300,12 @@ def interrupted(healed) -> list[Any]:
     unheard(Notification.objects.bulk_create, (Notification(user_id=key, title="x") for key in keys))
     seen: list[int] = []
 
-    def killed(checked: int) -> None:
+    def interrupt(checked: int) -> None:
         seen.append(checked)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        unread.recount(progress=killed)
+        unread.recount(progress=interrupt)
     assert seen == [1000]
     return keys
 

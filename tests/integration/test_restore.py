@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -21,9 +20,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def tool(*names: str) -> str:
     """A program that comes with the server under test."""
-    beside = servers._postgresql_program().parent if connection.vendor == "postgresql" else Path()
-    found = next(filter(None, (shutil.which(name, path=path) for name in names for path in (beside, None))), None)
-    return found or pytest.skip(f"There is no {names[0]} here.")
+    if connection.vendor == "postgresql":
+        found = shutil.which(names[0], path=servers.postgresql_programs())
+    else:
+        found = servers.system_program(*names)
+    return str(found) if found else pytest.skip(f"missing: {names[0]}")
 
 
 def run(*command: str, **options: object) -> None:

@@ -4,9 +4,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.test import override_settings
 
-import servers
 from notifications_counter import timeseries
 from notifications_counter.conf import ENTRIES
 from notifications_counter.exceptions import BufferUnavailable
@@ -21,7 +19,7 @@ from notifications_counter.timeseries import (
     update_counter,
     update_counters,
 )
-from tests.support import entries
+from tests.support import entries, redis_out_of_reach
 
 from .support import LONG_AGO, known, redis_clock, slices
 
@@ -305,9 +303,7 @@ def test_async():
 
 
 def test_redis_out_of_reach():
-    nowhere = f"redis://127.0.0.1:{servers.free_port()}/0"
-    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": nowhere}
-    with override_settings(CACHES={"default": cache}):
+    with redis_out_of_reach():
         for call in (
             lambda: update_counter("hits"),
             lambda: get_slices("hits", 60),
