@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
+from django.dispatch import Signal
 
-from notifications_counter import urls
+from notifications_counter import signals, urls
 from notifications_counter.buffer.keys import Keys
 from notifications_counter.buffer.scripts import script
 from notifications_counter.buffer.types import Stats
@@ -148,6 +149,11 @@ def test_every_field_is_documented(heading: str, model: type) -> None:
 def test_every_error_is_documented() -> None:
     names = re.findall(r"^class (\w+)", (PACKAGE / "exceptions.py").read_text(), re.MULTILINE)
     assert set(names) == {row.strip("`") for row in first_cells(section(page("reference/api.md"), "Errors"))}
+
+
+def test_every_signal_is_documented() -> None:
+    names = {f"`{name}`" for name, value in vars(signals).items() if isinstance(value, Signal)}
+    assert names == set(headings(section(page("reference/api.md"), "Signals")))
 
 
 def scripts_of_a_shard() -> str:

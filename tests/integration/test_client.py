@@ -108,7 +108,7 @@ def test_options_of_connections(use, server, options, alice, bob):
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplog, protocol, monkeypatch):
-    monkeypatch.setattr(client_module, "MOMENT", 0)
+    monkeypatch.setattr(client_module, "FRESH_SECONDS", 0)
     use(server.url, CONNECTION_POOL_KWARGS={"protocol": protocol})
     unread.heal()
     notify(alice)
