@@ -17,12 +17,12 @@ from .rows import RowState
 class Returning:
     """Two columns for each counter, the owner and the flag, compiled once."""
 
-    def __init__(self, counters: Sequence[Declaration], using: str):
+    def __init__(self, counters: Sequence[Declaration], using: str, alias: str = ""):
         self.counters = counters
         query = Query(counters[0].source)
-        query.get_initial_alias()
+        names = {query.get_initial_alias(): alias} if alias else {}
         self.columns: list[Any] = [
-            expression.resolve_expression(query)
+            expression.resolve_expression(query).relabeled_clone(names)
             for c in counters
             for expression in (F(c.owner_attname), c.condition.flag)
         ]
@@ -48,12 +48,7 @@ class Returning:
 
 
 @lru_cache(maxsize=100)
-def returning(counters: tuple[Declaration, ...], using: str) -> Returning:
-    """The columns of these counters, which share a source, for a database."""
-    return Returning(counters, using)
-
-
-def can_return(connection: Any) -> bool:
-    """Has the database a RETURNING that can be trusted? PostgreSQL and MariaDB have. MySQL has none, and SQLite 3.40,
-    which is in wide use, returns ``column IS NULL`` wrongly if the first column of the table cannot be NULL."""
-    return connection.vendor in ("postgresql", "mysql") and connection.features.can_return_columns_from_insert
+def returning(counters: tuple[Declaration, ...], using: str, alias: str = "") -> Returning:
+    """The columns of these counters, which share a source, for a database; of the ``old`` or the ``new`` row, where the
+    database tells both."""
+    return Returning(counters, using, alias)

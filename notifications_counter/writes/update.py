@@ -13,6 +13,7 @@ from django.db.models.sql.constants import CURSOR, ROW_COUNT
 
 from ..declaration import Declaration
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
+from .returning import returning
 from .rows import RowState, activity, add_up, chunks, difference, is_plain, locked, locked_by_key, rows_of
 from .statement import Statement
 
@@ -115,18 +116,27 @@ class Update(Statement):
 
     # ------------------------------------------------------------ PostgreSQL
     def _at_once(self) -> int:
-        """Lock the rows, look, update and look again in one statement, of which owners come back, not rows."""
-        ours, columns = self.returning, len(self.counters) * 2
-        cursor = self.execute(self._writer(), CURSOR)
-        if not cursor:
+        """Look, update and look again in one statement, of which owners come back, not rows."""
+        compiler, with_old = self.compiler, self._returning_old
+        if self.connection.pg_version < 18_00_00:
+            target: Any = UpdateQuery(self.source)
+            target.values = self.query.values
+            compiler, with_old = target.get_compiler(self.using), self._locking_old
+        update = compiler.as_sql
+        compiler.as_sql = lambda: with_old(*update())
+        try:
+            cursor = self.execute(compiler, CURSOR)
+        finally:
+            del compiler.as_sql
+        if not cursor:  # the condition is one that nothing meets
             return 0
         with cursor:
             found = cursor.fetchall()
         missed = found[0][-1] if found else None
         found = [row for row in found if row[-2]]
-        numbers = [row[-2] for row in found]
-        was = ours.states(self.compiler, [row[:columns] for row in found])
-        became = ours.states(self.compiler, [row[columns : 2 * columns] for row in found])
+        numbers, columns = [row[-2] for row in found], len(self.counters) * 2
+        was = self.returning.states(compiler, [row[:columns] for row in found])
+        became = self.returning.states(compiler, [row[columns : 2 * columns] for row in found])
         self.record(add_up([*zip(was, (-n for n in numbers), strict=True), *zip(became, numbers, strict=True)]))
         read: dict[tuple[Declaration, str], int] = defaultdict(int)
         for before, after, number in zip(was, became, numbers, strict=True):
@@ -135,39 +145,39 @@ class Update(Statement):
         self.ledger.happened(read)
         return sum(numbers) + (self._update_missed(missed) if missed else 0)
 
-    def _writer(self) -> Any:
-        """A compiler of that statement. ``old`` locks the rows and says what they were, ``new`` updates them and says
-        what they are. A row whose primary key another session has changed meanwhile is in ``old`` only."""
+    def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """From PostgreSQL 18 on, RETURNING tells what a row was and what it is."""
+        old, new = (returning(self.counters, self.using, alias) for alias in ("old", "new"))
+        states = ", ".join([*old.names("w"), *new.names("b")])
+        return (
+            f"WITH changed AS ({update} RETURNING {old.as_columns('w')}, {new.as_columns('b')})"
+            f" SELECT {states}, COUNT(*), NULL FROM changed GROUP BY {states}",
+            (*params, *old.params, *new.params),
+        )
+
+    def _locking_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """Before that, ``old`` locks the rows and says what they were, ``new`` updates them and says what they are. A
+        row whose primary key another session changes meanwhile is in ``old`` only: the last column names such rows."""
         ours, quote = self.returning, self.connection.ops.quote_name
         fields = self.source._meta.pk_fields
         columns = [column for c in self.counters for column in (c.owner_attname, c.condition.flag)]
         rows = rows_of(self.query, self.source, self.using).order_by("pk")
-        selected = rows.values_list(*(field.attname for field in fields), *columns)
-        target: Any = UpdateQuery(self.source)
-        target.values = self.query.values
-        writer = target.get_compiler(self.using)
-        plain_as_sql = writer.as_sql
-
-        def as_sql() -> tuple[str, tuple[Any, ...]]:
-            select, selected_params = selected.query.get_compiler(self.using).as_sql()
-            update, params = plain_as_sql()
-            table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
-            same = " AND ".join(f"{table}.{quote(f.column)} = old.{key}" for f, key in zip(fields, keys, strict=True))
-            was, key = ", ".join(ours.names("w")), ", ".join(keys)
-            states = f"{was}, {', '.join(ours.names('b'))}"
-            return (
-                f"WITH old ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
-                f" new AS ({update} FROM old WHERE {same} RETURNING {key}, {was}, {ours.as_columns('b')}),"
-                f" numbers AS (SELECT {states}, COUNT(*) FROM new GROUP BY {states})"
-                f" SELECT numbers.*, CASE WHEN (SELECT COUNT(*) FROM old) <> (SELECT COUNT(*) FROM new) THEN"
-                f" (SELECT json_agg(json_build_array({key}))::text"
-                f" FROM (SELECT {key} FROM old EXCEPT SELECT {key} FROM new) AS missed) END"
-                f" FROM (VALUES (1)) AS always LEFT JOIN numbers ON true",
-                (*selected_params, *params, *ours.params),
-            )
-
-        writer.as_sql = as_sql
-        return writer
+        selected = rows.values_list(*(field.attname for field in fields), *columns).query
+        select, selected_params = selected.get_compiler(self.using).as_sql()
+        table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
+        same = " AND ".join(f"{table}.{quote(f.column)} = old.{key}" for f, key in zip(fields, keys, strict=True))
+        was, key = ", ".join(ours.names("w")), ", ".join(keys)
+        states = f"{was}, {', '.join(ours.names('b'))}"
+        return (
+            f"WITH old ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
+            f" new AS ({update} FROM old WHERE {same} RETURNING {key}, {was}, {ours.as_columns('b')}),"
+            f" numbers AS (SELECT {states}, COUNT(*) FROM new GROUP BY {states})"
+            f" SELECT numbers.*, CASE WHEN (SELECT COUNT(*) FROM old) <> (SELECT COUNT(*) FROM new) THEN"
+            f" (SELECT json_agg(json_build_array({key}))::text"
+            f" FROM (SELECT {key} FROM old EXCEPT SELECT {key} FROM new) AS missed) END"
+            f" FROM (VALUES (1)) AS always LEFT JOIN numbers ON true",
+            (*selected_params, *params, *ours.params),
+        )
 
     def _update_missed(self, keys: str) -> int:
         """Update the rows whose primary keys another session changed while the statement waited for it."""
