@@ -18,7 +18,7 @@ from tests.support import OtherConnection
 
 from .counters import open_tickets, urgent_tickets
 from .models import BaseTicket, Ticket, UncountedTicket
-from .support import assert_counted, named
+from .support import assert_counted, heal, named
 
 pytestmark = pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite lets one transaction write at a time.")
 
@@ -156,7 +156,8 @@ def test_statements_that_wait(how, ann, ben, owners):
     models = (Ticket, UncountedTicket) if connection.vendor == "postgresql" else (Ticket,)
     with OtherConnection() as other:
         its = other.run(session)
-        for (first, change), (second, work) in itertools.product(FIRST.items(), SECOND.items()):
+        chosen = FIRST if how is in_autocommit else {first: FIRST[first] for first in ("closes", "moves", "replaces")}
+        for (first, change), (second, work) in itertools.product(chosen.items(), SECOND.items()):
             outcomes = []
             for model in models:
                 fill(model, *agents)
@@ -168,5 +169,8 @@ def test_statements_that_wait(how, ann, ben, owners):
                     wait_until_blocked(running, its)
                 outcomes.append((running.result(30), contents(model)))
             with named(f"{second} while the first {first}"):
-                assert_counted(agents, *COUNTED)
+                failed = isinstance(outcomes[0][0], type)
+                assert_counted(agents, *COUNTED, doubt=failed)
                 assert outcomes[0] == outcomes[-1]
+            if failed:
+                heal(*COUNTED)
