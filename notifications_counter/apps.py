@@ -15,7 +15,8 @@ class NotificationsCounterConfig(AppConfig):
         if not hasattr(settings, SETTING):
             setattr(settings, SETTING, {})  # one that is missing costs an exception at each look
 
-        from . import receivers
+        from . import checks  # noqa: F401
+        from .writes import door
 
         autodiscover_modules("counters")
-        receivers.connect_all()
+        door.install()

@@ -10,18 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import connections
 from django.db.models import (
-    CASCADE,
     DO_NOTHING,
-    PROTECT,
-    RESTRICT,
     ForeignKey,
-    Model,
     OneToOneField,
     QuerySet,
     Subquery,
@@ -34,10 +29,8 @@ from redis.connection import AbstractConnection, parse_url
 
 from .conf import ENTRIES, SETTING
 from .counters import Counter, all_counters
-from .declaration import counters_of
 from .exceptions import BufferUnavailable
-from .models import BaseCount, CountedModel
-from .querysets import CountedQuerySet
+from .models import BaseCount
 from .sql import SUPPORTED
 
 TAG = "notifications_counter"
@@ -226,9 +219,6 @@ def check_counters() -> Messages:
         yield from _check_condition(counter)
         yield from _check_on_delete(counter, fields)
         yield from _check_totals(counter)
-    for model in apps.get_models():
-        if issubclass(model, CountedModel) and counters_of(model):
-            yield from _check_managers(model)
 
 
 def _check_source(counter: Counter) -> Messages:
@@ -265,30 +255,15 @@ def _check_condition(counter: Counter) -> Messages:
 
 
 def _check_on_delete(counter: Counter, fields: frozenset[Any]) -> Messages:
-    """Django sets foreign keys through the queryset of a counted model, but not for SET() with a callable."""
-    counted = issubclass(counter.source, CountedModel)
+    """No statement shows what the database does by itself."""
     for field in fields | {counter.source._meta.get_field(counter.owner)}:
-        if isinstance(field, ForeignKey) and issubclass(counter.source, field.model):
-            on_delete = field.remote_field.on_delete
-            seen = counted and getattr(on_delete, "lazy_sub_objs", False)
-            if on_delete not in (CASCADE, PROTECT, RESTRICT, DO_NOTHING) and not seen:
-                yield Error(
-                    f"Deletions set {field} behind the back of counter {counter.name!r}.",
-                    hint="Use CASCADE, PROTECT or RESTRICT as on_delete" + (", or SET_NULL." if counted else "."),
-                    obj=field,
-                    id=id_("E006"),
-                )
-
-
-def _check_managers(model: type[Model]) -> Messages:
-    for name, manager in (("default", model._default_manager), ("base", model._base_manager)):
-        if not isinstance(manager.get_queryset(), CountedQuerySet):
+        on_delete = getattr(field.remote_field, "on_delete", None)
+        if type(on_delete).__name__ == "DatabaseOnDelete":  # from Django 6.1 on
             yield Error(
-                f"Bulk operations of the {name} manager of {model._meta.label} are not counted.",
-                hint="Take it from CountedQuerySet: `objects = CountedQuerySet.as_manager()`, or "
-                "`Manager.from_queryset(…)` of a child of it; with `class Meta(CountedModel.Meta)`.",
-                obj=model,
-                id=id_("E007"),
+                f"Deletions set {field} behind the back of counter {counter.name!r}.",
+                hint="Let Django do it: use its on_delete without DB_ before its name.",
+                obj=field,
+                id=id_("E006"),
             )
 
 

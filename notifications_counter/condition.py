@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,12 @@ from django.db.models.expressions import Col
 from django.db.models.lookups import Exact, IsNull
 from django.db.models.sql.where import AND, OR, WhereNode
 
-Predicate = Callable[[Model, str], bool | None]
+Predicate = Callable[[Mapping[str, Any], str], bool | None]
+
+NOT_NULL = object()
+"""Stands for a value of which no more is known than that it is not NULL."""
+
+MISSING = object()
 
 
 class Undecidable(Exception):
@@ -60,16 +65,16 @@ class Condition:
         except Undecidable:
             return None
 
-    def holds(self, instance: Model, using: str) -> bool | None:
-        """Does this row, about to be written or just written as it stands in memory, count? None: ask the database.
+    def holds(self, values: Mapping[str, Any], using: str) -> bool | None:
+        """Does a row with these values, by attribute name, count? None if only the database can tell.
 
         Decided in Python only where database and Python cannot disagree: NULL or not, and equality of booleans and
-        integers. Texts, whose equality depends on a collation, are left to the database.
+        integers. Equality of texts depends on a collation, so it is left to the database.
         """
         if self._predicate is None:
             return None
         try:
-            return self._predicate(instance, using) is True
+            return self._predicate(values, using) is True
         except Undecidable:
             return None
 
@@ -80,9 +85,9 @@ def _compile(node: Any) -> Predicate:
     if isinstance(node, IsNull | Exact) and isinstance(node.lhs, Col):
         field = node.lhs.target
         if isinstance(node, IsNull):
-            return lambda row, using: (_value(row, field, using) is None) == node.rhs
+            return lambda values, using: (_value(values, field, using) is None) == node.rhs
         if isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int):
-            return lambda row, using: None if (v := _value(row, field, using)) is None else v == node.rhs
+            return lambda values, using: _equals(_value(values, field, using), node.rhs)
     raise Undecidable
 
 
@@ -95,19 +100,36 @@ def _compile_node(node: WhereNode) -> Predicate:
         return children[0]
     decisive = node.connector == OR
 
-    def evaluate(row: Model, using: str) -> bool | None:
-        values = [child(row, using) for child in children]
-        if decisive not in values and None in values:
-            return None
-        return (decisive in values) == (decisive != node.negated)
+    def evaluate(values: Mapping[str, Any], using: str) -> bool | None:
+        results, undecided = [], False
+        for child in children:
+            try:
+                results.append(child(values, using))
+            except Undecidable:  # another child may decide by itself
+                undecided = True
+        if decisive not in results:
+            if undecided:
+                raise Undecidable
+            if None in results:
+                return None
+        return (decisive in results) == (decisive != node.negated)
 
     return evaluate
 
 
-def _value(row: Model, field: Field, using: str) -> Any:
-    value = row.__dict__.get(field.attname, row)
-    if value is row or hasattr(value, "resolve_expression") or field.generated:
+def _value(values: Mapping[str, Any], field: Field, using: str) -> Any:
+    value = values.get(field.attname, MISSING)
+    if value is MISSING or hasattr(value, "resolve_expression") or field.generated:
         raise Undecidable
-    if value is None:
-        return None
-    return field.get_db_prep_save(value, connections[using]) if not isinstance(value, bool) else value
+    if value is None or value is NOT_NULL or (isinstance(value, bool) and type(field) is BooleanField):
+        return value
+    try:
+        return field.get_db_prep_save(value, connections[using])
+    except Exception:  # the statement will raise the same, from where the site expects it
+        raise Undecidable from None
+
+
+def _equals(value: Any, other: int) -> bool | None:
+    if value is NOT_NULL:
+        raise Undecidable
+    return None if value is None else value == other

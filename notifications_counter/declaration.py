@@ -7,6 +7,7 @@ Every declaration is registered here, by name and by the table of its source. Wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 from zlib import crc32
@@ -27,6 +28,7 @@ from .exceptions import ConfigurationError
 from .primary_keys import LIMIT, fits, primary_key
 
 _declarations: dict[str, Declaration] = {}
+_by_table: dict[str, tuple[Declaration, ...]] = {}
 
 
 def declarations() -> Iterable[Declaration]:
@@ -34,9 +36,15 @@ def declarations() -> Iterable[Declaration]:
     return _declarations.values()
 
 
-def counters_of(model: type[Model]) -> tuple[Declaration, ...]:
-    """The counters whose source is this model, or a parent of it."""
-    return tuple(c for c in _declarations.values() if issubclass(model, c.source))
+def counters_of_table(table: str) -> tuple[Declaration, ...]:
+    """The counters whose source is stored in this table, whichever model writes to it."""
+    if not _by_table and apps.models_ready:
+        _by_table[""] = ()
+        for counter in _declarations.values():
+            with suppress(LookupError):  # a system check reports it
+                name = counter.source._meta.db_table
+                _by_table[name] = (*_by_table.get(name, ()), counter)
+    return _by_table.get(table, ())
 
 
 class Declaration:
@@ -63,6 +71,7 @@ class Declaration:
         if name in _declarations:
             raise ConfigurationError(f"There is a counter named {name!r} already; give this one another name.")
         _declarations[name] = self
+        _by_table.clear()
 
     def __repr__(self) -> str:
         return f"<Counter {self.name}>"
@@ -98,18 +107,29 @@ class Declaration:
         return isinstance(self.key_field, IntegerField)
 
     @cached_property
-    def _columns(self) -> frozenset[str]:
+    def columns(self) -> tuple[Field, ...]:
+        """The columns of the source that decide a count: the owner, and those that the condition reads."""
         owner: Any = self.source._meta.get_field(self.owner)
-        fields = self.condition.fields | {owner}
-        return frozenset(name for f in fields for name in (f.name, f.attname))
+        return (owner, *self.condition.fields)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for field in self.columns for name in (field.name, field.attname))
 
     @cached_property
     def _generated(self) -> bool:
-        return any(f.generated for f in self.condition.fields)
+        return any(field.generated for field in self.columns)
 
     def reads(self, names: Iterable[str]) -> bool:
         """May a change of these fields change a count?"""
-        return self._generated or not self._columns.isdisjoint(names)
+        return self._generated or not self._names.isdisjoint(names)
+
+    def has_columns(self, model: type[Model]) -> bool:
+        """Has a model of the source's table all these columns? One of a migration may lack some."""
+        if model._meta.concrete_model is self.source:
+            return True
+        theirs = {(field.name, field.column) for field in model._meta.concrete_fields}
+        return all((field.name, field.column) in theirs for field in self.columns)
 
     @property
     def db(self) -> str:

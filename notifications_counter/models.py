@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -10,33 +9,7 @@ from django.db import models, router
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext_lazy as _
 
-from .querysets import CountedQuerySet, NotificationQuerySet
-from .receivers import only_inserts, saved
-
-
-class CountedModel(models.Model):
-    """A model whose rows a Counter counts. Its managers must come from CountedQuerySet."""
-
-    objects = CountedQuerySet.as_manager()
-    counts_saves = True
-
-    class Meta:
-        abstract = True
-        base_manager_name = "objects"
-
-    def _save_table(
-        self,
-        raw: bool = False,
-        cls: Any = None,
-        force_insert: bool = False,
-        force_update: bool = False,
-        using: Any = None,
-        update_fields: Any = None,
-    ) -> bool:
-        inserts = force_insert or only_inserts(self, cls, raw or force_update)
-        save = super()._save_table  # type: ignore[misc]
-        arguments = (raw, cls, force_insert, force_update, using, update_fields)
-        return saved(self, cls, using, inserts, update_fields, lambda: save(*arguments))
+from .querysets import NotificationQuerySet
 
 
 class BaseCount(models.Model):
@@ -50,7 +23,7 @@ class BaseCount(models.Model):
         abstract = True
 
 
-class Notification(CountedModel):
+class Notification(models.Model):
     """Something a user should know. Unread as long as ``read_at`` is empty."""
 
     user = models.ForeignKey(
@@ -68,10 +41,9 @@ class Notification(CountedModel):
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
     read_at = models.DateTimeField(_("read at"), null=True, blank=True)
 
-    objects = NotificationQuerySet.as_manager()  # type: ignore[misc]
+    objects = NotificationQuerySet.as_manager()
 
-    class Meta(CountedModel.Meta):
-        abstract = False
+    class Meta:
         verbose_name = _("notification")
         verbose_name_plural = _("notifications")
         ordering = ["-created_at", "-pk"]
@@ -176,10 +148,12 @@ class Dashboard(CounterShard):
 
 
 class RecountRequest(models.Model):
-    """Asks for a recount of a user while Redis was out of reach. Written and deleted, never changed."""
+    """Asks for a recount of an owner, written while Redis was out of reach; or of everyone, if a statement does not say
+    whose counts it changed. Written and deleted, never changed."""
 
     counter = models.CharField(_("counter"), max_length=100)
-    owner = models.TextField(_("owner"))
+    owner = models.TextField(_("owner"), blank=True)
+    everyone = models.BooleanField(_("everyone"), default=False)
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
 
     class Meta:
@@ -187,4 +161,4 @@ class RecountRequest(models.Model):
         verbose_name_plural = _("recount requests")
 
     def __str__(self) -> str:
-        return f"{self.counter} {self.owner}"
+        return f"{self.counter} {'*' if self.everyone else self.owner}"

@@ -56,7 +56,7 @@ class Reader:
         result: dict[Any, Any] = dict.fromkeys(keys, 0)
         rest, by_rows = list(result), []
         ledger = Ledger.of(self.using)
-        if self._sees_old_data(ledger):
+        if self._sees_old_data(ledger) or ledger.doubts(counter):
             rest, by_rows = [], rest
         elif touched := ledger.all_touched(counter):
             by_rows = [key for key in rest if str(key) in touched]

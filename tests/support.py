@@ -1,9 +1,10 @@
 """What tests of exactness share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from django.conf import settings
 from django.db import connection, connections, transaction
@@ -13,6 +14,7 @@ from django.utils import timezone
 from notifications_counter.buffer.client import Client
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
+from notifications_counter.writes import door
 
 # Its name before Django 6.1.
 savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
@@ -26,6 +28,12 @@ def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:
     )
     unread.flush()
     return list(Notification.objects.filter(user=user).order_by("pk"))
+
+
+def unheard(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Write behind the back of the counters, as raw SQL does."""
+    with mock.patch.object(door, "counters_of_table", return_value=()):
+        return write(*args, **kwargs)
 
 
 def rows(user: Any, counter: Counter = unread) -> int:

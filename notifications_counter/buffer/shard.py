@@ -327,6 +327,11 @@ class Buffer:
             self.client.run(script("recover"), (k.ready, k.pending, k.flushing, k.state), (epoch, epoch * BATCHES))
         )
 
+    def forget(self) -> None:
+        """Have readers count rows until a recovery has recounted everyone, as if this were another Redis."""
+        self.client.call(self.keys.state, "HDEL", self.keys.state, "server")
+        self.client.call(self.keys.ready, "DEL", self.keys.ready)
+
     def complete(self, epoch: int) -> bool:
         """End the recovery of this epoch. False if that was done before, or Redis is not the one that was recovered."""
         return bool(self.client.run(script("complete"), (self.keys.ready, self.keys.state), (epoch,)))

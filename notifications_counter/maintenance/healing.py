@@ -64,6 +64,7 @@ class Healer:
         refuse_in_transaction(self.counter.db)
         refuse_changed_shards(self.counter)
         result = RecountResult()
+        self._doubt_requested(seconds, stopped)
         for shard, buffer in enumerate(self.counter.buffers):
             status = self._recover(shard, buffer)
             if not status.ready and not stopped():
@@ -75,7 +76,6 @@ class Healer:
 
         for buffer in self.counter.buffers:
             self._doubt_open(buffer, enough)
-        self._doubt_requested(enough)
         for buffer in self.counter.buffers:
             self._recount_dirty(buffer, result, enough)
         if result.checked:
@@ -99,9 +99,12 @@ class Healer:
         """Start an epoch on every shard, so that the next heal recounts everyone."""
         refuse_in_transaction(self.counter.db)
         refuse_changed_shards(self.counter)
+        self._start_epochs("the database is not the one it was")
+
+    def _start_epochs(self, reason: str) -> None:
         for shard, buffer in enumerate(self.counter.buffers):
             if started := start_epoch(self.counter, shard, buffer, always=True):
-                self._say_started(shard, started, "the database is not the one it was", logging.WARNING)
+                self._say_started(shard, started, reason, logging.WARNING)
 
     def _say_started(self, shard: int, epoch: int, reason: str, level: int) -> None:
         record("recovery", self.counter, level=level, reason=reason, shard=shard, epoch=epoch)
@@ -147,17 +150,21 @@ class Healer:
             buffer.recheck(part.id, None if dead else now)
         buffer.drop_fences(oldest)
 
-    def _doubt_requested(self, enough: Callable[[], bool]) -> None:
-        """Send the users of RecountRequests to a recount, and delete exactly those that were read before."""
+    def _doubt_requested(self, seconds: float, stopped: Callable[[], bool]) -> None:
+        """Do what RecountRequests ask for, and delete exactly those that were read before. Their transactions have
+        committed: whoever counts rows from here on sees what these changed."""
         model = apps.get_model("notifications_counter", "RecountRequest")
         requests: QuerySet = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
-        while not enough():
-            found = dict(requests.order_by("pk").values_list("pk", "owner")[:PAGE])
+        until = time.monotonic() + seconds
+        while not stopped() and time.monotonic() < until:
+            found = list(requests.order_by("pk").values_list("pk", "owner", "everyone")[:PAGE])
             if not found:
                 return
-            for buffer, members in self.counter.by_shard(list(dict.fromkeys(found.values()))):
+            if any(everyone for *_, everyone in found):
+                self._start_epochs("a statement did not say whose counts it changed")
+            for buffer, members in self.counter.by_shard(list(dict.fromkeys(m for _, m, all_ in found if not all_))):
                 buffer.mark_dirty(members)
-            requests.filter(pk__in=list(found)).delete()
+            requests.filter(pk__in=[pk for pk, *_ in found]).delete()
 
     def _recount_dirty(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
         """Longest waiting first, and few at once: how long it takes to count their rows is known only afterwards."""

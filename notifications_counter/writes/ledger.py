@@ -9,14 +9,12 @@ from typing import Any, TypeVar
 
 from django.db import connections, transaction
 from django.db.backends.signals import connection_created
-from django.db.models import Model
 from django.dispatch import receiver
 
 from ..buffer.shard import Delta
 from ..conf import options
 from ..declaration import Declaration
-from .rows import RowStates
-from .transaction import Log, mark_dirty, request_recounts
+from .transaction import TransactionLog, forget, mark_dirty, request_recounts
 
 T = TypeVar("T")
 
@@ -39,7 +37,7 @@ class _Hook:
 
     __slots__ = ("log", "__weakref__")
 
-    def __init__(self, log: Log):
+    def __init__(self, log: TransactionLog):
         self.log = log
 
     def __call__(self) -> None:
@@ -52,12 +50,13 @@ class Ledger:
     def __init__(self, connection: Any):
         self._connection = weakref.ref(connection)
         self.using: str = connection.alias
-        self._log: Log | None = None
+        self._log: TransactionLog | None = None
         self._hook: weakref.ref[_Hook] | None = None
         self._unsent: list[weakref.ref[_Hook]] = []
-        self._standalone: list[Log] = []
+        self._standalone: list[TransactionLog] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
+        self._commit_of_others = connection.__dict__.get("_commit")
         connection._commit = self._commit
 
     @classmethod
@@ -77,7 +76,7 @@ class Ledger:
         return connection
 
     # ------------------------------------------------------------------- logs
-    def _open_log(self) -> Log | None:
+    def _open_log(self) -> TransactionLog | None:
         """The log of the transaction under way, if it has one."""
         if self._log is None or self._hook is None:
             return None
@@ -89,10 +88,10 @@ class Ledger:
         self._log = self._hook = None  # committed and not sent yet, or rolled back
         return None
 
-    def _transaction_log(self) -> Log:
+    def _transaction_log(self) -> TransactionLog:
         log = self._open_log()
         if log is None:
-            log = self._log = Log(self.using)
+            log = self._log = TransactionLog(self.using)
             hook = _Hook(log)
             # Not by on_commit(): the log outlives the savepoint it was made in, and cuts itself back.
             self.connection.run_on_commit.append((set(), hook, True))
@@ -112,9 +111,18 @@ class Ledger:
         elif self.connection.in_atomic_block:
             self._transaction_log().record(counter, deltas)
         else:
-            log = Log(self.using)
+            log = TransactionLog(self.using)
             log.record(counter, dict.fromkeys(deltas))
             log.send()
+
+    def doubt(self, counter: Declaration) -> None:
+        """Note that the statement just run has changed counts, nobody knows whose: everyone is recounted. Only inside a
+        transaction, with which the request for that commits."""
+        request_recounts(self.using, [(counter, None)])
+        if self.in_manual_transaction():
+            forget(counter)
+        else:
+            self._transaction_log().doubt(counter)
 
     def happened(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
         """Note for the time-sliced counters what the statement just run has done, if RECORD_ACTIVITY is on."""
@@ -126,13 +134,17 @@ class Ledger:
         elif self._standalone:
             self._standalone[-1].happened(activity)
 
-    def write(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
-        """Run a statement that changes rows of these users and records what it has changed.
+    def write(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
+        """Run a statement that changes rows of these owners, None if they are not known before, and records what it has
+        changed.
 
-        In a transaction they begin right before its commit. In autocommit the statement is prepared while begin is on
-        its way. If Redis does not take that, the statement is called again, before anything was executed, in a
-        transaction that commits it together with a RecountRequest.
+        In a transaction they begin right before its commit; owners that are not known need one. In autocommit the
+        statement is prepared while begin is on its way. If Redis does not take that, the statement is called again,
+        before anything was executed, in a transaction that commits it together with a RecountRequest.
         """
+        if owners is None:
+            with transaction.atomic(using=self.using, savepoint=False):
+                return statement()
         owners = {counter: members for counter, members in owners.items() if counter.db == self.using}
         if not owners or self.connection.in_atomic_block or self.in_manual_transaction():
             return statement()
@@ -143,7 +155,7 @@ class Ledger:
                 return statement()
 
     def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
-        log = Log(self.using)
+        log = TransactionLog(self.using)
         self._standalone.append(log)
         try:
             if log.begin(owners):
@@ -152,7 +164,7 @@ class Ledger:
         except _NotBegun:
             raise
         except BaseException:
-            log.doubt_the_rest()
+            log.mark_unknown()
             raise
         finally:
             self._standalone.pop()
@@ -161,13 +173,17 @@ class Ledger:
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Declaration, member: str) -> bool:
         """Has this connection changed rows of the user that others may not see, or whose deltas are not sent yet?"""
-        return any(member in log.touched.get(counter, ()) for log in self._unsent_logs())
+        return any(member in log.touched.get(counter, ()) or counter in log.doubted for log in self._unsent_logs())
+
+    def doubts(self, counter: Declaration) -> bool:
+        """Is that so of everyone?"""
+        return any(counter in log.doubted for log in self._unsent_logs())
 
     def all_touched(self, counter: Declaration) -> set[str]:
         """Every user of whom that is so."""
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
-    def _unsent_logs(self) -> Sequence[Log]:
+    def _unsent_logs(self) -> Sequence[TransactionLog]:
         if not self._unsent and not self._standalone:
             return ()
         logs = [hook.log for ref in self._unsent if (hook := ref()) is not None]
@@ -181,21 +197,6 @@ class Ledger:
             return not connection.commit_on_exit
         return connection.connection is not None and not connection.autocommit
 
-    # -------------------------------------------------------------- deletions
-    def doom(self, source: type[Model], pk: Any) -> None:
-        """A row is about to be deleted: it is locked, with the others of its deletion, right before that."""
-        self._transaction_log().doomed[source].append(pk)
-
-    def dooms(self, source: type[Model]) -> bool:
-        """Are rows of this model about to be deleted?"""
-        log = self._open_log()
-        return log is not None and source in log.doomed
-
-    def deleted(self, source: type[Model], pk: Any) -> RowStates | None:
-        """What the database said of a row that was doomed; None if it was not there."""
-        log = self._open_log()
-        return log.deleted.pop((source, pk), None) if log else None
-
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
         text = sql if isinstance(sql, str) else ""
@@ -206,8 +207,6 @@ class Ledger:
         log = self._open_log()
         if log is None:
             return execute(sql, params, many, context)
-        if log.doomed and text.startswith("DELETE"):
-            log.lock_doomed(text)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
             log.begin_the_changed()
         result = execute(sql, params, many, context)
@@ -228,7 +227,10 @@ class Ledger:
                 connection.in_atomic_block = False
             # Ours first: one of somebody else that raises takes those after it along.
             connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _Hook))
-        type(connection)._commit(connection)
+        if self._commit_of_others is None:
+            type(connection)._commit(connection)
+        else:
+            self._commit_of_others()
 
 
 @receiver(connection_created)

@@ -11,14 +11,14 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from django.apps import apps
-from django.db import DatabaseError, connections, transaction
-from django.db.models import Model
+from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
 
 from ..buffer import Buffer
 from ..buffer.client import Reply
@@ -26,7 +26,6 @@ from ..buffer.shard import PART, Delta
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..timeseries import TimeSeries
-from .rows import RowStates, locked
 
 logger = logging.getLogger("notifications_counter")
 
@@ -45,12 +44,13 @@ class Part:
     reply: Reply | None
 
 
-class Log:
+class TransactionLog:
     """Deltas in the order of their statements, and what has begun for them."""
 
     def __init__(self, using: str):
         self.using = using
-        self.entries: list[tuple[Declaration, dict[str, Delta]]] = []  # one or more of each statement
+        # Each statement's deltas, None for those of everyone.
+        self.entries: list[tuple[Declaration, dict[str, Delta] | None]] = []
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
         self.begun: dict[Declaration, set[str]] = defaultdict(set)
         self.parts: list[Part] = []
@@ -58,8 +58,7 @@ class Log:
         self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
         self.unread: list[Part] = []
-        self.doomed: dict[type[Model], list[Any]] = defaultdict(list)  # rows about to be deleted
-        self.deleted: dict[tuple[type[Model], Any], RowStates | None] = {}  # what the database said of them
+        self.doubted: set[Declaration] = set()  # counters of which everyone is to be recounted
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
@@ -125,10 +124,17 @@ class Log:
         self.entries.append((counter, dict(deltas)))
         self.touched[counter].update(deltas)
 
+    def doubt(self, counter: Declaration) -> None:
+        """Note that a statement has changed the counts of owners whom nobody knows."""
+        self.entries.append((counter, None))
+        self.doubted.add(counter)
+
     def net(self) -> dict[Declaration, dict[str, Delta]]:
         """What all entries come to."""
         net: dict[Declaration, dict[str, Delta]] = {}
         for counter, deltas in self.entries:
+            if deltas is None:
+                continue
             if counter not in net:
                 net[counter] = dict(deltas)
                 continue
@@ -162,15 +168,7 @@ class Log:
             self.cut_back(*(self.savepoints[at][1:] if at is not None else (0, 0)))
             del self.savepoints[at + 1 if at is not None else 0 :]
 
-    def lock_doomed(self, statement: str) -> None:
-        """Before rows are deleted, and not before: lock those that are doomed and ask what they count for."""
-        quote = connections[self.using].ops.quote_name
-        for source in [s for s in self.doomed if quote(s._meta.db_table) in statement]:
-            pks = self.doomed.pop(source)
-            self.deleted.update(((source, pk), None) for pk in pks)
-            self.deleted.update(((source, pk), row) for pk, row in locked(source, self.using, pks).items())
-
-    def doubt_the_rest(self) -> None:
+    def mark_unknown(self) -> None:
         """Send users that have begun, and of whom nothing is known, to a recount."""
         net = self.net()
         for counter, members in self.begun.items():
@@ -188,12 +186,15 @@ class Log:
             logger.exception(text, users, extra=about)
         finally:
             self.touched.clear()
+            self.doubted.clear()
 
     def _send(self) -> None:
         self.settle()
         net = self.net()
         for counter, member in self.requested:
             net.setdefault(counter, {})[member] = None
+        for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
+            forget(counter)
         on_its_way = self._send_activity() if self.activity else ()
         failed: list[tuple[Declaration, str]] = []
         grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
@@ -257,12 +258,21 @@ def mark_dirty(users: Iterable[tuple[Declaration, str]]) -> list[tuple[Declarati
     return failed
 
 
-def request_recounts(using: str, users: list[tuple[Declaration, str]]) -> None:
-    """Ask for recounts through the database, in the transaction under way if there is one."""
+def forget(counter: Declaration) -> None:
+    """Have readers count rows until everyone was recounted, which a RecountRequest asks for."""
+    for buffer in counter.buffers:
+        with suppress(BufferUnavailable):
+            buffer.forget()
+
+
+def request_recounts(using: str, users: Sequence[tuple[Declaration, str | None]]) -> None:
+    """Ask for recounts through the database, in the transaction under way if there is one. None: of everyone."""
     if not users:
         return
     model = apps.get_model("notifications_counter", "RecountRequest")
     with transaction.atomic(using=using):
-        model._default_manager.using(using).bulk_create(
-            [model(counter=counter.name, owner=member) for counter, member in users], batch_size=PART
+        requests: QuerySet[Any] = QuerySet(model, using=using)
+        requests.bulk_create(
+            [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in users],
+            batch_size=PART,
         )

@@ -18,7 +18,7 @@ from notifications_counter.declaration import Declaration
 from notifications_counter.inbox import views
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from notifications_counter.monitoring.report import CounterReport, Report
-from notifications_counter.querysets import CountedQuerySet, NotificationQuerySet
+from notifications_counter.querysets import NotificationQuerySet
 from notifications_counter.templatetags.notifications_counter import register
 
 pytestmark = pytest.mark.once
@@ -122,7 +122,6 @@ def test_every_name_of_the_inbox_is_documented() -> None:
     [
         ("Counters", [Counter, Declaration]),
         ("`NotificationQuerySet`", [NotificationQuerySet]),
-        ("`CountedQuerySet`", [CountedQuerySet]),
         ("`NotificationController(user)`", [NotificationController]),
     ],
 )

@@ -95,7 +95,7 @@ def of_a_write() -> list[Call]:
 
     return [
         ("begin", Buffer, "begin"),
-        ("reply", log.Log, "settle"),
+        ("reply", log.TransactionLog, "settle"),
         ("COMMIT", type(connections["default"]), "_commit"),
         ("commit", Buffer, "commit"),
         ("request", log, "request_recounts"),

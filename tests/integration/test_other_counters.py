@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from django.db.models import F, QuerySet
+from django.db.models import F
 from django.db.models.signals import pre_delete
 from django.utils import timezone
 
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.models import RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, savepoint_create
+from tests.support import assert_exact, assert_reads, savepoint_create, unheard
 from tests.tasks.counters import free_lots, open_tasks, open_transfers, sent_transfers, visible_posts
 from tests.tasks.models import Campaign, Lot, Post, Project, RecurringTask, Task, Topic, Transfer, UrgentTask
 
@@ -114,7 +113,7 @@ def test_a_transaction_of_several_counters(house, make_user):
     assert (unread.count(user), open_tasks.count(house), visible_posts.count(topic)) == (1, 1, 1)
     assert_exact(user)
     assert_exact(house, counter=open_tasks)
-    assert_exact(topic, counter=visible_posts, dirty=1)
+    assert_exact(topic, counter=visible_posts)
 
 
 # ------------------------------------------------------------------------------- two counters of one model, no cascade
@@ -205,11 +204,12 @@ def test_owners_of_both_ends_deleted_at_once(house, garden):
 def test_conflicts_of_rows_that_others_own(house, garden):
     one = Transfer.objects.create(sender=house, receiver=garden)
     Transfer.objects.bulk_create([Transfer(pk=one.pk, sender=garden, receiver=house)], ignore_conflicts=True)
-    assert_exact(house, garden, counter=sent_transfers, dirty=1)
-    assert_exact(house, garden, counter=open_transfers, dirty=1)
+    dirty = int(connection.vendor == "sqlite")
+    assert_exact(house, garden, counter=sent_transfers, dirty=dirty)
+    assert_exact(house, garden, counter=open_transfers, dirty=dirty)
 
 
-# -------------------------------------------------------------------------- a model without the mixin, owners by text
+# ------------------------------------------------------------------------------------------------- owners by text
 TOPICS = ["plain", "with spaces ", "with:colons::", "{braces}", "主题 – 中文", "'quotes\" and \\", "%s %%", "1", "007"]
 
 
@@ -220,7 +220,7 @@ def test_owners_by_text():
             Post.objects.create(topic=topic)
     right = {name: number for number, name in enumerate(TOPICS)}
     assert visible_posts.counts(TOPICS) == right
-    assert_exact(*topics, counter=visible_posts, dirty=len(TOPICS) - 1)
+    assert_exact(*topics, counter=visible_posts)
     with transaction.atomic():
         Post.objects.filter(topic__in=TOPICS).delete()
     assert visible_posts.counts(topics) == dict.fromkeys(TOPICS, 0)
@@ -242,69 +242,14 @@ def test_owners_by_text_in_a_database_of_another_character_set():
     assert_exact(topic, counter=visible_posts)
 
 
-@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
-def test_signals_alone(atomic):
-    """Saves send the owners to a recount; deletions are exact."""
-    old, new = Topic.objects.create(id="old"), Topic.objects.create(id="new")
-
-    def work() -> None:
-        one, two = old.posts.create(), old.posts.create()
-        old.posts.create(hidden=True)
-        one.topic = new
-        one.save()
-        two.hidden = True
-        two.save(update_fields=["hidden"])
-
-    if atomic:
-        with transaction.atomic():
-            work()
-            assert visible_posts.counts([old, new]) == {"old": 0, "new": 1}
-    else:
-        work()
-    assert visible_posts.counts([old, new]) == {"old": 0, "new": 1}
-    assert_exact(old, new, counter=visible_posts, dirty=2)
-    Post.objects.filter(topic=new).delete()
-    stale = old.posts.first()
-    Post.objects.get(pk=stale.pk).delete()
-    stale.delete()
-    assert_exact(old, new, counter=visible_posts)
-    new.posts.create()
-    visible_posts.heal()
-    new.delete()
-    assert visible_posts.count("new") == 0
-    assert_exact(old, "new", counter=visible_posts)
-
-
-def test_signals_alone_without_redis():
-    from tests.integration.test_reads import redis_out_of_reach
-
-    topic = Topic.objects.create(id="topic")
-    with redis_out_of_reach():
-        post = topic.posts.create()
-        assert visible_posts.count(topic) == 1
-        topic.posts.create()
-        post.delete()
-        assert visible_posts.count(topic) == 1
-    assert RecountRequest.objects.exists()
-    assert_heals(topic, counter=visible_posts)
-
-
-def test_bulk_operations_of_such_a_model_need_a_recount():
-    topic = Topic.objects.create(id="topic")
-    Post.objects.bulk_create([Post(topic=topic), Post(topic=topic)])
-    Post.objects.filter(pk=Post.objects.first().pk).update(hidden=True)
-    assert visible_posts.recount([topic]).corrected == 1
-    assert_exact(topic, counter=visible_posts)
-
-
 # ---------------------------------------------------------------------------------------------------------- audits
 def test_first_install_of_every_counter(make_user):
     """Pages by key, in the order of the database, whatever the keys."""
     for name in TOPICS:
-        QuerySet(Topic).create(id=name)
-    Post.objects.bulk_create(Post(topic_id=name) for name in TOPICS)
+        unheard(Topic.objects.create, id=name)
+    unheard(Post.objects.bulk_create, (Post(topic_id=name) for name in TOPICS))
     projects = Project.objects.bulk_create(Project() for _ in range(30))
-    QuerySet(Task).bulk_create(Task(project=project, title="x") for project in projects)
+    unheard(Task.objects.bulk_create, (Task(project=project, title="x") for project in projects))
     assert visible_posts.recount().corrected == len(TOPICS)
     assert open_tasks.recount().corrected == 30
     assert_exact(*TOPICS, counter=visible_posts)
@@ -354,10 +299,12 @@ def test_rows_of_a_composite_key(house, garden):
     Lot(pk=(house.pk, 3), sold=False).save()
     Lot(pk=(garden.pk, 5)).save()
     assert free_lots.counts([house, garden]) == {house.pk: 2, garden.pk: 1}
-    for changed in ({"project": garden}, {"number": 7, "sold": True}):
-        with pytest.raises(ValueError, match="primary key"):
-            Lot.objects.filter(number=5).update(**changed)
     Lot.objects.filter(number=5).update(number=7)
+    Lot.objects.filter(number=7).update(number=8, sold=True)
+    Lot.objects.filter(number=8).update(number=9, sold=F("sold"))
+    assert free_lots.counts([house, garden]) == {house.pk: 2, garden.pk: 0}
+    Lot.objects.filter(number=9).update(project=house, sold=False)
+    assert free_lots.counts([house, garden]) == {house.pk: 3, garden.pk: 0}
     free_lots.heal()
     assert_exact(house, garden, counter=free_lots)
     Project.objects.filter(pk=house.pk).delete()

@@ -7,7 +7,6 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import transaction
-from django.db.models import QuerySet
 
 from notifications_counter.buffer.shard import Buffer
 from notifications_counter.conf import options
@@ -15,7 +14,7 @@ from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.maintenance.recount import Correction, RecountResult
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify, rows, stored
+from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify, rows, stored, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -30,7 +29,7 @@ def dump(redis_client: Any) -> dict[bytes, bytes]:
 
 
 def create_uncounted(user_key: Any, number: int) -> None:
-    QuerySet(Notification).bulk_create(Notification(user_id=user_key, title="x") for _ in range(number))
+    unheard(Notification.objects.bulk_create, (Notification(user_id=user_key, title="x") for _ in range(number)))
 
 
 WRONG = {
@@ -39,7 +38,9 @@ WRONG = {
     "row missing": lambda redis, user: UserNotificationsCount.objects.filter(pk=user.pk).delete(),
     "pending": lambda redis, user: redis.zincrby(buffer().keys.pending, 4, str(user.pk)),
     "total": lambda redis, user: redis.set(buffer().keys.total("1", str(user.pk)), 9),
-    "rows deleted": lambda redis, user: QuerySet(Notification).filter(user=user, title="0")._raw_delete("default"),
+    "rows deleted": lambda redis, user: unheard(
+        Notification.objects.filter(user=user, title="0")._raw_delete, "default"
+    ),
     "rows created": lambda redis, user: create_uncounted(user.pk, 2),
 }
 
@@ -179,14 +180,15 @@ def test_first_install_on_existing_rows(make_user):
 @pytest.mark.keys
 def test_first_install_that_is_stopped_half_way():
     keys = make_keys(2300)
-    QuerySet(Notification).bulk_create(Notification(user_id=key, title="x") for key in keys)
+    unheard(Notification.objects.bulk_create, (Notification(user_id=key, title="x") for key in keys))
     UserNotificationsCount.objects.bulk_create(UserNotificationsCount(pk=key, unread_count=5) for key in keys[:3])
     progress: list[int] = []
     first = unread.heal(progress=progress.append, stopped=lambda: bool(progress))
     assert first.checked == 1000
     assert unread.status()[0].recovering
     assert CounterShard.objects.get(counter="unread").audited
-    QuerySet(Notification).filter(user_id=keys[5])._raw_delete("default")  # nobody trusts what the first part counted
+    # Nobody trusts what the first part counted.
+    unheard(Notification.objects.filter(user_id=keys[5])._raw_delete, "default")
     assert unread.count(keys[5]) == 0
     Notification.objects.create(user_id=keys[1], title="y")
     assert unread.count(keys[1]) == 2
@@ -283,7 +285,7 @@ def test_requests_are_answered_once(healed, alice, bob):
 def interrupted(healed) -> list[Any]:
     """2300 users with one row each, of whom a recount has seen the first thousand."""
     keys = make_keys(2300)
-    QuerySet(Notification).bulk_create(Notification(user_id=key, title="x") for key in keys)
+    unheard(Notification.objects.bulk_create, (Notification(user_id=key, title="x") for key in keys))
     seen: list[int] = []
 
     def killed(checked: int) -> None:

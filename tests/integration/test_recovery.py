@@ -4,12 +4,11 @@ import threading
 from typing import Any
 
 import pytest
-from django.db.models import QuerySet
 
 from notifications_counter.buffer.shard import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification
-from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify
+from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,7 +34,7 @@ def test_a_ready_that_is_lost_alone_starts_an_epoch(healed, alice, bob, redis_cl
     redis_client.delete(buffer().keys.ready)
     assert unread.status()[0].recovering
     Notification.objects.create(user=alice, title="x")
-    QuerySet(Notification).filter(user=bob)._raw_delete("default")
+    unheard(Notification.objects.filter(user=bob)._raw_delete, "default")
     assert unread.flush().batches == 0
     assert_reads(alice, bob)
     unread.heal()
@@ -53,7 +52,7 @@ def test_an_epoch_is_completed_once(healed, alice, redis_client):
 
 def test_an_audit_whose_buffers_are_made_anew_meanwhile(healed, alice):
     notify(alice)
-    QuerySet(Notification).filter(user=alice)._raw_delete("default")
+    unheard(Notification.objects.filter(user=alice)._raw_delete, "default")
     unread.distrust()
 
     def another_thread_makes_them() -> bool:

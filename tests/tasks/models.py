@@ -4,8 +4,7 @@ import uuid
 
 from django.db import models
 
-from notifications_counter.models import BaseCount, CountedModel, Notification
-from notifications_counter.querysets import CountedQuerySet
+from notifications_counter.models import BaseCount, Notification
 
 
 class Project(models.Model):
@@ -16,13 +15,11 @@ class Campaign(models.Model):
     """Its deletion takes tasks along that it does not own."""
 
 
-class Task(CountedModel):
+class Task(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="tasks")
     campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="tasks", null=True)
     title = models.CharField(max_length=100)
     done = models.BooleanField(default=False)
-
-    objects = CountedQuerySet.as_manager()
 
 
 class UrgentTask(Task):
@@ -41,7 +38,7 @@ class ProjectTaskCount(BaseCount):
     open_count = models.IntegerField(default=0)
 
 
-class Transfer(CountedModel):
+class Transfer(models.Model):
     """Counted for either end by a counter of its own. No cascade hangs on it, so that one statement can delete many."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -64,7 +61,7 @@ class ReceiverCount(BaseCount):
     received_count = models.IntegerField(default=0)
 
 
-class Lot(CountedModel):
+class Lot(models.Model):
     """Its primary key is of two columns, one of which counts."""
 
     pk = models.CompositePrimaryKey("project", "number")
@@ -85,8 +82,6 @@ class Topic(models.Model):
 
 
 class Post(models.Model):
-    """Without the mixin: nothing but signals tells of its changes."""
-
     topic = models.ForeignKey(Topic, on_delete=models.CASCADE, related_name="posts")
     hidden = models.BooleanField(default=False)
 

@@ -3,12 +3,11 @@
 import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.db import transaction
-from django.db.models import QuerySet
 
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_exact, notify, savepoint_create
+from tests.support import assert_exact, notify, savepoint_create, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed"), pytest.mark.keys]
 
@@ -45,9 +44,9 @@ def test_rows_changed_behind_the_back(alice, atomic):
     controller = NotificationController(alice)
 
     def work() -> None:
-        QuerySet(Notification).bulk_create(Notification(user=alice, title="x") for _ in range(2))
+        unheard(Notification.objects.bulk_create, (Notification(user=alice, title="x") for _ in range(2)))
         controller.update_unread_count(2)
-        QuerySet(Notification).filter(title="0")._raw_delete("default")
+        unheard(Notification.objects.filter(title="0")._raw_delete, "default")
         controller.update_unread_count(-1)
 
     if atomic:

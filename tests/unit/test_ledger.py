@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notifications_counter.writes.ledger import ISOLATION, SAVEPOINT
-from notifications_counter.writes.transaction import Log
+from notifications_counter.writes.transaction import TransactionLog
 
 pytestmark = pytest.mark.once
 
@@ -17,7 +17,7 @@ STATEMENTS = {"set": "SAVEPOINT", "free": "RELEASE SAVEPOINT", "back": "ROLLBACK
 
 def log_of(statements: str) -> str:
     """What is left of a log after statements: a letter is a change, the others are about savepoints of that name."""
-    log = Log("default")
+    log = TransactionLog("default")
     for statement in statements.split():
         kind, _, name = statement.partition(":")
         if name:

@@ -1,0 +1,114 @@
+"""One door: every statement by which the ORM writes to a counted table passes here, whoever sends it.
+
+``save()``, ``create()``, ``bulk_create()``, ``update()``, ``bulk_update()``, ``delete()``, cascades, related managers,
+fixtures and the admin all end in ``execute_sql()`` of three compilers. Each is wrapped once, by ``install()``. So a
+source needs no base class, no manager and no signal receivers, and may be a model of any app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
+from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
+
+from ..declaration import Declaration, counters_of_table
+from .delete import Delete
+from .insert import Insert
+from .ledger import Ledger
+from .update import Update
+
+KINDS: dict[type, tuple[type[Query], type[Insert | Update | Delete]]] = {
+    SQLInsertCompiler: (InsertQuery, Insert),
+    SQLUpdateCompiler: (UpdateQuery, Update),
+    SQLDeleteCompiler: (DeleteQuery, Delete),
+}
+DOORS = (
+    (SQLInsertCompiler, "execute_sql"),
+    (SQLUpdateCompiler, "execute_sql"),
+    (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
+    (SQLDeleteCompiler, "execute_sql"),
+)
+
+
+def install() -> None:
+    """Put a door before each way to write. Once, however often it is called."""
+    for compiler, method in DOORS:
+        if hasattr(compiler, method) and not _is_door(getattr(compiler, method)):
+            setattr(compiler, method, _door(compiler, method))
+
+
+def missing() -> list[str]:
+    """The ways to write that have no door any more, because somebody put the methods back that were there before."""
+    return [
+        f"{compiler.__name__}.{method}"
+        for compiler, method in DOORS
+        if hasattr(compiler, method) and not _is_door(getattr(compiler, method))
+    ]
+
+
+def _is_door(method: Any) -> bool:
+    """Is it a door, or a wrapper around one?"""
+    return method is not None and (hasattr(method, "is_door") or _is_door(getattr(method, "__wrapped__", None)))
+
+
+def _door(kind: Any, name: str) -> Callable[..., Any]:
+    original: Any = vars(kind).get(name)
+    if original is None:  # inherited: call what the parent has by then, which others may have patched
+
+        def original(compiler: Any, *args: Any, **kwargs: Any) -> Any:
+            return getattr(super(kind, compiler), name)(*args, **kwargs)
+
+    @wraps(getattr(kind, name))
+    def execute(compiler: Any, *args: Any, **kwargs: Any) -> Any:
+        counters = counters_of_table(compiler.query.get_meta().db_table)
+        if not counters:
+            return original(compiler, *args, **kwargs)
+        if name == "execute_returning_sql" and not (
+            args[0] and compiler.connection.features.can_return_rows_from_update
+        ):
+            return original(compiler, *args, **kwargs)  # which calls execute_sql()
+        return _count(counters, kind, compiler, original, *args, **kwargs)
+
+    execute.is_door = True  # type: ignore[attr-defined]
+    return execute
+
+
+def _count(
+    counters: tuple[Declaration, ...],
+    kind: type,
+    compiler: Any,
+    original: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    query_class, statement_class = KINDS[kind]
+    query, connection = compiler.query, compiler.connection
+    counters = tuple(c for c in counters if c.db == connection.alias)  # a counter belongs to one database
+    known = type(query) is query_class and type(compiler) is connection.ops.compiler(query.compiler)
+    heard = tuple(c for c in counters if c.has_columns(query.model))
+    unheard = [c for c in counters if c not in heard and _may_change(c, query)]
+
+    def execute() -> Any:
+        if not heard:
+            return original(compiler, *args, **kwargs)
+        return statement_class(heard, compiler, original, known).run(*args, **kwargs)
+
+    if not unheard:
+        return execute()
+    ledger = Ledger.of(connection.alias)
+
+    def execute_in_doubt() -> Any:
+        result = execute()
+        for counter in unheard:
+            ledger.doubt(counter)
+        return result
+
+    return ledger.write(None, execute_in_doubt)
+
+
+def _may_change(counter: Declaration, query: Any) -> bool:
+    """May a statement of a model that lacks columns of the counter, as in a migration, change a count?"""
+    return type(query) in (InsertQuery, DeleteQuery) or counter.reads(field.attname for field, *_ in query.values)

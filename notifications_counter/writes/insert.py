@@ -1,0 +1,134 @@
+"""INSERT: rows that Python can judge add what they count for. RETURNING tells of the others, or a look at them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models.constants import OnConflict
+
+from ..buffer.shard import Delta
+from ..declaration import Declaration
+from .facts import UNKNOWN, Inserted, fate
+from .rows import RowState, add_up, locked_by_key
+from .statement import Statement
+
+
+class Insert(Statement):
+    """An INSERT of one row or many. Afterwards ``owners`` has what they add for each owner, None where only the
+    database can tell, and ``named`` says whether all owners are in there."""
+
+    def run(self, returning_fields: Sequence[Any] | None = None) -> Any:
+        """Execute it and record what it changes."""
+        self.fields = returning_fields
+        self.owners, self.named = self._judge()
+        on_conflict = self.query.on_conflict if self.known else OnConflict.UPDATE  # others may do anything
+        if on_conflict is OnConflict.UPDATE:
+            return self.ledger.write(None, self._upsert)
+        owners = self.owners if self.named else None
+        if on_conflict is None and self.named and not any(None in deltas.values() for deltas in self.owners.values()):
+            return self.ledger.write(owners, self._insert)
+        if self.can_return:
+            return self.ledger.write(owners, self._insert_returning)
+        if on_conflict is None:
+            return self.ledger.write(None, self._insert_and_look)
+        return self.ledger.write(owners, self._insert_in_doubt)
+
+    def _judge(self) -> tuple[dict[Declaration, dict[str, Delta]], bool]:
+        owners: dict[Declaration, dict[str, Delta]] = {}
+        named = True
+        for counter in self.counters:
+            written = Inserted(self.query.model, counter.columns, self.query.fields, self.query.raw)
+            deltas: dict[str, Delta] = defaultdict(int)
+            for instance in self.query.objs:
+                owner, counts = fate(counter, written.facts(instance), self.using)
+                if counts is False or owner is None:
+                    continue
+                if owner is UNKNOWN:
+                    named = False
+                else:
+                    known = deltas[owner]
+                    deltas[owner] = None if counts is None or known is None else known + 1
+            owners[counter] = deltas
+        return owners, named
+
+    def _insert(self) -> Any:
+        result = self.execute(self.compiler, self.fields)
+        for counter, deltas in self.owners.items():
+            self.ledger.record(counter, deltas)
+        self.happened("created", len(self.query.objs))
+        return result
+
+    def _insert_returning(self) -> Any:
+        result, states = self._execute_returning()
+        self.record(add_up((state, 1) for state in states))
+        self.happened("created", len(states))
+        return result
+
+    def _insert_and_look(self) -> Any:
+        result = self.execute(self.compiler, self.fields)
+        pks = self._primary_keys(result)
+        if None in pks:
+            self._doubt(self.named)
+        else:
+            found = locked_by_key(self.source, self.using, pks, self.counters)
+            self.record(add_up((state, 1) for state in found.values()))
+        self.happened("created", len(self.query.objs))
+        return result
+
+    def _insert_in_doubt(self) -> Any:
+        result = self.execute(self.compiler, self.fields)
+        self._doubt(self.named)
+        return result
+
+    def _upsert(self) -> Any:
+        """Nobody says which rows were there, and what they counted for. Their owners are recounted: those that the
+        database names, if the statement does not give rows to other owners."""
+        features = self.connection.features
+        returns = features.can_return_columns_from_insert and features.can_return_rows_from_bulk_insert
+        taken = {field.attname for field in self.query.update_fields} if self.known else set()
+        if self.known and returns and taken.isdisjoint(counter.owner_attname for counter in self.counters):
+            result, states = self._execute_returning()
+            self.record_doubt(states)
+        else:
+            result = self.execute(self.compiler, self.fields)
+            self._doubt(self.named and not self.known)
+        return result
+
+    def _doubt(self, named: bool) -> None:
+        for counter, deltas in self.owners.items():
+            if named:
+                self.ledger.record(counter, dict.fromkeys(deltas))
+            else:
+                self.ledger.doubt(counter)
+
+    def _primary_keys(self, result: Any) -> list[Any]:
+        """The keys of the new rows; None for one that the database does not tell."""
+        key: Any = self.source._meta.pk
+        names = [field.attname for field in self.fields or ()]
+        if key.attname in names and len(result or ()) == len(self.query.objs):
+            return [row[names.index(key.attname)] for row in result]
+        keys = [getattr(instance, key.attname, None) for instance in self.query.objs]
+        return [None if isinstance(pk, tuple) and None in pk else pk for pk in keys]
+
+    def _execute_returning(self) -> tuple[list[Any], list[RowState]]:
+        """Django's own columns come first, ours follow and are taken off again."""
+        compiler, ours = self.compiler, self.returning
+        asked = list(self.fields or [self.query.get_meta().pk_fields[0]])
+        as_sql, convert = compiler.as_sql, compiler.apply_converters
+
+        def as_sql_with_ours() -> list[tuple[str, tuple[Any, ...]]]:
+            return [(f"{sql}, {', '.join(ours.sql)}", (*params, *ours.params)) for sql, params in as_sql()]
+
+        def convert_what_came(rows: Any, converters: Any) -> Any:
+            return convert([row for row in rows if row], converters)
+
+        compiler.as_sql = as_sql_with_ours
+        compiler.apply_converters = convert_what_came  # before Django 6.0, an ignored row comes back as None
+        try:
+            rows = [row for row in self.execute(compiler, asked) if row]
+        finally:
+            del compiler.as_sql, compiler.apply_converters
+        states = ours.states(compiler, [row[len(asked) :] for row in rows])
+        return [row[: len(asked)] for row in rows] if self.fields else [], states

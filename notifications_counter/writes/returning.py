@@ -1,0 +1,59 @@
+"""What RETURNING brings back for the counters: whose a row is, and whether it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+from django.db.models import F
+from django.db.models.sql import Query
+
+from ..declaration import Declaration
+from .rows import RowState
+
+
+class Returning:
+    """Two columns for each counter, the owner and the flag, compiled once."""
+
+    def __init__(self, counters: Sequence[Declaration], using: str):
+        self.counters = counters
+        query = Query(counters[0].source)
+        query.get_initial_alias()
+        self.columns: list[Any] = [
+            expression.resolve_expression(query)
+            for c in counters
+            for expression in (F(c.owner_attname), c.condition.flag)
+        ]
+        compiler = query.get_compiler(using)
+        sql, params = zip(*(compiler.compile(column) for column in self.columns), strict=True)
+        self.sql: list[str] = list(sql)
+        self.params: tuple[Any, ...] = tuple(chain(*params))
+
+    def as_columns(self, prefix: str) -> str:
+        """The columns, called ``{prefix}0``, ``{prefix}1``, …"""
+        return ", ".join(f"{column} AS {name}" for column, name in zip(self.sql, self.names(prefix), strict=True))
+
+    def names(self, prefix: str) -> list[str]:
+        """What ``as_columns`` calls them."""
+        return [f"{prefix}{i}" for i in range(len(self.columns))]
+
+    def states(self, compiler: Any, rows: Iterable[Sequence[Any]]) -> list[RowState]:
+        """What the rows count for, as the database says."""
+        converted = compiler.apply_converters([list(row) for row in rows], compiler.get_converters(self.columns))
+        return [
+            [(c, c.encode(row[2 * i]), bool(row[2 * i + 1])) for i, c in enumerate(self.counters)] for row in converted
+        ]
+
+
+@lru_cache(maxsize=100)
+def returning(counters: tuple[Declaration, ...], using: str) -> Returning:
+    """The columns of these counters, which share a source, for a database."""
+    return Returning(counters, using)
+
+
+def can_return(connection: Any) -> bool:
+    """Has the database a RETURNING that can be trusted? PostgreSQL and MariaDB have. MySQL has none, and SQLite 3.40,
+    which is in wide use, returns ``column IS NULL`` wrongly if the first column of the table cannot be NULL."""
+    return connection.vendor in ("postgresql", "mysql") and connection.features.can_return_columns_from_insert

@@ -1,0 +1,225 @@
+"""UPDATE: one whose WHERE and SET say what its rows were and become costs no more than itself. Any other looks at its
+rows: in the same statement on PostgreSQL, before and after it elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.db.models.sql import UpdateQuery
+from django.db.models.sql.constants import CURSOR, ROW_COUNT
+
+from ..declaration import Declaration
+from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
+from .rows import RowState, activity, add_up, chunks, difference, is_plain, locked, locked_by_key, rows_of
+from .statement import Statement
+
+
+class Change(NamedTuple):
+    """What all rows of an UPDATE were and become, for one counter; ``moves`` if the owner is among what is set."""
+
+    counter: Declaration
+    was: Fate
+    becomes: Fate
+    moves: bool
+
+    @property
+    def is_none(self) -> bool:
+        """Does it leave every count as it is?"""
+        return (
+            self.was.counts is not None
+            and self.was.counts is self.becomes.counts
+            and not (self.moves and self.was.counts)
+        )
+
+    @property
+    def names_owners(self) -> bool:
+        """Does it say whose counts may change?"""
+        return self.was.names_owner and self.becomes.names_owner
+
+    @property
+    def members(self) -> list[str]:
+        """Those owners."""
+        return list(dict.fromkeys(self.was.members + self.becomes.members))
+
+    def deltas(self, rows: int) -> dict[str, int]:
+        """What it changes, once so many rows were changed."""
+        deltas: dict[str, int] = defaultdict(int)
+        for number, state in ((-rows, self.was), (rows, self.becomes)):
+            if state.counts and state.owner is not None:
+                deltas[state.owner] += number
+        return deltas
+
+    @property
+    def tells_after(self) -> bool:
+        """Given what a row was, is it said what it becomes?"""
+        return self.becomes.is_known or (self.becomes.counts is not None and not self.moves)
+
+    def after(self, member: str | None) -> tuple[Declaration, str | None, bool]:
+        """What a row of this owner becomes, if that is said."""
+        known = self.moves and self.becomes.owner is not UNKNOWN
+        return self.counter, self.becomes.owner if known else member, bool(self.becomes.counts)
+
+
+def _number(result: Any) -> int:
+    """The number of rows in what an UPDATE returned."""
+    return result if isinstance(result, int) else len(result)
+
+
+class Update(Statement):
+    """An UPDATE of the rows that a query selects, and of the columns in its ``values``."""
+
+    def run(self, how: Any = None) -> Any:
+        """Execute it and record what it changes. Returns the number of rows; or, where ``how`` is a list of fields, the
+        rows: from Django 6.0 on, ``save()`` may refresh an instance by UPDATE … RETURNING."""
+        self.how, self.returns = how, isinstance(how, list | tuple)
+        names = {field.attname for field, *_ in self.query.values}
+        self.counters = tuple(c for c in self.counters if c.reads(names))
+        if not self.counters:
+            return self._call(self.compiler)
+        self.changes = [change for counter in self.counters if not (change := self._change(counter, names)).is_none]
+        if not self.changes:
+            return self._call(self.compiler)
+        self.counters = tuple(change.counter for change in self.changes)
+        named = self.known and all(change.names_owners for change in self.changes)
+        owners = {change.counter: change.members for change in self.changes} if named else None
+        if self.known and all(change.was.is_known and change.becomes.is_known for change in self.changes):
+            return self.ledger.write(owners, self._shift)
+        self.changes_key = any(field.attname in names for field in self.source._meta.pk_fields)
+        own = self.query.get_initial_alias() == self.source._meta.db_table and not self.query.related_updates
+        if self.known and self.connection.vendor == "postgresql" and own and not self.returns:
+            return self.ledger.write(owners, self._at_once)
+        return self.ledger.write(None, self._look_twice)
+
+    def _call(self, compiler: Any) -> Any:
+        if self.returns:
+            return self.execute(compiler, self.how)
+        return self.execute(compiler, ROW_COUNT) or 0
+
+    def _change(self, counter: Declaration, names: set[str]) -> Change:
+        before = facts_of_where(self.query.where) if self.known and is_plain(self.query) else {}
+        after = facts_after(before, self.query.values)
+        was, becomes = (fate(counter, facts, self.using) for facts in (before, after))
+        return Change(counter, was, becomes, counter.owner_attname in names)
+
+    def _shift(self) -> Any:
+        result = self._call(self.compiler)
+        if number := _number(result):
+            for change in self.changes:
+                self.record({change.counter: change.deltas(number)})
+                if change.was.counts and not change.becomes.counts:
+                    self.ledger.happened({(change.counter, "read"): number})
+        return result
+
+    # ------------------------------------------------------------ PostgreSQL
+    def _at_once(self) -> int:
+        """Lock the rows, look, update and look again in one statement, of which owners come back, not rows."""
+        ours, columns = self.returning, len(self.counters) * 2
+        cursor = self.execute(self._writer(), CURSOR)
+        if not cursor:
+            return 0
+        with cursor:
+            found = cursor.fetchall()
+        missed = found[0][-1] if found else None
+        found = [row for row in found if row[-2]]
+        numbers = [row[-2] for row in found]
+        was = ours.states(self.compiler, [row[:columns] for row in found])
+        became = ours.states(self.compiler, [row[columns : 2 * columns] for row in found])
+        self.record(add_up([*zip(was, (-n for n in numbers), strict=True), *zip(became, numbers, strict=True)]))
+        read: dict[tuple[Declaration, str], int] = defaultdict(int)
+        for before, after, number in zip(was, became, numbers, strict=True):
+            for (counter, _, counted), (_, _, counts) in zip(before, after, strict=True):
+                read[counter, "read"] += number if counted and not counts else 0
+        self.ledger.happened(read)
+        return sum(numbers) + (self._update_missed(missed) if missed else 0)
+
+    def _writer(self) -> Any:
+        """A compiler of that statement. ``old`` locks the rows and says what they were, ``new`` updates them and says
+        what they are. A row whose primary key another session has changed meanwhile is in ``old`` only."""
+        ours, quote = self.returning, self.connection.ops.quote_name
+        fields = self.source._meta.pk_fields
+        columns = [column for c in self.counters for column in (c.owner_attname, c.condition.flag)]
+        rows = rows_of(self.query, self.source, self.using).order_by("pk")
+        selected = rows.values_list(*(field.attname for field in fields), *columns)
+        target: Any = UpdateQuery(self.source)
+        target.values = self.query.values
+        writer = target.get_compiler(self.using)
+        plain_as_sql = writer.as_sql
+
+        def as_sql() -> tuple[str, tuple[Any, ...]]:
+            select, selected_params = selected.query.get_compiler(self.using).as_sql()
+            update, params = plain_as_sql()
+            table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
+            same = " AND ".join(f"{table}.{quote(f.column)} = old.{key}" for f, key in zip(fields, keys, strict=True))
+            was, key = ", ".join(ours.names("w")), ", ".join(keys)
+            states = f"{was}, {', '.join(ours.names('b'))}"
+            return (
+                f"WITH old ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
+                f" new AS ({update} FROM old WHERE {same} RETURNING {key}, {was}, {ours.as_columns('b')}),"
+                f" numbers AS (SELECT {states}, COUNT(*) FROM new GROUP BY {states})"
+                f" SELECT numbers.*, CASE WHEN (SELECT COUNT(*) FROM old) <> (SELECT COUNT(*) FROM new) THEN"
+                f" (SELECT json_agg(json_build_array({key}))::text"
+                f" FROM (SELECT {key} FROM old EXCEPT SELECT {key} FROM new) AS missed) END"
+                f" FROM (VALUES (1)) AS always LEFT JOIN numbers ON true",
+                (*selected_params, *params, *ours.params),
+            )
+
+        writer.as_sql = as_sql
+        return writer
+
+    def _update_missed(self, keys: str) -> int:
+        """Update the rows whose primary keys another session changed while the statement waited for it."""
+        fields = self.source._meta.pk_fields
+        rows = [tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys)]
+        compiler = self._of(rows if len(fields) > 1 else [key for (key,) in rows])
+        return Update(self.counters, compiler, self.execute, self.known).run()
+
+    def _of(self, pks: Sequence[Any]) -> Any:
+        """A compiler of the same statement for some of its rows."""
+        query = self.query.clone()
+        query.clear_ordering(force=True)
+        query.add_filter("pk__in", pks)
+        return query.get_compiler(self.using)
+
+    # -------------------------------------------------------------- elsewhere
+    def _look_twice(self) -> Any:
+        """Lock the rows and look, update, and look again if need be."""
+        found = locked(rows_of(self.query, self.source, self.using), self.counters)
+        if not self.known or (found and self.connection.vendor == "sqlite"):  # where no other row can come meanwhile
+            result = self._call(self.compiler)
+        else:
+            result = [] if self.returns else 0
+            for chunk in chunks(list(found), self.using):
+                result += self._call(self._of(chunk))
+        number = _number(result)
+        if number > len(found):  # nobody knows what those were that were not locked
+            for counter in self.counters:
+                self.ledger.doubt(counter)
+        elif number == len(found) and all(change.tells_after for change in self.changes):
+            self._record_difference(
+                found,
+                {
+                    pk: [change.after(member) for change, (_, member, _) in zip(self.changes, state, strict=True)]
+                    for pk, state in found.items()
+                },
+            )
+        elif self.changes_key:
+            self._doubt(found)
+        else:
+            self._record_difference(found, locked_by_key(self.source, self.using, list(found), self.counters))
+        return result
+
+    def _record_difference(self, before: dict[Any, RowState], after: dict[Any, RowState]) -> None:
+        self.record(difference(before.values(), after.values()))
+        self.ledger.happened(activity(before, after))
+
+    def _doubt(self, before: dict[Any, RowState]) -> None:
+        """The rows cannot be found again: their owners are recounted, those before and those after."""
+        self.record_doubt(before.values())
+        for change in self.changes:
+            if change.moves and not change.becomes.names_owner:
+                self.ledger.doubt(change.counter)
+            else:
+                self.ledger.record(change.counter, dict.fromkeys(change.becomes.members))
