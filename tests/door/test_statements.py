@@ -132,7 +132,7 @@ class World:
             lambda: Q(parent__closed=False),
             lambda: Q(watches__muted=False),
             lambda: Q(watchers__name="ann"),
-            lambda: Q(incident__severity=1),
+            lambda: Q(pk__in=Incident.objects.filter(severity=1)),
             lambda: Q(Exists(child)),
             lambda: Q(pk__in=Ticket.objects.filter(closed=choose([True, False])).values("parent")),
             lambda: Q(pk__in=list(Ticket.objects.order_by("-pk")[:2].values_list("pk", flat=True))),
@@ -176,7 +176,7 @@ def create_by_expressions(world: World) -> None:
 
 
 def save_new_with_key(world: World) -> None:
-    Ticket(pk=world.key() + 20_000, **world.values()).save(force_insert=world.rng.choice([True, False]))
+    Ticket(pk=world.rng.randrange(20_000, 10**9), **world.values()).save(force_insert=world.rng.choice([True, False]))
 
 
 def bulk_create(world: World) -> None:
@@ -189,7 +189,7 @@ def bulk_create_by_expressions(world: World) -> None:
 
 
 def ignore_conflicts(world: World) -> None:
-    new = [Ticket(pk=world.key() + n, **world.values()) for n in (0, 0, 30_000)]
+    new = [Ticket(pk=world.key() + n, **world.values()) for n in (0, 0, world.rng.randrange(20_000, 10**9))]
     Ticket.objects.bulk_create(new, ignore_conflicts=True)
 
 
