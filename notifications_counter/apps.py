@@ -1,5 +1,4 @@
 from django.apps import AppConfig
-from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -10,11 +9,6 @@ class NotificationsCounterConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from .conf import SETTING
-
-        if not hasattr(settings, SETTING):
-            setattr(settings, SETTING, {})  # one that is missing costs an exception at each look
-
         from . import checks  # noqa: F401
         from .writes import door
 

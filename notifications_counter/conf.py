@@ -5,9 +5,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 
 SETTING = "NOTIFICATIONS_COUNTER"
 
@@ -49,22 +52,23 @@ class Entry:
 
 
 ENTRIES = {
-    "CACHE_ALIAS": Entry("default", _name, "the name of an entry of CACHES"),
-    "KEY_PREFIX": Entry("nc", _name, "a text that is not empty, without braces"),
-    "SHARDS": Entry(1, _positive_int, "a whole number of at least 1"),
-    "TOTAL_TTL": Entry(86400, _positive_int, "a whole number of seconds, at least 1"),
-    "FLUSH_CHUNK": Entry(20_000, _positive_int, "a whole number of users, at least 1"),
-    "HEAL_AFTER": Entry(60, _seconds, "a number of seconds, not negative"),
-    "MAX_TRANSACTION_AGE": Entry(3600, _seconds, "a number of seconds, not negative"),
-    "RETRY_AFTER": Entry(5, _seconds, "a number of seconds, not negative"),
+    "CACHE_ALIAS": Entry("default", _name, "the name of a cache in CACHES"),
+    "KEY_PREFIX": Entry("nc", _name, "a non-empty string without braces"),
+    "SHARDS": Entry(1, _positive_int, "a positive integer"),
+    "TOTAL_TTL": Entry(86400, _positive_int, "a positive integer, in seconds"),
+    "FLUSH_CHUNK": Entry(20_000, _positive_int, "a positive integer"),
+    "HEAL_AFTER": Entry(60, _seconds, "a non-negative number of seconds"),
+    "MAX_TRANSACTION_AGE": Entry(3600, _seconds, "a non-negative number of seconds"),
+    "RETRY_AFTER": Entry(5, _seconds, "a non-negative number of seconds"),
     "PRECISIONS": Entry(
         (1, 5, 60, 300, 3600, 18000, 86400),
         _precisions,
-        "a list of whole numbers of seconds, each from 1 to 2678400 (31 days), none of them twice",
+        "a list of distinct integers from 1 to 2678400 (31 days), in seconds",
     ),
-    "SAMPLES": Entry(120, _samples, "a whole number of slices, from 1 to 10000"),
+    "SAMPLES": Entry(120, _samples, "an integer from 1 to 10000"),
     "RECORD_EVENTS": Entry(True, _bool, "True or False"),
     "RECORD_ACTIVITY": Entry(False, _bool, "True or False"),
+    "NOTIFICATIONS": Entry(True, _bool, "True or False"),
 }
 
 
@@ -83,11 +87,30 @@ class Options:
     SAMPLES: int
     RECORD_EVENTS: bool
     RECORD_ACTIVITY: bool
+    NOTIFICATIONS: bool
+
+    @cached_property
+    def _entries(self) -> dict[str, Any]:
+        """The dict, looked up once: Django raises and catches an exception each time a setting is missing."""
+        entries = getattr(settings, SETTING, None)
+        return entries if isinstance(entries, dict) else {}  # a system check reports anything else
 
     def __getattr__(self, name: str) -> Any:
         if name not in ENTRIES:
             raise AttributeError(name)
-        return getattr(settings, SETTING, {}).get(name, ENTRIES[name].default)
+        return self._entries.get(name, ENTRIES[name].default)
 
 
 options = Options()
+
+
+@receiver(setting_changed)
+def _forget_entries(*, setting: str, **_: Any) -> None:
+    if setting == SETTING:
+        vars(options).pop("_entries", None)
+
+
+def swappable() -> str | None:
+    """``Meta.swappable`` of ``Notification`` and its totals. Without NOTIFICATIONS they are swapped out, so that Django
+    gives them no table, no relation and no admin. AUTH_USER_MODEL is the one such setting that every site has."""
+    return None if options.NOTIFICATIONS else "AUTH_USER_MODEL"

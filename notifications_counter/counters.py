@@ -126,6 +126,11 @@ def get_counter(name: str) -> Counter:
         raise ConfigurationError(f"No counter is named {name!r}; there are: {', '.join(counters)}.") from None
 
 
+NO_NOTIFICATIONS = (
+    "The built-in notifications are switched off: NOTIFICATIONS_COUNTER['NOTIFICATIONS'] is False. Set it to True to "
+    "use `unread`, the badge, the inbox or NotificationController. To count rows of another model, declare a Counter."
+)
+
 unread = Counter(
     "unread",
     source="notifications_counter.Notification",
@@ -134,4 +139,5 @@ unread = Counter(
     totals="notifications_counter.UserNotificationsCount",
     field="unread_count",
     activity="notifications",
+    disabled="" if options.NOTIFICATIONS else NO_NOTIFICATIONS,
 )

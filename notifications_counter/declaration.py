@@ -56,18 +56,31 @@ class Declaration:
     ``totals``     the model, on BaseCount, whose one-to-one primary key is the owner
     ``field``      its integer field that holds the count
     ``activity``   name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
+    ``disabled``   for a built-in counter that is switched off: why. It is not registered, and cannot be used
     """
 
     def __init__(
-        self, name: str, *, source: str, owner: str, condition: Q, totals: str, field: str, activity: str = ""
+        self,
+        name: str,
+        *,
+        source: str,
+        owner: str,
+        condition: Q,
+        totals: str,
+        field: str,
+        activity: str = "",
+        disabled: str = "",
     ):
         self.name = name
         self.activity = activity
+        self.disabled = disabled
         self.source_label = source
         self.owner = owner
         self.q = condition
         self.totals_label = totals
         self.field = field
+        if disabled:
+            return
         if name in _declarations:
             raise ConfigurationError(f"There is a counter named {name!r} already; give this one another name.")
         _declarations[name] = self
@@ -79,11 +92,16 @@ class Declaration:
     # ------------------------------------------------------------------ parts
     @cached_property
     def source(self) -> type[Model]:
-        return apps.get_model(self.source_label)
+        return self._model(self.source_label)
 
     @cached_property
     def totals(self) -> type[Model]:
-        return apps.get_model(self.totals_label)
+        return self._model(self.totals_label)
+
+    def _model(self, label: str) -> type[Model]:
+        if self.disabled:
+            raise ConfigurationError(self.disabled)
+        return apps.get_model(label)
 
     @cached_property
     def owner_attname(self) -> str:

@@ -9,6 +9,7 @@ from django.db import models, router
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext_lazy as _
 
+from .conf import swappable
 from .querysets import NotificationQuerySet
 
 
@@ -44,6 +45,7 @@ class Notification(models.Model):
     objects = NotificationQuerySet.as_manager()
 
     class Meta:
+        swappable = swappable()
         verbose_name = _("notification")
         verbose_name_plural = _("notifications")
         ordering = ["-created_at", "-pk"]
@@ -106,12 +108,9 @@ class UserNotificationsCount(BaseCount):
     unread_count = models.IntegerField(_("unread count"), default=0)
 
     class Meta:
+        swappable = swappable()
         verbose_name = _("unread count")
         verbose_name_plural = _("unread counts")
-        permissions = [
-            ("flush_unread_counts", "Can flush unread counts"),
-            ("recount_unread_counts", "Can recount unread counts"),
-        ]
 
     def __str__(self) -> str:
         return f"{self.pk}: {self.unread_count}"
@@ -138,11 +137,15 @@ class CounterShard(models.Model):
 
 
 class Dashboard(CounterShard):
-    """Stands for the dashboard in the admin: its place in the menu, and the permission to see it."""
+    """Stands for the dashboard in the admin: its place in the menu, and the permissions to see it and to use it."""
 
     class Meta:
         proxy = True
         default_permissions = ("view",)
+        permissions = [
+            ("flush_unread_counts", "Can flush unread counts"),
+            ("recount_unread_counts", "Can recount unread counts"),
+        ]
         verbose_name = _("dashboard")
         verbose_name_plural = _("dashboard")
 

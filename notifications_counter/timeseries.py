@@ -70,7 +70,7 @@ class TimeSeries:
         given = {"PRECISIONS": precisions, "SAMPLES": samples, "KEY_PREFIX": prefix, "CACHE_ALIAS": alias}
         for entry, value in given.items():
             if value is not None and not ENTRIES[entry].valid(value):
-                raise ValueError(f"{value!r} will not do for {entry}: give {ENTRIES[entry].expected}.")
+                raise ValueError(f"{entry} must be {ENTRIES[entry].expected}, not {value!r}.")
         self._precisions, self._samples, self._prefix, self._alias = precisions, samples, prefix, alias
 
     @property

@@ -2,7 +2,12 @@
 
 from django.urls import path
 
+from .counters import unread
+from .exceptions import ConfigurationError
 from .inbox import live, views
+
+if unread.disabled:
+    raise ConfigurationError(unread.disabled)
 
 app_name = "notifications"
 

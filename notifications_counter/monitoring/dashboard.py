@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ..buffer.shard import BATCHES
-from ..checks import check_server
+from ..checks.server import check_server
 from ..conf import options
 from ..counters import Counter, get_counter
 from ..events import Event

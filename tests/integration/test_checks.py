@@ -40,37 +40,35 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ([], {"E001": "NOTIFICATIONS_COUNTER is not a dict. Leave it out, or see the reference of settings."}),
-        (
-            {"FLUSH_CHUNKS": 1},
-            {"E001": "NOTIFICATIONS_COUNTER has an unknown entry 'FLUSH_CHUNKS'. Did you mean 'FLUSH_CHUNK'?"},
-        ),
-        ({"FLUSH_CHUNK": "5"}, {"E002": "NOTIFICATIONS_COUNTER['FLUSH_CHUNK'] is '5'. Set it to a whole number of"}),
-        ({"SHARDS": 0}, {"E002": "NOTIFICATIONS_COUNTER['SHARDS'] is 0. Set it to a whole number of at least 1."}),
-        ({"HEAL_AFTER": -1}, {"E002": "NOTIFICATIONS_COUNTER['HEAL_AFTER'] is -1. Set it to a number of seconds"}),
-        ({"KEY_PREFIX": "{x}"}, {"E002": "NOTIFICATIONS_COUNTER['KEY_PREFIX'] is '{x}'. Set it to a text"}),
-        ({"XYZ": 1}, {"E001": "NOTIFICATIONS_COUNTER has an unknown entry 'XYZ'. There are: CACHE_ALIAS, "}),
+        ([], {"E001": "The NOTIFICATIONS_COUNTER setting is not a dict."}),
+        ({"FLUSH_CHUNKS": 1}, {"E002": "has an unknown entry 'FLUSH_CHUNKS'. Did you mean 'FLUSH_CHUNK'?"}),
+        ({"XYZ": 1}, {"E002": "has an unknown entry 'XYZ'. The known entries are: CACHE_ALIAS, "}),
+        ({"FLUSH_CHUNK": "5"}, {"E003": "NOTIFICATIONS_COUNTER['FLUSH_CHUNK'] must be a positive integer, not '5'."}),
+        ({"SHARDS": 0}, {"E003": "NOTIFICATIONS_COUNTER['SHARDS'] must be a positive integer, not 0."}),
+        ({"HEAL_AFTER": -1}, {"E003": "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."}),
+        ({"KEY_PREFIX": "{x}"}, {"E003": "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."}),
+        ({"NOTIFICATIONS": 0}, {"E003": "NOTIFICATIONS_COUNTER['NOTIFICATIONS'] must be True or False, not 0."}),
     ],
 )
 def test_settings(value, expected):
     with override_settings(NOTIFICATIONS_COUNTER=value):
-        messages = {id_: text for id_, text in found().items() if id_ in ("E001", "E002")}
+        messages = found()
     assert messages.keys() == expected.keys()
     for id_, text in expected.items():
-        assert messages[id_].startswith(text)
+        assert text in messages[id_]
 
 
 @pytest.mark.parametrize("alias", ["nowhere", 3, None])
 def test_the_cache_is_missing(alias):
     with override_settings(NOTIFICATIONS_COUNTER={"CACHE_ALIAS": alias}):
-        assert "CACHES has no entry" in found()["E003"]
+        assert "is not defined in CACHES" in found()["E004"]
 
 
 @pytest.mark.parametrize("backend", [LOCMEM, "django.core.cache.backends.redis.RedisCache", "no.such.Cache"])
 def test_the_cache_is_not_of_django_redis(backend):
     with override_settings(CACHES={"default": cache(backend=backend)}):
-        assert "is not of django-redis" in found()["E004"]
-        assert "E004" not in found(checks.REDIS_TAG, deploy=True)
+        assert "is not that of django-redis" in found()["E005"]
+        assert found(checks.REDIS_TAG, deploy=True) == {}
 
 
 @pytest.mark.parametrize(
@@ -126,10 +124,11 @@ def test_transactions_of_sqlite(mode, good, monkeypatch):
     assert ("W001" not in found()) == good
 
 
+@pytest.mark.django_db  # a MariaDB is asked for its name
 def test_a_database_that_is_not_supported(monkeypatch):
-    monkeypatch.setattr(checks, "SUPPORTED", ())
+    monkeypatch.setattr(checks.settings, "SUPPORTED", ())
     monkeypatch.setattr(connection, "vendor", "oracle")
-    assert "are not tested with the database 'default'" in found()["W002"]
+    assert "which the database 'default' uses" in found()["W002"]
 
 
 # ---------------------------------------------------------------------------------------------------------- counters
@@ -152,20 +151,18 @@ def notifications() -> models.QuerySet:
 
 
 @pytest.mark.parametrize(
-    ("condition", "complaint"),
+    ("condition", "id_"),
     [
-        (Q(user__is_active=True), "looks at other rows"),
-        (Q(Exists(notifications())), "looks at other rows"),
-        (Q(pk__in=Notification.objects.values("pk")), "looks at other rows"),
-        (Q(created_at__lt=Now()), "changes by itself"),
-        (Q(pk__lt=Random()), "changes by itself"),
-        (Q(RawSQL("read_at IS NULL", (), output_field=models.BooleanField())), "has raw SQL"),
+        (Q(user__is_active=True), "E009"),
+        (Q(Exists(notifications())), "E009"),
+        (Q(pk__in=Notification.objects.values("pk")), "E009"),
+        (Q(created_at__lt=Now()), "E010"),
+        (Q(pk__lt=Random()), "E010"),
+        (Q(RawSQL("read_at IS NULL", (), output_field=models.BooleanField())), "E011"),
     ],
 )
-def test_conditions_that_cannot_be_followed(declare, condition, complaint):
-    messages = declare(Notification, condition=condition)
-    assert messages.keys() == {"E005"}
-    assert complaint in messages["E005"]
+def test_conditions_that_cannot_be_followed(declare, condition, id_):
+    assert declare(Notification, condition=condition).keys() == {id_}
 
 
 @pytest.mark.parametrize(
@@ -178,8 +175,7 @@ def test_conditions_that_can_be_followed(declare, condition):
 
 
 def test_a_condition_on_the_columns_of_a_parent(declare):
-    messages = declare(RecurringTask, "project", Q(done=False), ProjectTaskCount, "open_count")
-    assert "looks at other rows" in messages["E005"]
+    assert "E009" in declare(RecurringTask, "project", Q(done=False), ProjectTaskCount, "open_count")
 
 
 def nobody():
@@ -194,7 +190,7 @@ def test_owners_that_are_set_by_a_deletion(declare, on_delete):
 
         user = models.ForeignKey(get_user_model(), on_delete=on_delete, null=True, default=None)
 
-    assert "E006" not in declare(Message)
+    assert "E014" not in declare(Message)
 
 
 @pytest.mark.skipif(not hasattr(models, "DB_CASCADE"), reason="Django has it from 6.1 on.")
@@ -205,7 +201,7 @@ def test_owners_that_are_set_by_the_database(declare):
 
         user = models.ForeignKey(get_user_model(), on_delete=models.DB_SET_NULL, null=True)
 
-    assert "E006" in declare(Message)
+    assert "E014" in declare(Message)
 
 
 def test_a_counter_may_count_a_plain_model(declare):
@@ -219,7 +215,7 @@ def test_a_counter_may_count_a_plain_model(declare):
     ids=lambda names: next(iter(names)),
 )
 def test_names_of_what_is_not_there(declare, names):
-    assert "names what is not there" in declare(Notification, **names)["E008"]
+    assert declare(Notification, **names).keys() == {"E006"}
 
 
 @pytest.mark.parametrize(
@@ -245,11 +241,11 @@ def test_totals(declare, options, good):
 def test_sources_without_a_table_of_their_own(declare, source):
     totals = apps.get_model("tasks.ProjectTaskCount")
     found = declare(apps.get_model(source), "project", Q(), totals, "open_count")
-    assert "tasks.Task as its source" in found["E008"]
+    assert "Use tasks.Task as its source" in found["E007"]
 
 
 def test_totals_of_other_owners(declare):
-    assert "cannot keep the totals" in declare(Task, "project", field="unread_count")["E008"]
+    assert declare(Task, "project", field="unread_count").keys() == {"E008"}
 
 
 # ------------------------------------------------------------------------------------------------------------- Redis
@@ -270,8 +266,8 @@ def test_redis_is_good():
 
 
 def test_redis_is_too_old(monkeypatch):
-    monkeypatch.setattr(checks, "MINIMUM_VERSION", (99, 1))
-    assert "Use Redis 99.1 or newer" in of_redis()["E009"]
+    monkeypatch.setattr(checks.server, "MINIMUM_VERSION", (99, 1))
+    assert "Use Redis 99.1 or newer" in of_redis()["E012"]
 
 
 @pytest.mark.parametrize(
@@ -287,4 +283,4 @@ def test_redis_is_too_old(monkeypatch):
 def test_redis_may_evict_the_buffer(policy, memory, good, settings):
     with servers.redis("--maxmemory-policy", policy, "--maxmemory", memory) as server:
         settings.CACHES = {"default": cache(server.url)}
-        assert ("E010" not in of_redis()) == good
+        assert ("E013" not in of_redis()) == good

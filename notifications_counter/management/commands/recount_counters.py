@@ -37,9 +37,9 @@ class Command(CounterCommand):
     ) -> None:
         if restored and (user or dry_run):
             raise CommandError("--restored is of everyone, and changes what is wrong: leave out --user and --dry-run.")
-        keys = None if user is None else [self.key(value) for value in user]
-        counters = all_counters() if keys is None else [unread]
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
+            keys = None if user is None else [self.key(value) for value in user]
+            counters = all_counters() if keys is None else [unread]
             for counter in counters if restored else ():
                 counter.distrust()
             for counter in counters:

@@ -1,0 +1,120 @@
+"""Checks of the declared counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.checks import Error
+from django.core.exceptions import FieldDoesNotExist, FieldError
+from django.db.models import DO_NOTHING, ForeignKey, OneToOneField, QuerySet, Subquery
+from django.db.models.expressions import RawSQL
+from django.db.models.sql import Query
+from django.db.models.sql.where import ExtraWhere
+
+from ..counters import Counter, all_counters
+from ..models import BaseCount
+from ..writes.door import missing
+from .registration import TAG, Messages, check, id_
+
+VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
+"""Expressions whose value changes by itself."""
+
+
+@check(TAG)
+def check_counters() -> Messages:
+    """A counter can see every change of its counts, and store them."""
+    for counter in all_counters():
+        try:
+            counter.totals._meta.get_field(counter.field)
+            counter.source._meta.get_field(counter.owner)
+            _ = counter.condition.fields
+        except (LookupError, FieldDoesNotExist, FieldError) as error:
+            yield Error(
+                f"Counter {counter.name!r} refers to a model or field that does not exist.",
+                hint=f"Correct its declaration: {error}",
+                id=id_("E006"),
+            )
+            continue
+        yield from _check_source(counter)
+        yield from _check_condition(counter)
+        yield from _check_totals(counter)
+        yield from _check_on_delete(counter)
+
+
+@check(TAG)
+def check_doors() -> Messages:
+    """The app is told of every statement that writes."""
+    for method in missing():
+        yield Error(
+            f"The counters do not hear of statements that {method}() executes.",
+            hint="Another app has replaced this method of Django after the counters wrapped it. List that app in "
+            "INSTALLED_APPS before 'notifications_counter', or have it call the method that was there.",
+            id=id_("E015"),
+        )
+
+
+def _check_source(counter: Counter) -> Messages:
+    """Changes are counted in the table that has the column of the owner."""
+    owner: Any = counter.source._meta.get_field(counter.owner)
+    if counter.source._meta.proxy or owner.model is not counter.source:
+        yield Error(
+            f"Counter {counter.name!r} cannot use {counter.source._meta.label} as its source, because the field "
+            f"{counter.owner!r} is defined in {owner.model._meta.label}.",
+            hint=f"Use {owner.model._meta.label} as its source. Its proxies and child models are counted, too.",
+            obj=counter.source,
+            id=id_("E007"),
+        )
+
+
+def _check_totals(counter: Counter) -> Messages:
+    key: Any = counter.totals._meta.pk
+    owner: Any = counter.source._meta.get_field(counter.owner)
+    if not (
+        issubclass(counter.totals, BaseCount)
+        and isinstance(key, OneToOneField)
+        and isinstance(owner, ForeignKey)
+        and key.remote_field.model._meta.concrete_model is owner.remote_field.model._meta.concrete_model
+        and key.remote_field.on_delete is DO_NOTHING
+        and not key.db_constraint  # type: ignore[attr-defined]
+    ):
+        yield Error(
+            f"{counter.totals._meta.label} cannot store the totals of counter {counter.name!r}.",
+            hint="It must inherit from BaseCount, and its primary key must be a OneToOneField to the model that "
+            f"{counter.owner!r} refers to, with on_delete=DO_NOTHING and db_constraint=False.",
+            obj=counter.totals,
+            id=id_("E008"),
+        )
+
+
+def _check_on_delete(counter: Counter) -> Messages:
+    """No statement shows what the database does by itself, which Django 6.1 and newer can ask for."""
+    for field in counter.source._meta.local_concrete_fields:
+        on_delete = getattr(field.remote_field, "on_delete", None)
+        if type(on_delete).__name__ == "DatabaseOnDelete":
+            yield Error(
+                f"Counter {counter.name!r} cannot see what the database does with {field} when a row is deleted.",
+                hint="Use the on_delete of the same name without DB_, which lets Django do it.",
+                obj=field,
+                id=id_("E014"),
+            )
+
+
+def _check_condition(counter: Counter) -> Messages:
+    hint = "A counter only sees changes of the rows that it counts. Store what the condition needs in their columns."
+    query = QuerySet(counter.source).filter(counter.q).query
+    nodes = list(counter.condition.expressions())
+    tables = [alias for alias, uses in query.alias_refcount.items() if uses]
+    if len(tables) > 1 or any(isinstance(node, Query | Subquery) for node in nodes):
+        yield Error(f"The condition of counter {counter.name!r} depends on other rows.", hint=hint, id=id_("E009"))
+    if any(VOLATILE.intersection(base.__name__ for base in type(node).__mro__) for node in nodes):
+        yield Error(
+            f"The condition of counter {counter.name!r} depends on the time of the query, or on chance.",
+            hint=hint,
+            id=id_("E010"),
+        )
+    if any(isinstance(node, RawSQL | ExtraWhere) for node in nodes):
+        yield Error(
+            f"The condition of counter {counter.name!r} contains raw SQL.",
+            hint="The app cannot tell which columns raw SQL reads. Use Q objects and expressions.",
+            id=id_("E011"),
+        )

@@ -1,0 +1,157 @@
+"""Checks of the settings: the entries of NOTIFICATIONS_COUNTER, the cache, and the databases."""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import Error, Warning
+from django.db import connections
+from django.utils.module_loading import import_string
+from redis.connection import AbstractConnection, parse_url
+
+from ..conf import ENTRIES, SETTING, options
+from ..counters import all_counters
+from ..sql import SUPPORTED
+from .registration import TAG, Messages, check, id_
+
+
+@check(TAG)
+def check_settings() -> Messages:
+    """Every entry of NOTIFICATIONS_COUNTER is known and has a valid value."""
+    entries = getattr(settings, SETTING, {})
+    if not isinstance(entries, dict):
+        yield Error(f"The {SETTING} setting is not a dict.", hint="Set it to a dict, or remove it.", id=id_("E001"))
+        return
+    for name, value in entries.items():
+        if name not in ENTRIES:
+            close = get_close_matches(str(name), ENTRIES, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"The known entries are: {', '.join(sorted(ENTRIES))}."
+            yield Error(f"The {SETTING} setting has an unknown entry {name!r}.", hint=hint, id=id_("E002"))
+        elif not ENTRIES[name].valid(value):
+            yield Error(
+                f"The value of {SETTING}[{name!r}] must be {ENTRIES[name].expected}, not {value!r}.", id=id_("E003")
+            )
+
+
+# ------------------------------------------------------------------------ cache
+@check(TAG)
+def check_cache() -> Messages:
+    """The counters' cache uses django-redis, has a timeout, and shares its database with no other cache."""
+    alias = options.CACHE_ALIAS
+    if not isinstance(alias, str) or alias not in settings.CACHES:
+        yield Error(
+            f"The counters use the cache {alias!r}, which is not defined in CACHES.",
+            hint=f"Define it, or set {SETTING}['CACHE_ALIAS'] to one of: {', '.join(settings.CACHES)}.",
+            id=id_("E004"),
+        )
+        return
+    if not is_django_redis(alias):
+        yield Error(
+            f"The counters use the cache {alias!r}, whose backend is not that of django-redis.",
+            hint=f"Set {SETTING}['CACHE_ALIAS'] to a cache whose BACKEND is django_redis.cache.RedisCache.",
+            id=id_("E005"),
+        )
+        return
+    if not all(_timeout(alias, url) for url in _locations(alias)):
+        yield Warning(
+            f"The cache {alias!r} has no socket timeout, so a request may wait for Redis forever.",
+            hint=f"Set CACHES[{alias!r}]['OPTIONS']['SOCKET_TIMEOUT'] to a few seconds.",
+            id=id_("W003"),
+        )
+    for other in settings.CACHES:
+        if other != alias and _places(alias) & _places(other):
+            yield Warning(
+                f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.",
+                hint="If either is cleared, the app has to recount the rows of everyone. Give the cache "
+                f"{alias!r} a database of its own: the number at the end of its LOCATION.",
+                id=id_("W004"),
+            )
+
+
+@check(TAG, deploy=True)
+def check_general_cache() -> Messages:
+    """The counters do not use the cache that everybody else uses."""
+    if options.CACHE_ALIAS == "default" and is_django_redis("default"):
+        yield Warning(
+            "The counters use the default cache.",
+            hint="If your site calls cache.clear(), the app has to recount the rows of everyone. Add a cache with "
+            f"another Redis database to CACHES, and set {SETTING}['CACHE_ALIAS'] to its name.",
+            id=id_("W005"),
+        )
+
+
+def is_django_redis(alias: Any) -> bool:
+    """Is there such a cache, and is it one of django-redis?"""
+    from django_redis.cache import RedisCache
+
+    caches: dict[Any, Any] = settings.CACHES
+    try:
+        backend = import_string(caches[alias]["BACKEND"])
+    except (ImportError, KeyError, TypeError):
+        return False
+    return isinstance(backend, type) and issubclass(backend, RedisCache)
+
+
+def _options(alias: str) -> dict[str, Any]:
+    caches: dict[str, Any] = settings.CACHES
+    return caches[alias].get("OPTIONS") or {}
+
+
+def _locations(alias: str) -> list[dict[str, Any]]:
+    """The parsed URLs of a cache; empty if it is not a Redis cache."""
+    locations = settings.CACHES[alias].get("LOCATION") or []
+    if isinstance(locations, str):
+        locations = locations.replace(";", ",").split(",")
+    found = []
+    for location in locations:
+        try:
+            found.append(parse_url(location.strip()))  # type: ignore[no-untyped-call]
+        except (AttributeError, ValueError):
+            continue
+    return found
+
+
+def _places(alias: str) -> set[tuple[Any, ...]]:
+    """The Redis databases that a cache uses."""
+    places = set()
+    for url in _locations(alias):
+        host = url.get("host", "localhost")
+        database = _options(alias).get("db", url.get("db", 0))
+        places.add(
+            (url.get("path"), "localhost" if host == "127.0.0.1" else host, url.get("port", 6379), int(database))
+        )
+    return places
+
+
+def _timeout(alias: str, url: dict[str, Any]) -> Any:
+    """How many seconds a reply may take; None if there is no limit."""
+    default = inspect.signature(AbstractConnection.__init__).parameters["socket_timeout"].default
+    of_pool = _options(alias).get("CONNECTION_POOL_KWARGS", {})
+    return url.get("socket_timeout", of_pool.get("socket_timeout", _options(alias).get("SOCKET_TIMEOUT") or default))
+
+
+# -------------------------------------------------------------------- databases
+@check(TAG)
+def check_databases() -> Messages:
+    """The counters' databases are supported, and SQLite is set up for more than one process."""
+    for alias in dict.fromkeys(counter.db for counter in all_counters()):
+        connection: Any = connections[alias]
+        if connection.vendor == "sqlite" and not connection.is_in_memory_db():
+            mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
+            if mode.upper() == "DEFERRED":
+                yield Warning(
+                    f"The SQLite database {alias!r} uses deferred transactions.",
+                    hint="A transaction that reads before it writes fails with 'database is locked' if another process "
+                    f"is writing. Set DATABASES[{alias!r}]['OPTIONS']['transaction_mode'] to 'IMMEDIATE'.",
+                    id=id_("W001"),
+                )
+        elif connection.vendor not in SUPPORTED:
+            yield Warning(
+                f"The counters are not tested with {connection.display_name}, which the database {alias!r} uses.",
+                hint="They are tested with PostgreSQL, MariaDB and SQLite. On other databases, a flush needs several "
+                "statements for each user.",
+                id=id_("W002"),
+            )

@@ -1,0 +1,1 @@
+"""A site with notifications of its own, which installs the counters without ours."""

@@ -1,0 +1,49 @@
+"""The settings are read live, and never written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from notifications_counter.conf import ENTRIES, options
+
+pytestmark = pytest.mark.once
+
+DEFAULT = ENTRIES["SHARDS"].default
+
+
+def test_options_follow_the_settings(settings, monkeypatch):
+    assert options.SHARDS == DEFAULT
+    with override_settings(NOTIFICATIONS_COUNTER={"SHARDS": 2}):
+        assert options.SHARDS == 2
+        monkeypatch.setitem(settings.NOTIFICATIONS_COUNTER, "SHARDS", 3)
+        assert options.SHARDS == 3
+    assert options.SHARDS == DEFAULT
+    settings.NOTIFICATIONS_COUNTER = {"SHARDS": 4}
+    assert options.SHARDS == 4
+
+
+@pytest.mark.parametrize("name", ["SHARD", "_shards"])
+def test_there_are_no_other_options(name):
+    with pytest.raises(AttributeError, match=name):
+        getattr(options, name)
+
+
+SITE = """
+import django
+from django.conf import settings
+from django.core.checks import run_checks
+
+settings.configure(INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "notifications_counter"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+django.setup()
+assert not hasattr(settings, "NOTIFICATIONS_COUNTER")
+print([message.id for message in run_checks()])
+"""
+
+
+def test_a_site_without_the_setting_and_without_the_admin():
+    run = subprocess.run([sys.executable, "-c", SITE], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert run.stdout == "['notifications_counter.E005']\n", run.stderr  # Django's default cache

@@ -1,0 +1,89 @@
+"""Imports point one way: down the layers, and never in a circle."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import notifications_counter
+
+pytestmark = pytest.mark.once
+
+# Top first. A module may import from its own layer and from those below it.
+LAYERS = """
+    admin apps urls management contrib templatetags testing migrations
+    inbox monitoring context_processors checks
+    controller
+    counters
+    maintenance
+    reader
+    writes
+    sql
+    declaration
+    timeseries events
+    models querysets condition primary_keys
+    buffer
+    conf exceptions
+"""
+LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
+
+PACKAGE = Path(notifications_counter.__file__).parent
+MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+MODULES = {name.removesuffix(".__init__"): path for name, path in MODULES.items() if name != "__init__"}
+
+
+def imports(module: str, tree: ast.AST) -> set[str]:
+    """Our modules that the code of a module imports, at the top or inside a function."""
+    package = ["notifications_counter", *module.split(".")]
+    if MODULES[module].name != "__init__.py":
+        package.pop()
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*start, *filter(None, [node.module])])
+            names = {f"{source}.{alias.name}" for alias in node.names}
+            found |= {name if ours(name) in MODULES else source for name in names}
+    return {ours(name) for name in found} & MODULES.keys()
+
+
+def ours(name: str) -> str:
+    return name.removeprefix("notifications_counter.")
+
+
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+ARROWS = {name: imports(name, tree) for name, tree in TREES.items()}
+
+
+def level(module: str) -> int:
+    return LEVEL[module.split(".")[0]]
+
+
+def test_every_module_has_a_layer():
+    assert {name.split(".")[0] for name in MODULES} == LEVEL.keys()
+
+
+def test_no_import_points_up():
+    up = [f"{one} -> {other}" for one, others in ARROWS.items() for other in others if level(other) > level(one)]
+    assert not up
+
+
+def test_no_imports_form_a_cycle():
+    try:
+        TopologicalSorter(ARROWS).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_no_import_is_hidden_from_the_interpreter():
+    hidden = [
+        f"{name} -> {other}"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for other in imports(name, ast.Module(node.body, []))
+    ]
+    assert not hidden
