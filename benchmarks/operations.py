@@ -34,8 +34,8 @@ from .bench import table
 
 
 class Operation(NamedTuple):
-    """``prepare`` makes what the operation works on, and returns the operation. It may cost so many round ``trips`` and,
-    on PostgreSQL, ``statements``. Other databases take ``elsewhere`` statements. ``sqlite``, which takes only some
+    """``prepare`` makes what the operation works on, and returns the operation. It may cost so many round ``trips``
+    and, on PostgreSQL, ``statements``. Other databases take ``elsewhere`` statements. ``sqlite``, which takes only some
     hundred parameters at once, may take more. Users with ``text_keys``, of which one may equal another, cost other
     trips, statements on PostgreSQL, and statements elsewhere."""
 

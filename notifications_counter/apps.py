@@ -10,7 +10,8 @@ class NotificationsCounterConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401
-        from .writes import door
+        from .writes import door, totals
 
         autodiscover_modules("counters")
         door.install()
+        totals.listen()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from django.apps import apps
@@ -28,7 +28,7 @@ from .exceptions import ConfigurationError
 from .primary_keys import LIMIT, fits, primary_key
 
 _declarations: dict[str, Declaration] = {}
-_by_table: dict[str, tuple[Declaration, ...]] = {}
+_by_table: dict[str, Tables | None] = {}
 
 
 def declarations() -> Iterable[Declaration]:
@@ -36,15 +36,24 @@ def declarations() -> Iterable[Declaration]:
     return _declarations.values()
 
 
-def counters_of_table(table: str) -> tuple[Declaration, ...]:
-    """The counters whose source is stored in this table, whichever model writes to it."""
+class Tables(NamedTuple):
+    """The counters that count the rows of a table, and those that store their totals in it."""
+
+    sources: tuple[Declaration, ...] = ()
+    totals: tuple[Declaration, ...] = ()
+
+
+def counters_of_table(table: str) -> Tables | None:
+    """What a table is to the counters, whichever model writes to it; None if it is nothing to any."""
     if not _by_table and apps.models_ready:
-        _by_table[""] = ()
+        _by_table[""] = None
         for counter in _declarations.values():
             with suppress(LookupError):  # a system check reports it
-                name = counter.source._meta.db_table
-                _by_table[name] = (*_by_table.get(name, ()), counter)
-    return _by_table.get(table, ())
+                for model, role in ((counter.source, "sources"), (counter.totals, "totals")):
+                    found = _by_table.get(model._meta.db_table) or Tables()
+                    counters = {role: (*getattr(found, role), counter)}
+                    _by_table[model._meta.db_table] = found._replace(**counters)
+    return _by_table.get(table)
 
 
 class Declaration:

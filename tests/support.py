@@ -32,7 +32,7 @@ def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:
 
 def unheard(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Write behind the back of the counters, as raw SQL does."""
-    with mock.patch.object(door, "counters_of_table", return_value=()):
+    with mock.patch.object(door, "counters_of_table", return_value=None):
         return write(*args, **kwargs)
 
 

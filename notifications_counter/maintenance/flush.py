@@ -23,6 +23,7 @@ from ..buffer.shard import whole
 from ..declaration import Declaration
 from ..sql import dialect
 from ..sql.target import Chunk, Target
+from ..writes.totals import maintained
 from .history import record, tally
 from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, takes
 
@@ -179,7 +180,8 @@ class Flusher:
                 with transaction.atomic(using=self.using):
                     if not takes(self.counter, shard, batch):
                         return False
-                    self.apply(self.target, batch, chunk)
+                    with maintained():
+                        self.apply(self.target, batch, chunk)
             except DataError:
                 if len(chunk.keys) == 1:
                     member = str(chunk.keys[0])

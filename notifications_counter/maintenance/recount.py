@@ -19,6 +19,7 @@ from ..buffer import Buffer
 from ..declaration import Declaration
 from ..reader import Reader
 from ..writes.rows import chunks
+from ..writes.totals import maintained
 from .history import record
 from .shards import close, refuse_in_transaction
 
@@ -229,6 +230,8 @@ def _remove(counter: Declaration, buffer: Buffer, members: list[str], gone: Quer
     with transaction.atomic(using=counter.db):
         if not idle or not close(counter, counter.buffers.index(buffer), ended):
             return 0
-        return sum(
-            gone.filter(pk__in=chunk, flushed_batch__lte=ended).delete()[0] for chunk in chunks(idle, counter.db)
-        )
+        removed = 0
+        with maintained():
+            for chunk in chunks(idle, counter.db):
+                removed += gone.filter(pk__in=chunk, flushed_batch__lte=ended)._raw_delete(counter.db)
+        return removed

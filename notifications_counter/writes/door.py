@@ -18,6 +18,7 @@ from ..declaration import Declaration, counters_of_table
 from .delete import Delete
 from .insert import Insert
 from .ledger import Ledger
+from .totals import write_totals
 from .update import Update
 
 KINDS: dict[type, tuple[type[Query], type[Insert | Update | Delete]]] = {
@@ -63,14 +64,16 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
 
     @wraps(getattr(kind, name))
     def execute(compiler: Any, *args: Any, **kwargs: Any) -> Any:
-        counters = counters_of_table(compiler.query.get_meta().db_table)
-        if not counters:
+        tables = counters_of_table(compiler.query.get_meta().db_table)
+        if tables is None:
             return original(compiler, *args, **kwargs)
         if name == "execute_returning_sql" and not (
             args[0] and compiler.connection.features.can_return_rows_from_update
         ):
             return original(compiler, *args, **kwargs)  # which calls execute_sql()
-        return _count(counters, kind, compiler, original, *args, **kwargs)
+        if tables.totals:
+            return write_totals(tables.totals, compiler, lambda: original(compiler, *args, **kwargs))
+        return _count(tables.sources, kind, compiler, original, *args, **kwargs)
 
     execute.is_door = True  # type: ignore[attr-defined]
     return execute

@@ -25,6 +25,7 @@ from ..buffer.client import Reply
 from ..buffer.shard import PART, Delta
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
+from ..signals import counts_changed
 from ..timeseries import TimeSeries
 
 logger = logging.getLogger("notifications_counter")
@@ -187,6 +188,18 @@ class TransactionLog:
         finally:
             self.touched.clear()
             self.doubted.clear()
+        if counts_changed.receivers:
+            self._announce()
+
+    def _announce(self) -> None:
+        """Tell the site whose counts the transaction has changed."""
+        changed: dict[Declaration, list[Any] | None] = {}
+        for counter, deltas in self.net().items():
+            if members := [member for member, delta in deltas.items() if delta != 0]:
+                changed[counter] = [counter.key_field.to_python(member) for member in members]
+        changed |= {counter: None for counter, deltas in self.entries if deltas is None}
+        for counter, owners in changed.items():
+            counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
     def _send(self) -> None:
         self.settle()

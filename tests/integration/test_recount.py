@@ -33,9 +33,15 @@ def create_uncounted(user_key: Any, number: int) -> None:
 
 
 WRONG = {
-    "row too high": lambda redis, user: UserNotificationsCount.objects.filter(pk=user.pk).update(unread_count=7),
-    "row too low": lambda redis, user: UserNotificationsCount.objects.filter(pk=user.pk).update(unread_count=-7),
-    "row missing": lambda redis, user: UserNotificationsCount.objects.filter(pk=user.pk).delete(),
+    "row too high": lambda redis, user: unheard(
+        UserNotificationsCount.objects.filter(pk=user.pk).update, unread_count=7
+    ),
+    "row too low": lambda redis, user: unheard(
+        UserNotificationsCount.objects.filter(pk=user.pk).update, unread_count=-7
+    ),
+    "row missing": lambda redis, user: unheard(
+        UserNotificationsCount.objects.filter(pk=user.pk)._raw_delete, "default"
+    ),
     "pending": lambda redis, user: redis.zincrby(buffer().keys.pending, 4, str(user.pk)),
     "total": lambda redis, user: redis.set(buffer().keys.total("1", str(user.pk)), 9),
     "rows deleted": lambda redis, user: unheard(

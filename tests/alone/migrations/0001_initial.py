@@ -49,7 +49,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "abstract": False,
-                "base_manager_name": "objects",
             },
         ),
         migrations.CreateModel(

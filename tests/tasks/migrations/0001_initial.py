@@ -36,7 +36,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "abstract": False,
-                "base_manager_name": "objects",
             },
             bases=("notifications_counter.notification",),
         ),
@@ -70,7 +69,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "abstract": False,
-                "base_manager_name": "objects",
             },
         ),
         migrations.CreateModel(
@@ -173,7 +171,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "abstract": False,
-                "base_manager_name": "objects",
             },
             bases=("tasks.task",),
         ),
@@ -245,7 +242,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "abstract": False,
-                "base_manager_name": "objects",
             },
         ),
     ]

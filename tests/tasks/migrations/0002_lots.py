@@ -50,7 +50,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "abstract": False,
-                "base_manager_name": "objects",
             },
         ),
     ]

@@ -1,0 +1,75 @@
+"""Stored totals are written by the flusher. Whoever else writes one, such as a fixture, a shell or an admin, makes its
+owner doubtful: the owner is recounted.
+
+Saves and deletions of instances send ``post_save`` and ``post_delete``. For ``update()``, ``bulk_create()`` and raw
+deletions, which send none, the door listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from django.db.models import Model
+from django.db.models.signals import post_delete, post_save
+from django.db.models.sql import InsertQuery, UpdateQuery
+
+from ..declaration import Declaration, declarations
+from .ledger import Ledger
+from .rows import rows_of
+
+_maintained: ContextVar[bool] = ContextVar("maintained", default=False)
+
+
+@contextmanager
+def maintained() -> Iterator[None]:
+    """Totals that are written meanwhile are right: the app itself writes them."""
+    token = _maintained.set(True)
+    try:
+        yield
+    finally:
+        _maintained.reset(token)
+
+
+def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Callable[[], Any]) -> Any:
+    """Execute a statement of the ORM that writes totals of these counters."""
+    query, using = compiler.query, compiler.connection.alias
+    if isinstance(query, UpdateQuery):
+        names = {field.name for field, *_ in query.values}  # type: ignore[attr-defined]
+        counters = tuple(c for c in counters if names & {c.field, "flushed_batch", c.totals._meta.pk.name})
+    if not counters or _maintained.get():
+        return execute()
+    ledger = Ledger.of(using)
+
+    def execute_in_doubt() -> Any:
+        if isinstance(query, InsertQuery):
+            keys = [instance.pk for instance in query.objs]
+        else:
+            keys = list(rows_of(query, query.model, using).select_for_update().values_list("pk", flat=True))
+        result = execute()
+        for counter in counters:
+            _doubt(ledger, counter, keys)
+        return result
+
+    return ledger.write(None, execute_in_doubt)
+
+
+def listen() -> None:
+    """Connect the receivers of the counters that are declared."""
+    for model in {counter.totals for counter in declarations()}:
+        for signal in (post_save, post_delete):
+            signal.connect(_written, sender=model, dispatch_uid="notifications_counter")
+
+
+def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
+    """A total was saved or deleted, also by ``loaddata``."""
+    for counter in declarations():
+        if counter.totals is sender and not _maintained.get():
+            _doubt(Ledger.of(using), counter, [instance.pk])
+
+
+def _doubt(ledger: Ledger, counter: Declaration, keys: list[Any]) -> None:
+    members = (counter.encode(key) for key in keys)
+    ledger.record(counter, dict.fromkeys(member for member in members if member is not None))

@@ -1,0 +1,83 @@
+"""``counts_changed`` tells a site, after a commit, whose counts have changed."""
+
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection, transaction
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from notifications_counter.signals import counts_changed
+from tests.support import notify
+from tests.tasks.counters import open_tasks
+from tests.tasks.models import Project, Task
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def heard(**sender):
+    """What the signal says meanwhile: counters, owners, and what their counts are by then."""
+    said = []
+
+    def receiver(counter, owners, using, **_):
+        assert using == "default"
+        said.append((counter, owners and {owner: counter.count(owner) for owner in owners}))
+
+    counts_changed.connect(receiver, **sender)
+    try:
+        yield said
+    finally:
+        counts_changed.disconnect(receiver, **sender)
+
+
+def test_after_a_commit(alice, bob):
+    with heard() as said:
+        with transaction.atomic():
+            alice.notifications.create(title="x")
+            alice.notifications.create(title="y")
+            bob.notifications.create(title="z")
+            bob.notifications.all().delete()
+            assert said == []
+        assert said == [(unread, {alice.pk: 2})]
+        alice.notifications.mark_as_read()
+        assert said[1:] == [(unread, {alice.pk: 0})]
+
+
+def test_not_after_a_rollback(alice):
+    with heard() as said, transaction.atomic():
+        alice.notifications.create(title="x")
+        transaction.set_rollback(True)
+    assert said == []
+
+
+def test_of_one_counter(alice):
+    project = Project.objects.create()
+    with heard(sender=open_tasks) as said, transaction.atomic():
+        alice.notifications.create(title="x")
+        Task.objects.create(project=project, title="x")
+    assert said == [(open_tasks, {project.pk: 1})]
+
+
+def test_of_owners_that_the_statement_does_not_name(alice, bob):
+    """As an upsert that gives rows to other owners."""
+    one, *_ = notify(alice, 1)
+    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
+    with heard() as said:
+        Notification.objects.bulk_create(
+            [Notification(pk=one.pk, user=bob, title="x")], update_conflicts=True, update_fields=["user"], **unique
+        )
+    assert said == [(unread, None)]
+
+
+def test_a_receiver_that_raises_disturbs_nobody(alice):
+    def fail(**_):
+        raise RuntimeError
+
+    counts_changed.connect(fail)
+    try:
+        with heard() as said:
+            alice.notifications.create(title="x")
+        assert said == [(unread, {alice.pk: 1})]
+    finally:
+        counts_changed.disconnect(fail)

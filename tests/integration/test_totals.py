@@ -1,0 +1,66 @@
+"""Whoever writes a stored total and is not the flusher makes its owner doubtful."""
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.db import transaction
+
+from notifications_counter.counters import unread
+from notifications_counter.models import UserNotificationsCount
+from tests.support import assert_exact, notify, stored
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+
+totals = UserNotificationsCount.objects
+
+WRITES = {
+    "save": lambda user: UserNotificationsCount(pk=user.pk, unread_count=7).save(),
+    "update": lambda user: totals.filter(pk=user.pk).update(unread_count=7),
+    "update of all": lambda user: totals.update(unread_count=7),
+    "delete": lambda user: totals.get(pk=user.pk).delete(),
+    "queryset delete": lambda user: totals.filter(pk=user.pk).delete(),
+    "raw delete": lambda user: totals.filter(pk=user.pk)._raw_delete("default"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_written_by_others(alice, write):
+    notify(alice)
+    assert unread.count(alice) == 3
+    write(alice)
+    assert unread.count(alice) == 3
+    assert_exact(alice, dirty=1)
+
+
+def test_loaded_from_a_fixture(alice, tmp_path):
+    notify(alice)
+    fields = {"unread_count": 7, "flushed_batch": 0, "updated_at": "2026-01-01T00:00:00Z"}
+    path = tmp_path / "totals.json"
+    row = {"model": UserNotificationsCount._meta.label_lower, "pk": str(alice.pk), "fields": fields}
+    path.write_text(json.dumps([row]))
+    call_command("loaddata", path, stdout=StringIO())
+    assert stored(alice) == 7
+    assert unread.count(alice) == 3
+    assert_exact(alice, dirty=1)
+
+
+def test_created_in_bulk(alice, bob):
+    totals.bulk_create([UserNotificationsCount(pk=alice.pk, unread_count=7), UserNotificationsCount(pk=bob.pk)])
+    assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 0}
+    assert_exact(alice, bob, dirty=2)
+
+
+def test_a_rollback_leaves_no_doubt(alice):
+    notify(alice)
+    with transaction.atomic():
+        totals.update(unread_count=7)
+        transaction.set_rollback(True)
+    assert_exact(alice)
+
+
+def test_other_columns_are_no_business_of_a_counter(alice):
+    notify(alice)
+    totals.update(updated_at="2026-01-01T00:00:00Z")
+    assert_exact(alice)
