@@ -130,6 +130,9 @@ UNDECIDED: dict[str, Update] = {
     "twice negated": lambda q, ann, ben, desk: q.filter(
         ~Q(~Q(closed=True, hot=True)), agent=ann, queue=desk, priority=2
     ).update(closed=False),
+    "twice negated IS NULL": lambda q, ann, ben, desk: q.filter(
+        ~Q(~Q(due__isnull=True)), agent=ann, closed=False, priority=1
+    ).update(due=DAY),
     "OR": lambda q, ann, ben, desk: q.filter(Q(closed=False) | Q(hot=True), agent=ann, queue=desk, priority=2).update(
         closed=True
     ),

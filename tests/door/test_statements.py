@@ -375,10 +375,10 @@ ALL = (*COUNTERS, free_lots)
 
 def test_any_statements():
     """FUZZ="1000-1100" runs other histories."""
-    first, last = map(int, os.environ.get("FUZZ", "0-6").split("-"))
+    first, last = map(int, os.environ.get("FUZZ", "0-3").split("-"))
     for seed in range(first, last):
         rng = random.Random(seed)
-        steps = [rng.choice(rng.choice([OPERATIONS, OPERATIONS, OPERATIONS, TRANSACTIONS])) for _ in range(60)]
+        steps = [rng.choice(rng.choice([OPERATIONS, OPERATIONS, OPERATIONS, TRANSACTIONS])) for _ in range(50)]
         with named(f"seed {seed}"), isolated_counters(HEAL_AFTER=0):
             run(World(rng), [bulk_create, bulk_create, *steps])
             for model in (Watch, Ticket, Agent, Queue, Project, *(counter.totals for counter in ALL)):
