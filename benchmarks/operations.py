@@ -337,7 +337,7 @@ OPERATIONS = [
     Operation("`recount()` of 1,000 users", lambda: partial(unread.recount, users(1000)), 4, 2, sqlite=4),
     Operation("`recount()` of 2,500 users", lambda: partial(unread.recount, users(2500)), 8, 6, sqlite=10),
     Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 16, 11, sqlite=15),
-    Operation("`distrust()`", lambda: unread.distrust, 4, 7),
+    Operation("`invalidate()`", lambda: unread.invalidate, 4, 7),
     Operation("`status()`", lambda: unread.status, 1, 1),
     Operation("`monitoring.look()` at one counter", lambda: partial(monitoring.look, [unread]), 3, 2),
     # beside it
@@ -348,7 +348,7 @@ OPERATIONS = [
         1,
         0,
     ),
-    Operation("`get_counter()`", lambda: partial(series().get_counter, "hits", 5), 1, 0),
+    Operation("`get_slices()`", lambda: partial(series().get_slices, "hits", 5), 1, 0),
     Operation("`counters()`", lambda: series().counters, 2, 0),
     Operation("`clean_counters()` at seven precisions", lambda: series().clean_counters, 29, 0),
     Operation("`record_event()`", lambda: partial(events().record_event, {"type": "login"}), 1, 0),

@@ -11,7 +11,7 @@ from .primary_keys import primary_key
 from .querysets import NotificationQuerySet
 from .writes.ledger import Ledger
 
-MOST = 2**31
+MAX_DELTA = 2**31
 """Rows of one user, at the most."""
 
 
@@ -47,7 +47,7 @@ class NotificationController:
 
     def update_unread_count(self, delta: int) -> None:
         """Add to the count, for rows that were changed behind the app's back; part of the transaction, if any."""
-        if not isinstance(delta, int) or isinstance(delta, bool) or abs(delta) >= MOST:
+        if not isinstance(delta, int) or isinstance(delta, bool) or abs(delta) >= MAX_DELTA:
             raise ValueError(f"delta must be a whole number, not {delta!r}.")
         ledger = Ledger.of(unread.db)
         member = str(self.user_id)

@@ -102,10 +102,12 @@ class Counter(Declaration):
             record("recount", self, result)
         return result
 
-    def distrust(self) -> None:
-        """Forget what Redis holds, because the database is not the one it was: restored from a backup. Readers count
-        rows until the next ``heal`` has counted everyone anew. NotInTransaction if called inside a transaction."""
-        Healer(self).distrust()
+    def invalidate(self) -> None:
+        """Discard what Redis holds. Call it after the database was restored from a backup.
+
+        Readers count rows until the next ``heal`` has recounted everyone. NotInTransaction inside a transaction.
+        """
+        Healer(self).invalidate()
 
     def status(self) -> list[ShardStatus]:
         """The state of each shard."""

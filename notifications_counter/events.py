@@ -21,7 +21,7 @@ from asgiref.sync import sync_to_async
 
 from .buffer.client import Argument, Client, client_of
 from .buffer.scripts import script
-from .buffer.shard import pairs, text
+from .buffer.types import decode, pairs
 from .conf import options
 
 Event = dict[str, Any]
@@ -50,6 +50,11 @@ class EventLog:
     def _key(self, *parts: object) -> str:
         return ":".join(str(part) for part in (self.base, *parts))
 
+    def _run(self, name: str, *args: Argument) -> Any:
+        """Call a script, with the keys that it names, and return its reply."""
+        chosen = script(name)
+        return self._client.run(chosen, [self._key(key) for key in chosen.keys], (self.base, *args))
+
     # ----------------------------------------------------------------- writes
     def record_event(self, event: Mapping[str, Any]) -> int:
         """Store an event. Returns its id, which is never used twice."""
@@ -59,10 +64,9 @@ class EventLog:
         """Store many, in one round trip for each thousand. ValueError before anything is stored if one is not valid."""
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
-        keys = (self._key("next"), self._key("events"), self._key("types"))
         for i in range(0, len(encoded), SLICE):
             args = [argument for event in encoded[i : i + SLICE] for argument in event]
-            ids += self._client.run(script("record_events"), keys, (self.base, *args))
+            ids += self._run("record_events", *args)
         return ids
 
     def trim(self, max_age: float | None = None, max_length: int | None = None, now: Time | None = None) -> int:
@@ -77,11 +81,7 @@ class EventLog:
             before = repr(clock - max_age)
         removed = 0
         while True:
-            count = self._client.run(
-                script("trim_events"),
-                (self._key("events"), self._key("types")),
-                (self.base, before, "" if max_length is None else max_length, SLICE),
-            )
+            count = self._run("trim_events", before, "" if max_length is None else max_length, SLICE)
             removed += count
             if count < SLICE:
                 return removed
@@ -121,7 +121,7 @@ class EventLog:
     def types(self) -> list[str]:
         """The types of the events in the log, sorted."""
         key = self._key("types")
-        return sorted(text(kind) for kind in self._client.call(key, "SMEMBERS", key))
+        return sorted(decode(kind) for kind in self._client.call(key, "SMEMBERS", key))
 
     def count_types(self, start: Time | None = None, end: Time | None = None, scan: bool = False) -> dict[str, int]:
         """``{type: n}`` of the events from ``start`` to ``end``, without types that have none.
@@ -136,14 +136,12 @@ class EventLog:
         tally: Tally[str] = Tally()
         cursor: Sequence[Argument] = ("", "")
         while True:
-            score, last, *flat = self._client.run(
-                script("count_event_types"), (self._key("events"),), (self.base, low, high, SLICE, *cursor)
-            )
+            score, last, *flat = self._run("count_event_types", low, high, SLICE, *cursor)
             for kind, n in pairs(flat):
-                tally[json.loads(text(kind))] += n
+                tally[json.loads(decode(kind))] += n
             if not last:
                 return dict(sorted(tally.items()))
-            cursor = (text(score), text(last))
+            cursor = (decode(score), decode(last))
 
     def _count(self, key: str, start: Time | None, end: Time | None) -> int:
         return self._client.call(key, "ZCOUNT", key, *_range(start, end))
@@ -235,7 +233,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
 
 
 def _decode(event_id: int, flat: Sequence[Any]) -> Event:
-    return {"id": event_id, **{text(name): json.loads(value) for name, value in pairs(flat)}}
+    return {"id": event_id, **{decode(name): json.loads(value) for name, value in pairs(flat)}}
 
 
 _log = EventLog()

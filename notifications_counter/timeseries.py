@@ -1,7 +1,7 @@
 """Time-sliced counters in Redis: how often something happened, by slices of time at several precisions at once.
 
     update_counter("hits")
-    get_counter("hits", 60)  # [(slice start, count), …], a slice a minute
+    get_slices("hits", 60)  # [(slice start, count), …], a slice a minute
 
 The recipe is that of Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a
 sorted set of all that is known. Each counter keeps the newest SAMPLES slices of each precision. Slices start at
@@ -23,7 +23,7 @@ from asgiref.sync import sync_to_async
 
 from .buffer.client import Client, Reply, client_of
 from .buffer.scripts import script
-from .buffer.shard import text
+from .buffer.types import decode
 from .conf import ENTRIES, options
 
 Time = float | int | datetime
@@ -121,11 +121,11 @@ class TimeSeries:
 
     # ------------------------------------------------------------------ read
     @overload
-    def get_counter(
+    def get_slices(
         self, name: str, precision: int, start: Time | None = None, end: Time | None = None, fill: bool = False
     ) -> list[tuple[int, int]]: ...
     @overload
-    def get_counter(
+    def get_slices(
         self,
         name: str,
         precision: int,
@@ -135,7 +135,7 @@ class TimeSeries:
         *,
         tz: tzinfo,
     ) -> list[tuple[datetime, int]]: ...
-    def get_counter(
+    def get_slices(
         self,
         name: str,
         precision: int,
@@ -144,10 +144,10 @@ class TimeSeries:
         fill: bool = False,
         tz: tzinfo | None = None,
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
-        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now.
+        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now: ``get_counter`` in the book.
 
-        A counter that has none of these was counted with a clock of its own, far from now: of it, those up to its
-        newest. The same on every server, and whether or not a cleaner has run.
+        If a counter has none of these, it was updated with a ``now`` of its own; then they are the slices up to its
+        newest. The result is the same on every server, and whether or not a cleaner has run.
 
         ``start``, ``end``: only slices that start at ``start`` or later and before ``end``.
         ``fill``: also slices without a count, as zeros: from ``start`` (else the first with a count) to ``end`` (else
@@ -195,8 +195,8 @@ class TimeSeries:
             last, *members = self._client.run(script("list_series"), (f"{self.base}:known",), (low, high, most))
             if not last:
                 break
-            names += (text(member).partition(":")[2] for member in members)
-            low = f"({text(last)}"
+            names += (decode(member).partition(":")[2] for member in members)
+            low = f"({decode(last)}"
         return names
 
     # ----------------------------------------------------------------- clean
@@ -227,7 +227,7 @@ class TimeSeries:
                 )
                 if not last:
                     break
-                low = f"({text(last)}"
+                low = f"({decode(last)}"
                 result.counters += counters
                 result.slices += slices
                 result.gone += gone
@@ -239,7 +239,7 @@ class TimeSeries:
         """Of what is known; that may be more than the settings have."""
         known, low = f"{self.base}:known", "-"
         while found := self._client.call(known, "ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
-            precision = int(text(found[0]).partition(":")[0])
+            precision = int(decode(found[0]).partition(":")[0])
             yield precision
             low = f"[{precision};"
 
@@ -261,11 +261,11 @@ class TimeSeries:
         await sync_to_async(self.update_counters)(counts, now)
 
     @overload
-    async def aget_counter(
+    async def aget_slices(
         self, name: str, precision: int, start: Time | None = None, end: Time | None = None, fill: bool = False
     ) -> list[tuple[int, int]]: ...
     @overload
-    async def aget_counter(
+    async def aget_slices(
         self,
         name: str,
         precision: int,
@@ -275,7 +275,7 @@ class TimeSeries:
         *,
         tz: tzinfo,
     ) -> list[tuple[datetime, int]]: ...
-    async def aget_counter(
+    async def aget_slices(
         self,
         name: str,
         precision: int,
@@ -284,8 +284,8 @@ class TimeSeries:
         fill: bool = False,
         tz: tzinfo | None = None,
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
-        """``get_counter`` for async code."""
-        return await sync_to_async(self.get_counter)(name, precision, start, end, fill, tz=tz)  # type: ignore
+        """``get_slices`` for async code."""
+        return await sync_to_async(self.get_slices)(name, precision, start, end, fill, tz=tz)  # type: ignore
 
     async def acounters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
         """``counters`` for async code."""
@@ -339,10 +339,10 @@ _default = TimeSeries()
 
 update_counter = _default.update_counter
 update_counters = _default.update_counters
-get_counter = _default.get_counter
+get_slices = _default.get_slices
 counters = _default.counters
 clean_counters = _default.clean_counters
 aupdate_counter = _default.aupdate_counter
 aupdate_counters = _default.aupdate_counters
-aget_counter = _default.aget_counter
+aget_slices = _default.aget_slices
 acounters = _default.acounters

@@ -1,12 +1,17 @@
-"""python -m tests [pytest arguments]: all tests on real servers, for each combination that behaves differently.
+"""python -m tests [--second-try] [pytest arguments]: all tests on real servers, in each combination that matters.
 
-A server that this machine has not got is replaced or left out, and the last lines say so; with CI=true it is a failure.
+If this machine has no program for a server, another one takes its place or its tests are left out, and the last lines
+say so. With CI=true that is a failure.
 """
 
+import argparse
+import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +20,8 @@ import servers
 
 ROOT = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI") == "true"
-FAILED = 1  # … when tests failed
-NO_TESTS = 5  # pytest's exit code when it was given nothing to run
+FAILED = 1  # pytest's exit code when tests failed
+NO_TESTS = 5  # … and when it was given nothing to run
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,11 @@ class Run:
     marker: str
 
     def __str__(self) -> str:
-        return f"{self.database}, {self.redis}, users with {self.user_key} keys, tests marked '{self.marker}'"
+        return f"{self.database}, {self.redis}, {self.tests}"
+
+    @property
+    def tests(self) -> str:
+        return f"users with {self.user_key} keys, tests marked '{self.marker}'"
 
 
 RUNS = (
@@ -40,47 +49,64 @@ RUNS = (
 
 
 def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser("python -m tests", allow_abbrev=False, epilog="Other arguments go to pytest.")
+    parser.add_argument("--second-try", action="store_true", help="run failed tests once more, one at a time")
+    options, arguments = parser.parse_known_args(arguments)
     summary: list[str] = []
     results: list[int] = []
     missing = False
     for run in RUNS:
         print(f"\n{run}", flush=True)
         with ExitStack() as stack:
-            environment = {"TEST_DATABASE": run.database, "TEST_USER_KEY": run.user_key}
             try:
                 redis = stack.enter_context(servers.redis(kind=run.redis))
             except servers.Missing as reason:
                 missing = True
                 summary.append(f"not tested: {run.redis}, because there is {reason}")
                 redis = stack.enter_context(servers.redis())
-            environment |= {"TEST_REDIS_URL": redis.url, "TEST_REDIS_KIND": redis.name.lower()}
             try:
-                environment |= start_database(run.database, stack)
+                database, environment = start_database(run.database, stack)
             except servers.Missing as reason:
                 missing = True
                 summary.append(f"not tested: {run}, because there is {reason}")
                 continue
-            pytest = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", run.marker, *arguments]
-            environment = {**os.environ, **environment}
-            code = subprocess.run(pytest, cwd=ROOT, env=environment).returncode
+            environment |= {"TEST_DATABASE": run.database, "TEST_USER_KEY": run.user_key}
+            environment |= {"TEST_REDIS_URL": redis.url, "TEST_REDIS_KIND": redis.name.lower()}
+            code, failed, absent = pytest(["-n", "2", "--dist", "worksteal", "-m", run.marker, *arguments], environment)
+            second_try = failed if code == FAILED and options.second_try else []
+            if second_try:
+                code, *_ = pytest(["-n", "0", *second_try], environment)
             outcome = {0: "passed", NO_TESTS: "nothing to run"}.get(code, "FAILED")
-            if code == FAILED:  # tests of real processes may starve on a busy machine: once more, one at a time
-                code = subprocess.run([*pytest, "--last-failed", "-n", "0"], cwd=ROOT, env=environment).returncode
-                outcome = "FAILED" if code else "passed at the second try, see above"
+            what_ran = f"{database}, {redis.name} {redis.version}, {run.tests}"
             results.append(code)
-            summary.append(f"{outcome}: {run}")
+            summary.append(f"{outcome}: {what_ran}")
+            if code == 0:
+                summary += [f"passed only at the second try: {test}, on {what_ran}" for test in second_try]
+            missing = missing or bool(absent)
+            summary += [f"not tested: {number} tests of these, {what}" for what, number in absent.items()]
     print("", *summary, sep="\n", flush=True)
     # Arguments may well choose tests that not every run has.
     allowed = {0, NO_TESTS} if arguments else {0}
     return int(not (0 in results and allowed.issuperset(results)) or (missing and CI))
 
 
-def start_database(kind: str, stack: ExitStack) -> dict[str, str]:
+def start_database(kind: str, stack: ExitStack) -> tuple[str, dict[str, str]]:
+    """Its name and version, and what the tests' settings need to know."""
     if kind == "sqlite":
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="notifications-counter-"))
-        return {"TEST_DATABASE_NAME": f"{directory}/tests.sqlite3"}
+        return f"SQLite {sqlite3.sqlite_version}", {"TEST_DATABASE_NAME": f"{directory}/tests.sqlite3"}
     start = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}[kind]
-    return {"TEST_DATABASE_PORT": str(stack.enter_context(start()).port)}
+    server = stack.enter_context(start())
+    return f"{server.name} {server.version}", {"TEST_DATABASE_PORT": str(server.port)}
+
+
+def pytest(arguments: list[str], environment: dict[str, str]) -> tuple[int, list[str], Counter[str]]:
+    """Run pytest. Returns its exit code, the tests that failed, and how many were skipped for want of what."""
+    with tempfile.NamedTemporaryFile("r", prefix="notifications-counter-") as outcomes:
+        environment = {**os.environ, **environment, "TEST_OUTCOMES": outcomes.name}
+        code = subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environment).returncode
+        found = json.loads(outcomes.read() or "{}")
+    return code, found.get("failed", []), Counter(found.get("missing", []))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,21 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django_redis import get_redis_connection
 
-from notifications_counter.counters import unread
+from notifications_counter.counters import all_counters, unread
 from notifications_counter.testing import isolated_counters
+
+from .faults.child import Child
+from .support import redis_out_of_reach
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell `python -m tests` which tests failed, and which had to be skipped because this machine lacks something."""
+    if path := os.environ.get("TEST_OUTCOMES"):
+        stats = terminalreporter.stats
+        failed = dict.fromkeys(report.nodeid for report in [*stats.get("failed", []), *stats.get("error", [])])
+        reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in stats.get("skipped", [])]
+        missing = [reason for reason in reasons if reason.startswith(("missing: ", "could not import "))]
+        Path(path).write_text(json.dumps({"failed": list(failed), "missing": missing}))
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +39,19 @@ def _own_keys() -> Iterator[None]:
 def healed() -> None:
     """The counter of unread notifications after its recovery: from here on reads trust Redis."""
     unread.heal()
+
+
+@pytest.fixture
+def all_healed() -> None:
+    """Every counter after its recovery."""
+    for counter in all_counters():
+        counter.heal()
+
+
+@pytest.fixture
+def unreachable_redis() -> Iterator[None]:
+    with redis_out_of_reach():
+        yield
 
 
 @pytest.fixture
@@ -57,3 +85,19 @@ def child_environment() -> dict[str, str]:
         "TEST_DATABASE_NAME": str(connection.settings_dict["NAME"]),
         "TEST_KEY_PREFIX": settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"],
     }
+
+
+@pytest.fixture
+def flusher(child_environment: dict[str, str]) -> Iterator[Callable[..., Child]]:
+    """A function that starts a flusher, which stops at the step that it is given."""
+    children: list[Child] = []
+
+    def start(*arguments: Any) -> Child:
+        children.append(Child(child_environment, *arguments))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+        child.process.stdin.close()
+        child.process.stdout.close()

@@ -1,5 +1,6 @@
 """What tests of exactness share."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,13 +12,35 @@ from django.db import connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
 
+from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import Client
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 from notifications_counter.writes import door
+from servers import HOST, free_port
 
 # Its name before Django 6.1.
 savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """What the condition returns, as soon as it is true."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"not true after {seconds} seconds"
+        time.sleep(0.01)
+    return result
+
+
+def buffer(counter: Counter = unread) -> Buffer:
+    """The buffer of a counter with one shard."""
+    (only,) = counter.buffers
+    return only
+
+
+def messages(response: Any) -> list[str]:
+    """What a page tells its user."""
+    return [str(message) for message in response.context["messages"]]
 
 
 def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:
@@ -88,6 +111,14 @@ def assert_heals(*users: Any, counter: Counter = unread) -> None:
 def entries(**changed: Any) -> Iterator[None]:
     """Entries of NOTIFICATIONS_COUNTER changed for a while, the others still those of the test."""
     with override_settings(NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, **changed}):
+        yield
+
+
+@contextmanager
+def redis_out_of_reach() -> Iterator[None]:
+    """The cache moves to a port where nobody listens."""
+    nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://{HOST}:{free_port()}/0"}
+    with override_settings(CACHES={**settings.CACHES, "default": nowhere}):
         yield
 
 

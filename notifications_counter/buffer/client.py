@@ -1,11 +1,8 @@
-"""The only module that knows django-redis: one command out, one reply back, and no knocking at a closed door."""
+"""Sends commands to the Redis behind a cache of django-redis: one command out, one reply back."""
 
 from __future__ import annotations
 
-import logging
-import os
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -16,23 +13,17 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 from django_redis import get_redis_connection
 from redis import ConnectionPool
-from redis.exceptions import (
-    MovedError,
-    NoScriptError,
-    OutOfMemoryError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import NoScriptError, OutOfMemoryError, RedisClusterException, RedisError, ResponseError
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
+from ..internals import connection_factory, has_input, is_inherited, new_connection, send_packed
 from . import keys
-from .cluster import ClusterConnectionFactory
+from .breaker import Breaker
 from .scripts import Script, script
 
 try:
-    from hiredis import pack_command  # what redis-py calls, after twice its time with each argument
+    from hiredis import pack_command  # redis-py calls it too, after spending twice its time on each argument
 except ImportError:
 
     def pack_command(arguments: Sequence[Argument]) -> bytes:
@@ -41,10 +32,9 @@ except ImportError:
         return b"".join([b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)])
 
 
-logger = logging.getLogger("notifications_counter")
-
 Argument = str | int | bytes
-MOMENT = 0.1  # seconds for which a connection is taken to be as it was
+FRESH_SECONDS = 0.1
+"""Seconds for which an idle connection is used again without asking whether it is still alive."""
 FAILURES = (RedisError, RedisClusterException, OSError)
 _clients: dict[str, Client] = {}
 
@@ -56,51 +46,53 @@ def _forget_clients(*, setting: str, **_: Any) -> None:
 
 
 def client_of(alias: str) -> Client:
-    """The client of a cache alias; ConfigurationError if that is not a django-redis cache."""
+    """The client of a cache alias. ConfigurationError if it is not a django-redis cache."""
     client = _clients.get(alias)
     if client is None:
         try:
-            of_cache = getattr(caches[alias], "client", None)
+            factory = connection_factory(caches[alias])
         except InvalidCacheBackendError:
-            of_cache = None
-        if not hasattr(of_cache, "get_client"):
+            factory = None
+        if factory is None:
             raise ConfigurationError(
                 f"CACHE_ALIAS {alias!r} is not a django-redis cache; set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an "
                 "entry of CACHES whose BACKEND is django_redis.cache.RedisCache."
             )
-        in_cluster = isinstance(getattr(of_cache, "connection_factory", None), ClusterConnectionFactory)
-        client = _clients[alias] = Cluster(alias) if in_cluster else Client(alias)
+        client = _clients[alias] = getattr(factory, "client_class", Client)(alias)
     return client
 
 
 class Outages(NamedTuple):
-    """How often a process was without Redis, and for how many seconds, all processes added up."""
+    """How often processes were without Redis, and for how many seconds, all processes added up."""
 
     number: int
     seconds: float
 
 
 class Connections:
-    """Connections to one server, idle ones first. They are made as their pool makes them, and in its place, because
-    its bookkeeping for one command takes a quarter of the time of that command."""
+    """Connections to one server, the most recently used first. It replaces a plain pool of redis-py, and is faster."""
 
     def __init__(self, pool: Any):
         self._pool = pool
         self._idle: list[tuple[Any, float]] = []
 
     def get_connection(self) -> Any:
-        """A connection that nobody uses. One used a moment ago is taken as it is, because to ask whether it lives takes
-        a system call; should it have died since, that is an outage like any other."""
-        try:
-            connection, released = self._idle.pop()
-        except IndexError:
-            return self._pool.connection_class(**self._pool.connection_kwargs)
-        if connection.pid != os.getpid():  # it belongs to the process that this one was forked from
-            return self.get_connection()
-        if time.monotonic() - released > MOMENT:
+        """A connection that nobody else uses.
+
+        One that was used a moment ago is not tested, because that takes a system call. If it has died since, that is an
+        outage like any other.
+        """
+        while True:
+            try:
+                connection, released = self._idle.pop()
+            except IndexError:
+                return new_connection(self._pool)
+            if not is_inherited(connection):
+                break
+        if time.monotonic() - released > FRESH_SECONDS:
             connection.connect()
             try:
-                usable = not connection.can_read()
+                usable = not has_input(connection)
             except FAILURES:
                 usable = False
             if not usable:
@@ -113,7 +105,7 @@ class Connections:
 
 
 class Reply:
-    """A command that is on its way. Its reply must be read, or its connection is not returned."""
+    """A command that was sent. Read its reply, or its connection is never returned."""
 
     __slots__ = ("_client", "_pool", "_connection", "_script", "_call")
 
@@ -122,41 +114,39 @@ class Reply:
         self._script, self._call = script, call
 
     def read(self) -> Any:
-        """What Redis answered. BufferUnavailable if nothing, or a refusal."""
-        connection = self._connection
+        """What Redis answered. BufferUnavailable if it did not answer, or refused."""
+        client, connection = self._client, self._connection
         try:
             try:
                 answer = connection.read_response()
             except NoScriptError:  # nothing was run, so this is not a second time
                 assert self._script is not None
-                connection.send_command("EVAL", self._script.source, *self._call)
+                send_packed(connection, pack_command(("EVAL", self._script.source, *self._call)))
                 answer = connection.read_response()
         except ResponseError as error:
-            raise self._client.refused(error, self._script) from error
+            raise client.refused(error, self._script) from error
         except FAILURES as error:
             connection.disconnect()
-            raise self._client.lost(error) from error
-        except BaseException:  # an interrupt: the reply would be taken for that of the next command
+            raise client.breaker.trip(error) from error
+        except BaseException:  # an interrupt: the next command would read this reply as its own
             connection.disconnect()
             raise
         finally:
             self._pool.release(connection)
-        if self._client.down_since is not None:
-            self._client.found()
-        if self._client.no_room_for and self._script is not None:
-            self._client.found_room(self._script)
+        breaker = client.breaker
+        if breaker.down_since is not None:
+            client.recovered()
+        if breaker.no_room_for and self._script is not None:
+            breaker.reset_full(self._script.name)
         return answer
 
 
 class Client:
-    """Sends commands to the Redis behind a cache alias, each once and never again by itself."""
+    """Sends commands to the Redis behind a cache alias. It never retries by itself, because that could count twice."""
 
     def __init__(self, alias: str):
         self.alias = alias
-        self.down_since: float | None = None
-        self.no_room_for: set[str] = set()
-        self._quiet_until = 0.0
-        self._refuses = False
+        self.breaker = Breaker(alias)
 
     @cached_property
     def redis(self) -> Any:
@@ -168,34 +158,37 @@ class Client:
         pool = self.redis.connection_pool
         return Connections(pool) if type(pool) is ConnectionPool else pool  # others know more, such as who is master
 
-    def _pool(self, key: str) -> Any:
+    def pool(self, key: str) -> Any:
+        """The connections to the server that holds ``key``."""
         return self._connections
 
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
-        """Send a command to the node that holds ``key``, without waiting for the reply.
+        """Send a command to the server that holds ``key``, without waiting for the reply.
 
         For RETRY_AFTER seconds after a failure only urgent commands are sent; BufferUnavailable for the others.
         """
-        if self.down_since is not None and not urgent:
-            self._knock(key)
+        if self.breaker.down_since is not None and not urgent:
+            self._check(key)
         connection = None
         try:
-            pool = self._pool(key)
+            pool = self.pool(key)
             connection = pool.get_connection()
-            connection.send_packed_command([pack_command(command)])
+            send_packed(connection, pack_command(command))
         except FAILURES as error:
             if connection is not None:
                 connection.disconnect()
                 pool.release(connection)
-            raise self.lost(error) from error
+            raise self.breaker.trip(error) from error
         return Reply(self, pool, connection, script, command[2:])
 
-    def _knock(self, key: str) -> None:
-        """BufferUnavailable as long as Redis is left alone. One that refuses writes, such as a replica, would still
-        answer readers with what it knew: it is asked for a write first."""
-        if time.monotonic() < self._quiet_until:
-            raise BufferUnavailable(f"Redis (cache {self.alias!r}) did not answer a moment ago.")
-        if self._refuses:
+    def _check(self, key: str) -> None:
+        """BufferUnavailable while Redis is down.
+
+        A server that refuses writes, such as a replica, would still answer readers, with old data. So it must accept a
+        write first.
+        """
+        self.breaker.check()
+        if self.breaker.refuses:
             self.run(script("probe"), (f"{key}:probe",), (), urgent=True)
 
     def call(self, key: str, *command: Argument) -> Any:
@@ -211,45 +204,29 @@ class Client:
         return self.start(script, keys, args, urgent).read()
 
     def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
-        """Redis is there but does not do it. Without memory it still does what makes room, and answers readers."""
-        if isinstance(error, OutOfMemoryError) and script is not None:
-            if not self.no_room_for:
-                about = {"event": "redis_full", "cache": self.alias, "reason": str(error)}
-                logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error, extra=about)
-            self.no_room_for.add(script.name)
-            return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
-        self._refuses = True
-        return self.lost(error)
+        """Note a refusal, and return what to raise. A server without memory still frees some, and answers readers."""
+        # Redis 6.2 wraps the error of a command inside a script in one of its own.
+        if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
+            return self.breaker.trip_full(error, script.name)
+        self.breaker.refuses = True
+        return self.breaker.trip(error)
 
-    def lost(self, error: Exception) -> BufferUnavailable:
-        """Note a failure; one warning for each outage."""
-        self._quiet_until = time.monotonic() + options.RETRY_AFTER
-        if self.down_since is None:
-            self.down_since = time.monotonic()
-            about = {"event": "redis_lost", "cache": self.alias, "reason": str(error)}
-            text = "Redis (cache %r) is out of reach, rows are counted in the database: %s"
-            logger.warning(text, self.alias, error, extra=about)
-        return BufferUnavailable(f"Redis (cache {self.alias!r}) is out of reach: {error}")
-
-    def found(self) -> None:
-        """Note that Redis answers again."""
-        since, self.down_since, self._refuses = self.down_since, None, False
-        if since is None:
-            return
-        seconds = time.monotonic() - since
-        about = {"event": "redis_found", "cache": self.alias, "seconds": round(seconds, 3)}
-        logger.info("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
-        with suppress(*FAILURES):  # it is for statistics only
-            self._count_outage(seconds)
+    # ---------------------------------------------------------------- outages
+    def recovered(self) -> None:
+        """Note that Redis answers again, and count the outage for everyone to see."""
+        seconds = self.breaker.reset()
+        if seconds is not None:
+            with suppress(*FAILURES):  # it is for statistics only
+                self._count_outage(seconds)
 
     def _count_outage(self, seconds: float) -> None:
-        """In Redis, where every process can read it. Not by send(): should it fail, that is not one more outage."""
+        """Add an outage to the statistics. Not by send(): if it fails, that is not one more outage."""
         key = keys.outages(options.KEY_PREFIX)
-        pool = self._pool(key)
+        pool = self.pool(key)
         connection = pool.get_connection()
         try:
-            connection.send_command("HINCRBY", key, "outages", 1)
-            connection.send_command("HINCRBY", key, "outage_ms", round(seconds * 1000))
+            for field, number in (("outages", 1), ("outage_ms", round(seconds * 1000))):
+                send_packed(connection, pack_command(("HINCRBY", key, field, number)))
             connection.read_response()
             connection.read_response()
         except BaseException:
@@ -263,72 +240,3 @@ class Client:
         key = keys.outages(options.KEY_PREFIX)
         number, milliseconds = self.call(key, "HMGET", key, "outages", "outage_ms")
         return Outages(int(number or 0), int(milliseconds or 0) / 1000)
-
-    def found_room(self, script: Script) -> None:
-        """Note that there is memory again for what was refused."""
-        if script.name in self.no_room_for:
-            about = {"event": "redis_has_room", "cache": self.alias}
-            logger.info("Redis (cache %r) has memory again.", self.alias, extra=about)
-            self.no_room_for.clear()
-
-
-class Node(Client):
-    """One node of a cluster: left alone after a failure, while the others are not. The cluster tells of its outages."""
-
-    def __init__(self, cluster: Cluster):
-        super().__init__(cluster.alias)
-        self._cluster = cluster
-
-    def _pool(self, key: str) -> Any:
-        redis = self._cluster.redis
-        if self.down_since is not None:  # another node may have taken its place
-            redis.nodes_manager.initialize()
-        return redis.get_redis_connection(redis.get_node_from_key(key)).connection_pool
-
-    def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
-        """A cluster that has moved is looked at anew."""
-        if not isinstance(error, MovedError):
-            return super().refused(error, script)
-        try:
-            self._cluster.redis.nodes_manager.initialize()
-        except FAILURES as failure:
-            return self.lost(failure)
-        return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
-
-    def lost(self, error: Exception) -> BufferUnavailable:
-        """Note a failure of this node."""
-        now = time.monotonic()
-        self._quiet_until, self.down_since = now + options.RETRY_AFTER, now
-        return self._cluster.lost(error)
-
-    def found(self) -> None:
-        """Note that this node answers again, or the one in its place."""
-        self.down_since, self._refuses = None, False
-        self._cluster.found()
-
-
-class Cluster(Client):
-    """Sends each command to the node that holds its key. An outage lasts from the first node lost to the last found."""
-
-    def __init__(self, alias: str):
-        super().__init__(alias)
-        self._nodes: dict[str, Node] = defaultdict(lambda: Node(self))
-
-    def _node_of(self, key: str) -> Node:
-        """The one without a name stands for one that is not known yet: `redis` asks the cluster when it is made."""
-        try:
-            return self._nodes[self.__dict__["redis"].get_node_from_key(key).name]
-        except (KeyError, *FAILURES):
-            return self._nodes[""]
-
-    def _pool(self, key: str) -> Any:
-        return self._node_of(key)._pool(key)
-
-    def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
-        """Send a command to the node that holds ``key``, without waiting for the reply."""
-        return self._node_of(key).send(key, *command, script=script, urgent=urgent)
-
-    def found(self) -> None:
-        """Note that Redis answers again, if all of it does."""
-        if all(node.down_since is None for node in self._nodes.values()):
-            super().found()

@@ -1,12 +1,88 @@
-"""A Redis Cluster for django-redis."""
+"""A Redis Cluster: its connection factory for django-redis, and its client."""
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from threading import Lock
 from typing import Any
 
 from django_redis.pool import ConnectionFactory
 from redis import RedisCluster
+from redis.exceptions import MovedError, ResponseError
+
+from ..conf import options
+from ..exceptions import BufferUnavailable
+from ..internals import disconnect_nodes, node_pool, pool_options, reload_nodes
+from .breaker import Breaker
+from .client import FAILURES, Argument, Client, Reply
+from .scripts import Script
+
+
+class NodeBreaker(Breaker):
+    """The breaker of one node. The cluster's breaker logs for all nodes."""
+
+    def __init__(self, cluster: Cluster):
+        super().__init__(cluster.alias)
+        self._cluster = cluster
+
+    def trip(self, error: Exception) -> BufferUnavailable:
+        """Note a failure of this node."""
+        self.down_since = time.monotonic()
+        self.retry_at = self.down_since + options.RETRY_AFTER
+        return self._cluster.breaker.trip(error)
+
+    def reset(self) -> float | None:
+        """Note that this node, or the one in its place, answers again. The outage ends with the last node."""
+        self.down_since, self.refuses = None, False
+        return None if self._cluster.has_node_down() else self._cluster.breaker.reset()
+
+
+class Node(Client):
+    """One node of a cluster. After a failure it is left alone, while the others are not."""
+
+    def __init__(self, cluster: Cluster):
+        super().__init__(cluster.alias)
+        self.breaker = NodeBreaker(cluster)
+        self._cluster = cluster
+
+    def pool(self, key: str) -> Any:
+        """The connections to this node."""
+        if self.breaker.down_since is not None:  # another node may have taken its place
+            reload_nodes(self._cluster.redis)
+        return node_pool(self._cluster.redis, key)
+
+    def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
+        """Note a refusal. If the key has moved, find out where all keys are now."""
+        if not isinstance(error, MovedError):
+            return super().refused(error, script)
+        try:
+            reload_nodes(self._cluster.redis)
+        except FAILURES as failure:
+            return self.breaker.trip(failure)
+        return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
+
+
+class Cluster(Client):
+    """Sends each command to the node that holds its key. An outage lasts until no node is down."""
+
+    def __init__(self, alias: str):
+        super().__init__(alias)
+        self._nodes: dict[str, Node] = defaultdict(lambda: Node(self))
+
+    def has_node_down(self) -> bool:
+        return any(node.breaker.down_since is not None for node in list(self._nodes.values()))
+
+    def _node_of(self, key: str) -> Node:
+        """The node without a name stands for one that is not known yet: `redis` asks the cluster when it is made."""
+        try:
+            return self._nodes[self.__dict__["redis"].get_node_from_key(key).name]
+        except (KeyError, *FAILURES):
+            return self._nodes[""]
+
+    def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
+        """Send a command to the node that holds ``key``, without waiting for the reply."""
+        return self._node_of(key).send(key, *command, script=script, urgent=urgent)
 
 
 class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
@@ -21,10 +97,12 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
         }
         NOTIFICATIONS_COUNTER = {"CACHE_ALIAS": "counters", "SHARDS": 6}
 
-    ``LOCATION`` is any node, or better a name behind which there is always one that is up; it tells the others. There
-    is one client for each location in a process, with a pool of connections to each node. RedisClusterException if no
-    node answers.
+    ``LOCATION`` is any node, or better a name behind which there is always one that is up; it tells the others. Each
+    process has one client for each location, with a pool of connections to each node. RedisClusterException if no node
+    answers.
     """
+
+    client_class = Cluster
 
     _clusters: dict[str, RedisCluster] = {}
     _lock = Lock()
@@ -34,9 +112,9 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
         url = params["url"]
         with self._lock:
             if url not in self._clusters:
-                self._clusters[url] = RedisCluster.from_url(**{**params, **self.pool_cls_kwargs})
+                self._clusters[url] = RedisCluster.from_url(**{**params, **pool_options(self)})
             return self._clusters[url]
 
     def disconnect(self, connection: RedisCluster) -> None:
         """Close the connections to all nodes."""
-        connection.disconnect_connection_pools()  # type: ignore[no-untyped-call]
+        disconnect_nodes(connection)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 
 
 def outages(prefix: str) -> str:
-    """Of a whole Redis, not of a counter: how often processes were without it."""
+    """The key that counts outages. It belongs to a whole Redis, not to a counter."""
     return f"{{{prefix}:outages}}"
 
 
@@ -13,7 +13,7 @@ class Keys:
     """The keys of one shard of one counter.
 
     All share the hash tag in ``base``, so a shard lives on one node of a cluster. With more than one shard the tag
-    also says how many there are: after a change of SHARDS nothing is read under a key of the old partition.
+    also says how many there are, so that after a change of SHARDS no key of the old partition is read.
     """
 
     base: str
@@ -39,5 +39,5 @@ class Keys:
         return cls(f"{{{prefix}:{counter}:{shard}{of_many}}}")
 
     def total(self, ready: str, member: str) -> str:
-        """Cached total of a user. The Lua scripts build the same from the base."""
+        """Cached total of a user. ``lua/shared.lua`` builds the same from the base."""
         return f"{self.base}:total:{ready}:{member}"

@@ -1,20 +1,50 @@
-"""The Lua scripts: one file each, known to Redis by its SHA-1."""
+"""The Lua scripts: one file each, known to Redis by its SHA-1.
 
+The head of a script names its keys: ``-- KEYS  state (hash)  ready (integer)``. Nothing else knows their order: the
+names become local variables of the script, and callers send the keys that ``Script.keys`` lists.
+"""
+
+import re
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
+KEYS = re.compile(r"^-- KEYS((?:.|\n-- {5})+)", re.MULTILINE)
+KEY = re.compile(r"(\w+) \((?:hash|integer|none|set|zset)\b")
+COMMENT = re.compile(r"--.*")
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
+    """``keys`` are the names of its keys, in the order of KEYS."""
+
     name: str
+    keys: tuple[str, ...]
     source: bytes
     sha: str
 
 
 @cache
 def script(name: str) -> Script:
-    """The script in ``lua/<name>.lua``."""
-    source = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
-    return Script(name, source, sha1(source, usedforsecurity=False).hexdigest())
+    """The script in ``lua/<name>.lua``, behind the names of its keys and the parts of ``shared.lua`` that it uses."""
+    body = _read(name)
+    head = KEYS.search(body)
+    assert head, f"{name}.lua does not name its KEYS"
+    keys = tuple(KEY.findall(head[1]))
+    source = f"local {', '.join(keys)} = unpack(KEYS)\n{_shared(body)}{body}".encode()
+    return Script(name, keys, source, sha1(source, usedforsecurity=False).hexdigest())
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _shared(body: str) -> str:
+    """The parts of ``shared.lua`` that a script uses. Each call creates them, so the others would cost time."""
+    shared = ""
+    for part in reversed(_read("shared").split("\n\n")):
+        defined = re.search(r"^local (?:function )?(\w+)", part, re.MULTILINE)
+        if defined and re.search(rf"\b{defined[1]}\b", COMMENT.sub("", shared + body)):
+            shared = f"{part.strip()}\n{shared}"
+    return shared

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,10 +9,11 @@ from django.conf import settings
 from django.core.checks import Error, Warning
 from django.db import connections
 from django.utils.module_loading import import_string
-from redis.connection import AbstractConnection, parse_url
+from redis.connection import parse_url
 
 from ..conf import ENTRIES, SETTING, options
 from ..counters import all_counters
+from ..internals import default_socket_timeout
 from ..sql import SUPPORTED
 from .registration import TAG, Messages, check, id_
 
@@ -128,7 +128,7 @@ def _places(alias: str) -> set[tuple[Any, ...]]:
 
 def _timeout(alias: str, url: dict[str, Any]) -> Any:
     """How many seconds a reply may take; None if there is no limit."""
-    default = inspect.signature(AbstractConnection.__init__).parameters["socket_timeout"].default
+    default = default_socket_timeout()
     of_pool = _options(alias).get("CONNECTION_POOL_KWARGS", {})
     return url.get("socket_timeout", of_pool.get("socket_timeout", _options(alias).get("SOCKET_TIMEOUT") or default))
 

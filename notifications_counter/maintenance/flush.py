@@ -19,13 +19,13 @@ from django.db import DataError, connections, transaction
 from django.db.models import IntegerField
 
 from ..buffer import Buffer
-from ..buffer.shard import whole
+from ..buffer.types import parse_int
 from ..declaration import Declaration
 from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .history import record, tally
-from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, takes
+from .shards import accepts_batch, epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction
 
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 
@@ -72,7 +72,7 @@ class Flusher:
         refuse_changed_shards(self.counter)
         for shard, buffer in enumerate(self.counter.buffers):
             status = buffer.status()
-            if not is_left(status, epoch_of(self.counter, shard)):
+            if not is_known_server(status, epoch_of(self.counter, shard)):
                 continue  # healing recovers it first
             for _ in range(2 if status.flushing else 1):  # what another left unfinished, then what is pending
                 cut = None if stopped() else buffer.cut(status.epoch)
@@ -160,7 +160,7 @@ class Flusher:
             except ValidationError:
                 slice_.rejected[member] = score
                 continue
-            delta = whole(score)
+            delta = parse_int(score)
             if delta is None or abs(delta) >= self.limit:
                 slice_.rejected[member] = score
                 slice_.refused.append(member)
@@ -178,7 +178,7 @@ class Flusher:
                 continue
             try:
                 with transaction.atomic(using=self.using):
-                    if not takes(self.counter, shard, batch):
+                    if not accepts_batch(self.counter, shard, batch):
                         return False
                     with maintained():
                         self.apply(self.target, batch, chunk)

@@ -16,13 +16,13 @@ from ..conf import options
 from ..declaration import Declaration
 from .history import record
 from .recount import PAGE, Correction, Recounter, RecountResult
-from .shards import epoch_of, is_left, refuse_changed_shards, refuse_in_transaction, row, start_epoch
+from .shards import epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction, row, start_epoch
 
 FEW, MANY = 10, 100
 """Users in one look of a heal: at first, and at most. A run is late by the time that one look takes."""
 
-SHORT = 0.5
-"""Seconds that a look should take; if it takes longer, the next one is smaller."""
+TARGET_SECONDS = 0.5
+"""Seconds that a look should take. If it takes longer, the next one is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ShardStatus:
     @property
     def recovering(self) -> bool:
         """Do readers count rows, because Redis is new, or its recovery under way?"""
-        return not is_left(self.status, self.epoch) or not self.status.ready
+        return not is_known_server(self.status, self.epoch) or not self.status.ready
 
 
 class Healer:
@@ -87,7 +87,7 @@ class Healer:
         """Start an epoch if Redis is not the one we left."""
         status = buffer.status()
         stored = epoch_of(self.counter, shard)
-        if is_left(status, stored):
+        if is_known_server(status, stored):
             return status
         started = start_epoch(self.counter, shard, buffer)
         if started is not None:
@@ -95,8 +95,8 @@ class Healer:
             self._say_started(shard, started, reason, logging.WARNING if stored else logging.INFO)
         return buffer.status()
 
-    def distrust(self) -> None:
-        """Start an epoch on every shard, so that the next heal recounts everyone."""
+    def invalidate(self) -> None:
+        """Start an epoch on every shard. The next heal then recounts everyone."""
         refuse_in_transaction(self.counter.db)
         refuse_changed_shards(self.counter)
         self._start_epochs("the database is not the one it was")
@@ -181,4 +181,4 @@ class Healer:
             seen.update(members)
             started = time.monotonic()
             result.add(self.recounter.recount(members))
-            size = min(2 * size, MANY) if time.monotonic() - started < SHORT else max(size // 2, 1)
+            size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)

@@ -21,7 +21,7 @@ from ..reader import Reader
 from ..writes.rows import chunks
 from ..writes.totals import maintained
 from .history import record
-from .shards import close, refuse_in_transaction
+from .shards import refuse_in_transaction, reject_batches_up_to
 
 PAGE = 1000
 """Users in one look."""
@@ -228,7 +228,7 @@ def _remove(counter: Declaration, buffer: Buffer, members: list[str], gone: Quer
     ended = snapshot.batch - snapshot.cut
     idle = [counter.decode(member) for member, waiting in snapshot.users.items() if waiting == (0, 0, False)]
     with transaction.atomic(using=counter.db):
-        if not idle or not close(counter, counter.buffers.index(buffer), ended):
+        if not idle or not reject_batches_up_to(counter, counter.buffers.index(buffer), ended):
             return 0
         removed = 0
         with maintained():

@@ -33,21 +33,23 @@ def epoch_of(counter: Declaration, shard: int, lock: bool = False) -> int:
     return (epochs.select_for_update() if lock else epochs).first() or 0
 
 
-def is_left(status: Status, epoch: int) -> bool:
-    """Is this Redis the one we left? Not if it is in another epoch, has been started since, or has lost ``ready``."""
+def is_known_server(status: Status, epoch: int) -> bool:
+    """Is this the Redis of the last recovery? Not if it has another epoch, has restarted, or has lost ``ready``."""
     evicted = status.completed == epoch and not status.ready
     return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
 
 
-def takes(counter: Declaration, shard: int, batch: int) -> bool:
-    """Lock the shard until the transaction ends: may this batch be written?"""
+def accepts_batch(counter: Declaration, shard: int, batch: int) -> bool:
+    """Lock the shard until the transaction ends. Returns whether this batch may be written."""
     stored = row(counter, shard).select_for_update().values_list("epoch", "closed").first()
     return stored is not None and stored[0] == batch // BATCHES and batch > stored[1]
 
 
-def close(counter: Declaration, shard: int, batch: int) -> bool:
-    """Lock the shard until the transaction ends, and take no batch up to this one any more. False if it is of another
-    epoch."""
+def reject_batches_up_to(counter: Declaration, shard: int, batch: int) -> bool:
+    """Lock the shard until the transaction ends, and accept no batch up to this one any more.
+
+    False if the batch belongs to another epoch.
+    """
     if epoch_of(counter, shard, lock=True) != batch // BATCHES:
         return False
     row(counter, shard).filter(closed__lt=batch).update(closed=batch)
@@ -55,16 +57,18 @@ def close(counter: Declaration, shard: int, batch: int) -> bool:
 
 
 def start_epoch(counter: Declaration, shard: int, buffer: Buffer, always: bool = False) -> int | None:
-    """Start an epoch above all that were, in Redis and in the database. None if another process has done so: the lock
-    is held until both know it, so that two of them do not start one in turn for ever. ``always``: also if this Redis is
-    the one we left."""
+    """Start an epoch above all earlier ones in Redis and in the database. None if another process has just done so.
+
+    The lock is held until both know the epoch, or two processes could take turns for ever. ``always``: start one also
+    if this is the Redis of the last recovery.
+    """
     rows(counter).model._default_manager.using(counter.db).get_or_create(
         counter=counter.name, shard=shard, shards=options.SHARDS
     )
     with transaction.atomic(using=counter.db):
         stored = epoch_of(counter, shard, lock=True)
         status = buffer.status()
-        if is_left(status, stored) and not always:
+        if is_known_server(status, stored) and not always:
             return None
         highest = rows(counter).aggregate(Max("epoch"))["epoch__max"]
         epoch = max(highest, status.epoch) + 1

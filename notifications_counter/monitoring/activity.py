@@ -80,7 +80,7 @@ def activity(counter: Counter, precision: Precision) -> Activity:
     times = [datetime.fromtimestamp(start, tz) for start in starts]
 
     def counts(what: str) -> list[int]:
-        found = dict(series.get_counter(f"{counter.activity}:{what}", precision.seconds))
+        found = dict(series.get_slices(f"{counter.activity}:{what}", precision.seconds))
         return [found.get(start, 0) for start in starts]
 
     created, read, deleted, flushed, flushes = map(counts, ("created", "read", "deleted", "flushed", "flushes"))

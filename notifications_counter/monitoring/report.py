@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..buffer.client import Outages, client_of
-from ..buffer.shard import Stats
+from ..buffer.types import Stats
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models.constants import OnConflict
 
-from ..buffer.shard import Delta
+from ..buffer.types import Delta
 from ..declaration import Declaration
 from .facts import UNKNOWN, Inserted, fate
 from .rows import RowState, add_up, locked_by_key

@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
-from ..buffer.shard import Delta
+from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
 from .transaction import TransactionLog, forget, mark_dirty, request_recounts

@@ -22,7 +22,8 @@ from django.db.models import QuerySet
 
 from ..buffer import Buffer
 from ..buffer.client import Reply
-from ..buffer.shard import PART, Delta
+from ..buffer.shard import USERS_PER_CALL
+from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
@@ -72,10 +73,10 @@ class TransactionLog:
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
             for buffer, mine in counter.by_shard(new) if new else ():
-                for i in range(0, len(mine), PART):
+                for i in range(0, len(mine), USERS_PER_CALL):
                     if self.unread:
                         failed += self.settle()
-                    failed += self._begin(counter, buffer, tuple(mine[i : i + PART]))
+                    failed += self._begin(counter, buffer, tuple(mine[i : i + USERS_PER_CALL]))
         return failed
 
     def _begin(self, counter: Declaration, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Declaration, str]]:
@@ -242,12 +243,12 @@ class TransactionLog:
 def _slices(
     parts: list[tuple[Declaration, str, dict[str, Delta]]],
 ) -> Iterator[list[tuple[Declaration, str, dict[str, Delta]]]]:
-    """Parts in groups of at most PART users, a part without deltas counting as one."""
+    """Parts in groups of at most USERS_PER_CALL users, a part without deltas counting as one."""
     slice_: list[tuple[Declaration, str, dict[str, Delta]]] = []
     size = 0
     for part in parts:
         weight = max(1, len(part[2]))
-        if slice_ and size + weight > PART:
+        if slice_ and size + weight > USERS_PER_CALL:
             yield slice_
             slice_, size = [], 0
         slice_.append(part)
@@ -287,5 +288,5 @@ def request_recounts(using: str, users: Sequence[tuple[Declaration, str | None]]
         requests: QuerySet[Any] = QuerySet(model, using=using)
         requests.bulk_create(
             [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in users],
-            batch_size=PART,
+            batch_size=USERS_PER_CALL,
         )

@@ -105,7 +105,7 @@ USES = {
     "heal": lambda user, request: unread.heal(),
     "recount": lambda user, request: unread.recount(),
     "recount-user": lambda user, request: unread.recount([user]),
-    "distrust": lambda user, request: unread.distrust(),
+    "invalidate": lambda user, request: unread.invalidate(),
     "status": lambda user, request: unread.status(),
     "controller": lambda user, request: NotificationController(user),
     "badge": lambda user, request: badge(request),

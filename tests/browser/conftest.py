@@ -1,8 +1,5 @@
 """The system's Chromium, driven by Playwright."""
 
-import os
-import shutil
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,8 +11,9 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, expect,
 
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox.live import live
-from servers import HOST
+from servers import HOST, system_program
 from tests.asgi import serving
+from tests.support import wait_until
 
 SECONDS = 30  # of patience
 expect.set_options(timeout=SECONDS * 1000)
@@ -24,19 +22,11 @@ expect.set_options(timeout=SECONDS * 1000)
 NEWS = "document.addEventListener('notifications:unread', (e) => document.body.dataset.news = e.detail.unread);"
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None and os.environ.get("CI") != "true":
-        pytest.skip("no Chromium in PATH, which CI has to have")
-    assert program, "no Chromium in PATH"
+    program = system_program("chromium", "chromium-browser", "google-chrome")
+    if program is None:
+        pytest.skip("missing: Chromium")
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         # While Playwright runs, Django takes the code of the tests for that of its event loop.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")

@@ -9,9 +9,9 @@ from playwright.sync_api import CDPSession, Page, expect
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification
-from tests.support import notify
+from tests.support import notify, wait_until
 
-from .conftest import NEWS, wait_until
+from .conftest import NEWS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("healed")]
 

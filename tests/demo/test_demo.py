@@ -3,7 +3,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 from django.conf import settings
+
+from tests.support import wait_until
 
 pytestmark = [
     pytest.mark.once,
@@ -78,13 +79,6 @@ def start(tmp_path) -> Iterator[Callable[..., Demo]]:
         demo.process.communicate()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_every_badge_is_right_in_the_end(start):
     demo = start("demo", "--seconds=4", "--users=40", "--clients=4", "--kills=2")
     output, _ = demo.process.communicate(timeout=100)
@@ -111,7 +105,7 @@ def test_leaves_nothing_in_a_redis_that_it_was_given(start):
 
 def test_ctrl_c_ends_everything(start):
     demo = start("demo", "--seconds=60")
-    wait_for(demo.is_busy)
+    wait_until(demo.is_busy)
     demo.process.send_signal(signal.SIGINT)
     output, _ = demo.process.communicate(timeout=30)
     assert demo.process.returncode == 130
@@ -123,11 +117,11 @@ def test_ctrl_c_ends_everything(start):
 @pytest.mark.parametrize(("signal_", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_no_process_outlives_it(start, signal_, code):
     demo = start("demo", "--seconds=60")
-    wait_for(demo.is_busy)
+    wait_until(demo.is_busy)
     demo.process.send_signal(signal_)
     demo.process.communicate(timeout=30)
     assert demo.process.returncode == code
-    wait_for(demo.has_left_nothing)
+    wait_until(demo.has_left_nothing)
 
 
 def test_serve_says_where_until_it_is_stopped(start):

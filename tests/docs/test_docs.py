@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
+from django.dispatch import Signal
 
-from notifications_counter import urls
+from notifications_counter import signals, urls
 from notifications_counter.buffer.keys import Keys
-from notifications_counter.buffer.shard import Stats
+from notifications_counter.buffer.scripts import script
+from notifications_counter.buffer.types import Stats
 from notifications_counter.conf import ENTRIES
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import Counter
@@ -149,9 +151,15 @@ def test_every_error_is_documented() -> None:
     assert set(names) == {row.strip("`") for row in first_cells(section(page("reference/api.md"), "Errors"))}
 
 
+def test_every_signal_is_documented() -> None:
+    names = {f"`{name}`" for name, value in vars(signals).items() if isinstance(value, Signal)}
+    assert names == set(headings(section(page("reference/api.md"), "Signals")))
+
+
 def scripts_of_a_shard() -> str:
-    names = re.findall(r'script\("(\w+)"\)', (PACKAGE / "buffer" / "shard.py").read_text())
-    return "".join((PACKAGE / "buffer" / "lua" / f"{name}.lua").read_text() for name in names)
+    names = re.findall(r'(?:_run|script)\("(\w+)"', (PACKAGE / "buffer" / "shard.py").read_text())
+    assert names
+    return "".join(script(name).source.decode() for name in names)
 
 
 def test_every_redis_key_of_a_counter_is_documented() -> None:
@@ -162,7 +170,7 @@ def test_every_redis_key_of_a_counter_is_documented() -> None:
 
 
 def test_every_field_of_the_state_is_documented() -> None:
-    calls = re.findall(r"'H(?:GET|MGET|SET|SETNX|INCRBY)', (?:state|KEYS\[\d\])(, .*)", scripts_of_a_shard())
+    calls = re.findall(r"'H(?:GET|MGET|SET|SETNX|INCRBY)', state(, .*)", scripts_of_a_shard())
     names = {name for call in calls for name in re.findall(r", '([a-z_]+)'", call)}
     (row,) = re.findall(r"^\| `…:state` .*$", page("reference/redis-keys.md"), re.MULTILINE)
     assert not [name for name in names if f"`{name}`" not in row]

@@ -1,13 +1,9 @@
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,53 +15,6 @@ from notifications_counter.models import Notification, UserNotificationsCount
 
 from .actors import Reader, Writer
 from .history import History
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Child:
-    """A flusher in a process of its own, see tests/faults/flusher.py."""
-
-    def __init__(self, environment: dict[str, str], *arguments: Any):
-        command = [sys.executable, "-m", "tests.faults.flusher", *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.step = arguments[0] if arguments else ""
-
-    def reached(self) -> None:
-        """Wait until it stands at its step."""
-        assert self.process.stdout.readline() == f"{self.step}\n"
-
-    def freeze(self) -> None:
-        """Stop it with all its threads; one of them may be inside a transaction."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def go_on(self) -> None:
-        """Let it end its run."""
-        self.process.send_signal(signal.SIGCONT)
-        self.process.communicate("\n", timeout=60)
-        assert self.process.returncode == 0
-
-
-@pytest.fixture
-def flusher(child_environment: dict[str, str]) -> Iterator[Callable[..., Child]]:
-    """A function that starts a flusher."""
-    children: list[Child] = []
-
-    def start(*arguments: Any) -> Child:
-        children.append(Child(child_environment, *arguments))
-        return children[-1]
-
-    yield start
-    for child in children:
-        child.kill()
-        child.process.stdin.close()
-        child.process.stdout.close()
 
 
 @pytest.fixture

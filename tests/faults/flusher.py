@@ -11,7 +11,7 @@ import time
 
 import django
 
-from .moments import Countdown, Moments, of_a_flush
+from .moments import Countdown, Moments, of_a_flush, of_healing
 
 CHUNK = 2
 
@@ -31,7 +31,7 @@ def main(wanted: str = "", times: str = "1") -> None:
             if not sys.stdin.readline():
                 os._exit(1)  # the test is dead
 
-    Moments(of_a_flush(), reached)
+    Moments(of_a_flush() + of_healing(), reached)
     while countdown.left if wanted else not select.select([sys.stdin], [], [], 0)[0]:
         unread.heal()
         unread.flush()

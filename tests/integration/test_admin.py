@@ -7,16 +7,15 @@ from django.contrib.admin.templatetags.admin_list import results
 from django.contrib.admin.utils import quote as admin_quote
 from django.contrib.auth import get_user_model
 from django.db import connection
-from django.test.utils import CaptureQueriesContext, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import escape
 from django.utils.http import urlencode
 
-import servers
 from notifications_counter.buffer.client import Client
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import unheard
+from tests.support import messages, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,10 +28,6 @@ def act(client, model, action, rows, query=""):
     """Run an action of a list on rows, and return the page that follows."""
     data = {"action": action, "_selected_action": [row.pk for row in rows]}
     return client.post(url(model) + query, data, follow=True)
-
-
-def told(response) -> list[str]:
-    return [str(message) for message in response.context["messages"]]
 
 
 def table(response) -> list[list[str]]:
@@ -49,11 +44,6 @@ def notify(user, times: int = 1, **fields) -> list[Notification]:
 
 
 @pytest.fixture
-def healed():
-    unread.heal()
-
-
-@pytest.fixture
 def allow(monkeypatch):
     """A function that leaves everybody no permissions but these, and to see everything."""
 
@@ -65,13 +55,6 @@ def allow(monkeypatch):
         monkeypatch.setattr(get_user_model(), "has_perm", has_perm)
 
     return allow
-
-
-@pytest.fixture
-def unreachable_redis():
-    location = f"redis://127.0.0.1:{servers.free_port()}/0"
-    with override_settings(CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location}}):
-        yield
 
 
 # ----------------------------------------------------------------------------------------------------- notifications
@@ -105,10 +88,10 @@ def test_marking_keeps_the_count_right(admin_client, healed, make_user):
     theirs = notify(other)
     mine[0].mark_as_read()
     response = act(admin_client, Notification, "mark_as_read", [*mine[:2], *theirs])
-    assert told(response) == ["2 notifications were marked as read."]
+    assert messages(response) == ["2 notifications were marked as read."]
     assert unread.counts([user, other]) == {user.pk: 1, other.pk: 0}
     response = act(admin_client, Notification, "mark_as_unread", mine[:1], query="?q=ann&read=yes")
-    assert told(response) == ["1 notification was marked as unread."]
+    assert messages(response) == ["1 notification was marked as unread."]
     assert unread.count(user) == 2
     unread.flush()
     assert UserNotificationsCount.objects.get(pk=user.pk).unread_count == 2
@@ -243,7 +226,7 @@ def test_flush(admin_client, healed, make_user):
     row = UserNotificationsCount.objects.create(pk=user.pk)
     notify(user, 2)
     notify(other)
-    assert told(act(admin_client, UserNotificationsCount, "flush", [row])) == ["2 users were flushed."]
+    assert messages(act(admin_client, UserNotificationsCount, "flush", [row])) == ["2 users were flushed."]
     row.refresh_from_db()
     assert row.unread_count == 2
 
@@ -255,7 +238,9 @@ def test_recount_of_selected_users(admin_client, healed, make_user):
     unread.flush()
     unheard(UserNotificationsCount.objects.update, unread_count=5)
     rows = UserNotificationsCount.objects.filter(pk=user.pk)
-    assert told(act(admin_client, UserNotificationsCount, "recount", rows)) == ["1 user was recounted, 1 corrected."]
+    assert messages(act(admin_client, UserNotificationsCount, "recount", rows)) == [
+        "1 user was recounted, 1 corrected."
+    ]
     assert unread.counts([user, other]) == {user.pk: 1, other.pk: 5}
 
 
@@ -263,21 +248,21 @@ def test_recount_of_selected_users(admin_client, healed, make_user):
 def test_actions_run_also_where_requests_are_transactions(admin_client, healed, make_user, monkeypatch, action):
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
-    [message] = told(act(admin_client, UserNotificationsCount, action, [row]))
+    [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
     assert re.match(r"(0 users were flushed|1 user was recounted)", message)
 
 
 @pytest.mark.parametrize("action", ["flush", "recount"])
 def test_actions_without_redis_say_so(admin_client, make_user, unreachable_redis, action):
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
-    [message] = told(act(admin_client, UserNotificationsCount, action, [row]))
+    [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
     assert "Redis" in message
 
 
 @pytest.mark.parametrize("action", ["flush", "recount"])
 def test_actions_leave_the_recovery_to_the_flusher(admin_client, make_user, action):
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
-    [message] = told(act(admin_client, UserNotificationsCount, action, [row]))
+    [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
     assert "the next run of flush_counters recovers it first" in message
 
 
@@ -289,9 +274,9 @@ def test_each_action_needs_its_permission(admin_client, healed, make_user, allow
     every = {"flush_unread_counts", "recount_unread_counts"}
     allow("change_usernotificationscount", *every - {permission})
     response = act(admin_client, UserNotificationsCount, action, [row])
-    assert not any("user" in message for message in told(response))
+    assert not any("user" in message for message in messages(response))
     allow(permission)
-    [message] = told(act(admin_client, UserNotificationsCount, action, [row]))
+    [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
     assert "user" in message
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +17,9 @@ from django.db.models.signals import pre_save
 
 import servers
 from notifications_counter.buffer import client as client_module
-from notifications_counter.buffer.client import Client, client_of
+from notifications_counter.buffer.client import Client, Connections, client_of
 from notifications_counter.counters import unread
+from notifications_counter.internals import new_connection
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, begin_now, entries, notify, stored
 
@@ -105,14 +107,14 @@ def test_options_of_connections(use, server, options, alice, bob):
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplog, protocol):
+def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplog, protocol, monkeypatch):
+    monkeypatch.setattr(client_module, "FRESH_SECONDS", 0)
     use(server.url, CONNECTION_POOL_KWARGS={"protocol": protocol})
     unread.heal()
     notify(alice)
     assert_reads(alice)
     server.stop()
     server.start()
-    time.sleep(client_module.MOMENT)
     notify(alice)  # over a connection that the server has closed
     assert_reads(alice)
     assert messages(caplog) == []
@@ -122,7 +124,7 @@ def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplo
 
 def test_a_connection_that_was_closed_a_moment_ago(use, server, alice, caplog, monkeypatch):
     """It is not asked whether it lives, so that its death is an outage like any other."""
-    monkeypatch.setattr(client_module, "MOMENT", 60)
+    monkeypatch.setattr(client_module, "FRESH_SECONDS", 60)
     use(server.url)
     unread.heal()
     notify(alice)
@@ -222,7 +224,7 @@ def test_no_knocking_at_a_closed_door(use, door, alice, bob, caplog):
     assert 1 <= knocks <= 2  # redis-py itself tries a second time
     assert len(messages(caplog)) == 1
     with entries(RETRY_AFTER=0):
-        unread.buffers[0].client._quiet_until = 0.0  # as if the time had passed
+        unread.buffers[0].client.breaker.retry_at = 0.0  # as if the time had passed
         assert_reads(alice)
     assert door.knocks > knocks
     assert len(messages(caplog)) == 1
@@ -262,11 +264,11 @@ def test_what_has_begun_is_committed_although_redis_failed_meanwhile(use, server
     with transaction.atomic():
         notify_quietly(alice)
         begin_now()
-        client.lost(redis.ConnectionError("a moment of weakness"))
+        client.breaker.trip(redis.ConnectionError("a moment of weakness"))
         notify_quietly(bob)  # is left to a request
     assert unread.buffers[0].client is client
     assert RecountRequest.objects.count() == 1
-    client._quiet_until = 0.0
+    client.breaker.retry_at = 0.0
     assert [shard.status.open for shard in unread.status()] == [0]
     assert_heals(alice, bob)
 
@@ -285,7 +287,7 @@ def test_a_server_that_does_not_answer(use, server, alice):
         assert RecountRequest.objects.count() == 5
     finally:
         server.resume()
-    unread.buffers[0].client._quiet_until = 0.0
+    unread.buffers[0].client.breaker.retry_at = 0.0
     assert_heals(alice)
 
 
@@ -312,7 +314,7 @@ def test_connections_are_given_back(use, server, alice, bob):
         with pytest.raises(IntegrityError), transaction.atomic():
             Notification.objects.create(user=alice, title=None)
     notify(bob)
-    assert client.down_since is None
+    assert client.breaker.down_since is None
     assert not client.redis.connection_pool._in_use_connections
     assert_heals(alice, bob)
 
@@ -344,6 +346,22 @@ def test_forks(healed, alice, bob):
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
     assert unread.count(bob) == 80
     assert_exact(alice, bob)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
+def test_a_fork_with_more_idle_connections_than_python_recurses():
+    pool = redis.ConnectionPool()
+    idle = Connections(pool)
+    for _ in range(2 * sys.getrecursionlimit()):
+        idle.release(new_connection(pool))
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            status = int(idle.get_connection().pid != os.getpid())
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_threads(healed, alice, bob):

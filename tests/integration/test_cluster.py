@@ -10,10 +10,11 @@ import redis
 
 import servers
 from notifications_counter import events
-from notifications_counter.buffer.client import Node, client_of
+from notifications_counter.buffer.client import client_of
+from notifications_counter.buffer.cluster import NodeBreaker
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, entries, stored
+from tests.support import assert_exact, assert_heals, assert_reads, entries, stored, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -121,7 +122,8 @@ def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, djang
     """The shards on the others go on as if nothing had happened, and it is left alone for a while."""
     caplog.set_level(logging.INFO, "notifications_counter")
     lost: list[Exception] = []
-    monkeypatch.setattr(Node, "lost", lambda self, error, lose=Node.lost: lost.append(error) or lose(self, error))
+    trip = NodeBreaker.trip
+    monkeypatch.setattr(NodeBreaker, "trip", lambda self, error: lost.append(error) or trip(self, error))
     unread.heal()
     notify(users)
     unread.flush()
@@ -143,7 +145,7 @@ def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, djang
         assert_reads(*users)
         assert len(lost) == 1
         for node in unread.buffers[0].client._nodes.values():
-            node._quiet_until = 0.0  # as if the time had passed
+            node.breaker.retry_at = 0.0  # as if the time had passed
         assert_reads(*users)
         assert len(lost) == 1
     assert_heals(*users)
@@ -205,10 +207,3 @@ def seen_by(node: servers.Server, other: servers.Server) -> dict[str, Any]:
     """What a node knows of another."""
     with redis.Redis.from_url(node.url) as client:
         return client.execute_command("CLUSTER NODES").get(f"{servers.HOST}:{other.port}", {})
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

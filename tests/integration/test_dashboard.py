@@ -9,11 +9,10 @@ from html import unescape
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection
-from django.test.utils import CaptureQueriesContext, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.translation import override
 
-import servers
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.history import history
 from notifications_counter.maintenance.shards import rows as shard_rows
@@ -31,12 +30,6 @@ def url() -> str:
 
 
 @pytest.fixture
-def all_healed() -> None:
-    for counter in all_counters():
-        counter.heal()
-
-
-@pytest.fixture
 def with_charts(settings) -> None:
     pytest.importorskip("chartkick")
     settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "chartkick.django"]
@@ -51,13 +44,6 @@ def allow(monkeypatch):
         monkeypatch.setattr(get_user_model(), "has_perm", lambda self, name, obj=None: name in has)
 
     return allow
-
-
-@pytest.fixture
-def elsewhere():
-    location = f"redis://127.0.0.1:{servers.free_port()}/0"
-    with override_settings(CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location}}):
-        yield
 
 
 def content(html: str) -> str:
@@ -142,7 +128,7 @@ def test_the_figures_of_a_busy_counter(admin_client, url, all_healed, make_user)
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 
 
-def test_without_redis_the_page_says_so(admin_client, url, elsewhere, make_user):
+def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, make_user):
     response = admin_client.get(url)
     assert response.status_code == 200
     assert "out of reach" in health(response)
@@ -327,7 +313,7 @@ def test_buttons_leave_the_recovery_to_the_flusher(admin_client, url, button):
     assert "the next run of flush_counters recovers it first" in message
 
 
-def test_buttons_without_redis_say_so(admin_client, url, elsewhere):
+def test_buttons_without_redis_say_so(admin_client, url, unreachable_redis):
     for button in ("flush", "recount"):
         [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
         assert "Redis" in message

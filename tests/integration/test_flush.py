@@ -123,7 +123,7 @@ def test_many_chunks(healed, statements):
 
 @pytest.mark.parametrize(("users", "chunk"), [(7, 5), (10, 10), (13, 20)])
 def test_a_chunk_is_fetched_in_parts_that_do_not_hold_redis_for_long(healed, monkeypatch, users, chunk):
-    monkeypatch.setattr("notifications_counter.buffer.shard.PART", 3)
+    monkeypatch.setattr("notifications_counter.buffer.shard.USERS_PER_CALL", 3)
     keys = make_keys(users)
     notify({key: 1 + i % 3 for i, key in enumerate(keys)})
     progress = []

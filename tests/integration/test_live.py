@@ -25,19 +25,11 @@ from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification, RecountRequest
 from tests.asgi import serving
-from tests.support import assert_exact, entries, notify
+from tests.support import assert_exact, entries, notify, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 SECONDS = 20  # of patience
-
-
-def wait_until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while not (result := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return result
 
 
 @pytest.fixture(autouse=True)

@@ -11,23 +11,22 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection, transaction
 from django.db.models import IntegerField
-from django.test import override_settings
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from notifications_counter.buffer.shard import Buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
-from servers import free_port
 from tests.support import (
     OtherConnection,
     assert_exact,
     assert_heals,
     assert_reads,
     begin_now,
+    buffer,
     entries,
     notify,
+    redis_out_of_reach,
     rows,
     savepoint_create,
     sent,
@@ -37,10 +36,6 @@ from tests.support import (
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
 objects = Notification.objects
-
-
-def buffer() -> Buffer:
-    return unread.buffers[0]
 
 
 def total_key(user: Any) -> str:
@@ -292,15 +287,6 @@ def test_a_repeatable_read_by_the_settings_of_the_database(alice, redis_client):
 
 
 # ---------------------------------------------------------------------------------------------------- out of reach
-@contextmanager
-def redis_out_of_reach() -> Iterator[None]:
-    from django.conf import settings
-
-    nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
-    with override_settings(CACHES={"default": nowhere}):
-        yield
-
-
 @pytest.mark.keys
 @pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
 def test_redis_out_of_reach(alice, bob, atomic, caplog):

@@ -14,13 +14,19 @@ from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.maintenance.recount import Correction, RecountResult
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, notify, rows, stored, unheard
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    buffer,
+    notify,
+    rows,
+    stored,
+    unheard,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
-
-
-def buffer() -> Buffer:
-    return unread.buffers[0]
 
 
 def dump(redis_client: Any) -> dict[bytes, bytes]:
@@ -294,12 +300,12 @@ def interrupted(healed) -> list[Any]:
     unheard(Notification.objects.bulk_create, (Notification(user_id=key, title="x") for key in keys))
     seen: list[int] = []
 
-    def killed(checked: int) -> None:
+    def interrupt(checked: int) -> None:
         seen.append(checked)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        unread.recount(progress=killed)
+        unread.recount(progress=interrupt)
     assert seen == [1000]
     return keys
 
@@ -316,12 +322,12 @@ def test_the_command_goes_on_where_it_was(interrupted, capsys):
     assert unread.recount(dry_run=True).checked == 2300
     call_command("recount_counters")
     said = capsys.readouterr().out
-    assert f"unread: goes on after user {interrupted[999]}, where a run was interrupted" in said
+    assert f"unread: resumes after user {interrupted[999]}, where a run was interrupted" in said
     assert "unread: checked 1,300 users, 1,300 wrong, corrected 1,300." in said
 
 
 def test_the_command_begins_anew(interrupted, capsys):
-    call_command("recount_counters", "--anew")
+    call_command("recount_counters", "--restart")
     said = capsys.readouterr().out
     assert "goes on" not in said
     assert "unread: checked 2,300 users, 1,300 wrong" in said

@@ -2,6 +2,7 @@
 that it is over."""
 
 import logging
+import os
 import select
 import socket
 import threading
@@ -15,11 +16,11 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer.client import MOMENT, client_of
+from notifications_counter.buffer.client import FRESH_SECONDS, client_of
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import OtherConnection, assert_heals, assert_reads, begin_now, entries, notify
+from tests.support import OtherConnection, assert_heals, assert_reads, begin_now, entries, notify, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -40,13 +41,6 @@ def use(settings) -> Iterator[Callable[[str], None]]:
 
 TIMEOUT = 0.5
 """Seconds that a reply may take."""
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -110,7 +104,7 @@ def busy(server: servers.Server, client: redis.Redis) -> Iterator[None]:
 def with_password(server: servers.Server, client: redis.Redis) -> Iterator[None]:
     client.config_set("requirepass", "secret")
     client.client_kill_filter(_type="normal", skipme=True)
-    time.sleep(MOMENT)  # idle connections are asked again whether they live
+    time.sleep(FRESH_SECONDS)  # idle connections are asked again whether they live
     yield
     client.config_set("requirepass", "")
 
@@ -141,6 +135,8 @@ WORDS = {  # what redis-py makes of them
 @pytest.fixture(params=REFUSALS)
 def refusal(request, use) -> Iterator[Any]:
     with servers.redis() as server, redis.Redis.from_url(server.url) as client:
+        if request.param == "NOREPLICAS" and server.name == "Redis" and server.version < "7":
+            pytest.skip("Redis 6.2 does not ask for replicas before a script writes.")
         use(server.url)
         yield request.param, lambda: REFUSALS[request.param](server, client)
 
@@ -183,7 +179,7 @@ def test_a_refusal_at_commit(refusal, alice, caplog):
         assert RecountRequest.objects.count() == 1
         assert_reads(alice)
         assert WORDS.get(name, name) in told(caplog)[0][1]
-    client_of("default")._quiet_until = 0.0  # as if the time had passed
+    client_of("default").breaker.retry_at = 0.0  # as if the time had passed
     assert_heals(alice)
     assert not RecountRequest.objects.exists()
 
@@ -195,6 +191,7 @@ class Line:
     def __init__(self, server: servers.Server):
         self.server = server
         self.left: int | None = None  # bytes of replies that still come through; None: all
+        self.broken = 0  # replies that did not come through
         self.socket = socket.create_server((servers.HOST, 0))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -216,6 +213,7 @@ class Line:
                     if not (data := source.recv(65536)):
                         return
                     if source is there and self.left is not None:
+                        self.broken += len(data) > self.left
                         data, self.left = data[: self.left], max(0, self.left - len(data))
                     (there if source is here else here).sendall(data)
 
@@ -237,7 +235,6 @@ def test_a_reply_that_breaks_off(line, alice, bob, caplog, when, after):
     notify(alice)
     notify(bob, 2)
     assert_reads(alice, bob)
-    started = time.monotonic()
     if when == "commit":
         with transaction.atomic():
             Notification.objects.create(user=alice, title="x")
@@ -250,10 +247,11 @@ def test_a_reply_that_breaks_off(line, alice, bob, caplog, when, after):
     assert_reads(alice, bob)
     Notification.objects.create(user=bob, title="x")
     assert_reads(alice, bob)
-    assert TIMEOUT <= time.monotonic() - started < 2 * TIMEOUT  # one for all of it, and not one for each
+    assert line.broken == 1  # nobody waits for a second timeout
     line.left = None
-    client_of("default")._quiet_until = 0.0  # as if the time had passed
-    assert unread.counts([alice, bob])  # no reply is taken for that of another command
+    client_of("default").breaker.retry_at = 0.0  # as if the time had passed
+    # No reply is taken for that of another command. What Redis has not heard of waits for the next heal.
+    assert unread.counts([alice, bob]) == {alice.pk: 4 if when == "commit" else 3, bob.pk: 2}
     assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()
@@ -263,24 +261,24 @@ def test_a_reply_that_breaks_off(line, alice, bob, caplog, when, after):
 def test_a_server_that_is_loading(use, alice, caplog):
     """It is started, and not ready yet."""
     caplog.set_level(logging.INFO, "notifications_counter")
-    slow = ("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")  # microseconds
-    with servers.redis(kind="redis") as server, redis.Redis.from_url(server.url) as client:
+    with servers.redis() as server, redis.Redis.from_url(server.url) as client:
         use(server.url)
         unread.heal()
         notify(alice)
         with client.pipeline(transaction=False) as pipeline:
-            for i in range(3000):
-                pipeline.set(f"other:{i}", "x" * 30)
+            for i in range(700):
+                pipeline.set(f"other:{i}", os.urandom(131072))
             pipeline.execute()
         client.save()
         server.kill()
-        server.command += slow
+        # While it loads, it answers after every second megabyte, which takes 0.08 s.
+        server.command += ["--key-load-delay", "5000"]  # microseconds
 
         def meanwhile() -> None:
             wait_until(lambda: is_loading(client))
-            time.sleep(MOMENT)
+            time.sleep(FRESH_SECONDS)
             Notification.objects.create(user=alice, title="x")
-            assert_reads(alice)
+            assert unread.count(alice) == 4
             assert is_loading(client)
 
         with entries(RETRY_AFTER=0), OtherConnection() as other:

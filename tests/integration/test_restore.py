@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -21,9 +20,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def tool(*names: str) -> str:
     """A program that comes with the server under test."""
-    beside = servers._postgresql_program().parent if connection.vendor == "postgresql" else Path()
-    found = next(filter(None, (shutil.which(name, path=path) for name in names for path in (beside, None))), None)
-    return found or pytest.skip(f"There is no {names[0]} here.")
+    if connection.vendor == "postgresql":
+        found = shutil.which(names[0], path=servers.postgresql_programs())
+    else:
+        found = servers.system_program(*names)
+    return str(found) if found else pytest.skip(f"missing: {names[0]}")
 
 
 def run(*command: str, **options: object) -> None:
@@ -93,7 +94,7 @@ def test_readers_count_rows_at_once(healed, alice, bob, backup):
     restore = backup()
     notify(alice, 2)
     restore()
-    unread.distrust()
+    unread.invalidate()
     assert_reads(alice, bob)
     assert unread.status()[0].recovering
 
@@ -104,6 +105,6 @@ def test_a_restore_is_of_everyone(healed, alice):
             call_command("recount_counters", "--restored", *option)
 
 
-def test_no_distrust_inside_a_transaction(alice):
+def test_no_invalidate_inside_a_transaction(alice):
     with transaction.atomic(), pytest.raises(NotInTransaction):
-        unread.distrust()
+        unread.invalidate()

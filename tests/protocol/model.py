@@ -14,7 +14,7 @@ Redis may be out of reach, may lose everything, or may come back with older data
 
 A remover may delete a total of zero at any time, although it should be only that of a user that is gone.
 
-The steps are those of the Lua scripts and of ledger.py, flush.py, recount.py, healing.py and reader.py. Time is not
+The steps are those of the Lua scripts and of writes/, maintenance/ and reader.py of the package. Time is not
 modelled: a part whose transaction is over may be taken for dead at once, a lease never expires by itself. A flush goes
 through a batch one user at a time, and a recount looks at a user once, not again when it was active.
 """

@@ -6,19 +6,27 @@ from typing import Any, NamedTuple
 
 import pytest
 from django.db import connection, transaction
-from django.db.models import QuerySet
 from django.utils import timezone
 
-from notifications_counter.buffer.shard import BATCHES, Buffer, Delta
+from notifications_counter.buffer.shard import BATCHES, Buffer
+from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.recount import Recounter
-from notifications_counter.maintenance.shards import close, epoch_of, is_left, row, start_epoch, takes
+from notifications_counter.maintenance.shards import (
+    accepts_batch,
+    epoch_of,
+    is_known_server,
+    reject_batches_up_to,
+    row,
+    start_epoch,
+)
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from notifications_counter.writes.transaction import request_recounts
 from tests import support
+from tests.support import unheard
 
 from . import model
 
@@ -77,7 +85,7 @@ class Replay:
     def observe(self) -> dict[int, set[int]]:
         """What each reader may return."""
         status = self.buffer.status()
-        unnoticed = not is_left(status, epoch_of(unread, 0)) or RecountRequest.objects.exists()
+        unnoticed = not is_known_server(status, epoch_of(unread, 0)) or RecountRequest.objects.exists()
         now = {}
         for i, reader in enumerate(self.models):
             if type(reader) is model.Reader:
@@ -93,7 +101,7 @@ class Replay:
 
     def check_totals(self) -> None:
         """A cached total equals the counter, unless this Redis is not the one that was left."""
-        if not is_left(self.buffer.status(), epoch_of(unread, 0)):
+        if not is_known_server(self.buffer.status(), epoch_of(unread, 0)):
             return
         totals = self.buffer.totals(self.members)
         snapshot = self.buffer.snapshot(self.members)
@@ -149,19 +157,19 @@ class Replay:
 
     def change_rows(self, key: Any, delta: int) -> None:
         """As the database sees it, unseen by the counter."""
-        rows: QuerySet[Notification] = QuerySet(Notification)
+        rows = Notification.objects
         if delta > 0:
-            rows.bulk_create(Notification(user_id=key, title="new") for _ in range(delta))
+            unheard(rows.bulk_create, (Notification(user_id=key, title="new") for _ in range(delta)))
         elif delta < 0:
             some = rows.filter(user_id=key, read_at=None).values_list("pk", flat=True)[:-delta]
-            assert rows.filter(pk__in=list(some)).update(read_at=timezone.now()) == -delta
+            assert unheard(rows.filter(pk__in=list(some)).update, read_at=timezone.now()) == -delta
 
     def flush(self, me: int, flusher: model.Flusher) -> Step:
         target, apply = Target(unread, connection), dialect(connection.vendor).apply
         yield
         for _ in range(flusher.runs):
             status = self.buffer.status()
-            left = is_left(status, epoch_of(unread, 0))
+            left = is_known_server(status, epoch_of(unread, 0))
             yield
             if not left:
                 continue
@@ -176,7 +184,7 @@ class Replay:
                 if not found:
                     break
                 with transaction.atomic():
-                    finished = takes(unread, 0, cut[0])
+                    finished = accepts_batch(unread, 0, cut[0])
                     if self.label == "refused":
                         refused += [member for member, _ in found]
                     elif finished:
@@ -198,9 +206,9 @@ class Replay:
         yield
         if idle:
             with transaction.atomic():
-                if close(unread, 0, last):
+                if reject_batches_up_to(unread, 0, last):
                     zero = UserNotificationsCount.objects.filter(unread_count=0, flushed_batch__lte=last)
-                    zero.filter(pk__in=idle).delete()
+                    unheard(zero.filter(pk__in=idle)._raw_delete, "default")
             yield
 
     def read(self, me: int, reader: model.Reader) -> Step:
@@ -229,7 +237,7 @@ class Replay:
     def heal(self, me: int, healer: model.Healer) -> Step:
         yield
         for _ in range(healer.runs):
-            if not is_left(self.buffer.status(), epoch_of(unread, 0)):
+            if not is_known_server(self.buffer.status(), epoch_of(unread, 0)):
                 yield
                 yield
                 started = start_epoch(unread, 0, self.buffer)

@@ -18,7 +18,7 @@ def _server_of() -> Iterator[Callable[[str], servers.Server]]:
                 try:
                     started[kind] = stack.enter_context(servers.redis(kind=kind))
                 except servers.Missing as reason:
-                    pytest.skip(f"there is {reason}")
+                    pytest.skip(f"missing: {reason}")
             return started[kind]
 
         yield server_of

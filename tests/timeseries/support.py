@@ -1,6 +1,3 @@
-import time
-from collections.abc import Callable
-
 from notifications_counter.buffer.client import client_of
 from notifications_counter.timeseries import TimeSeries
 
@@ -23,10 +20,3 @@ def known(series: TimeSeries) -> set[str]:
 def slices(series: TimeSeries, name: str, precision: int) -> list[int]:
     """What the hash really holds."""
     return sorted(map(int, client_of("default").redis.hkeys(f"{series.base}:{precision}:{name}")))
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

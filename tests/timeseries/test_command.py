@@ -11,9 +11,10 @@ from django.test import override_settings
 import servers
 from notifications_counter.management.commands.clean_counters import Command
 from notifications_counter.management.console import Stop
-from notifications_counter.timeseries import PAGE, TimeSeries, get_counter, update_counter, update_counters
+from notifications_counter.timeseries import PAGE, TimeSeries, get_slices, update_counter, update_counters
+from tests.support import redis_out_of_reach, wait_until
 
-from .support import LONG_AGO, known, wait_until
+from .support import LONG_AGO, known
 
 pytestmark = pytest.mark.once
 
@@ -58,8 +59,7 @@ def test_it_says_how_far_it_has_come():
 
 
 def test_redis_out_of_reach():
-    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{servers.free_port()}/0"}
-    with override_settings(CACHES={"default": cache}), pytest.raises(CommandError, match=r"^Redis .*out of reach") as e:
+    with redis_out_of_reach(), pytest.raises(CommandError, match=r"^Redis .*out of reach") as e:
         run()
     assert "\n" not in str(e.value)
     assert e.value.returncode == 1
@@ -131,6 +131,6 @@ def test_a_signal_ends_a_pass_between_two_pages():
 
 def test_the_newest_are_left_as_they_are():
     update_counter("hits", 3)
-    shown = {precision: get_counter("hits", precision) for precision in (3600, 18000, 86400)}
+    shown = {precision: get_slices("hits", precision) for precision in (3600, 18000, 86400)}
     run()
-    assert {precision: get_counter("hits", precision) for precision in shown} == shown
+    assert {precision: get_slices("hits", precision) for precision in shown} == shown

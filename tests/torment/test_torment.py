@@ -6,7 +6,7 @@ import sys
 import pytest
 from django.db import connection
 
-from tests.faults.conftest import ROOT
+from tests.faults.child import ROOT
 
 from .rounds import SINGLE
 

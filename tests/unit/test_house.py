@@ -24,7 +24,7 @@ LAYERS = """
     timeseries events
     models querysets condition primary_keys
     buffer
-    conf exceptions signals
+    conf exceptions signals internals
 """
 LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
 

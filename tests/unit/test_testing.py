@@ -1,22 +1,12 @@
 """What the tests of a site get from this app."""
 
 import pytest
-from django.conf import settings
-from django.test import override_settings
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.testing import isolated_counters
-from servers import free_port
 from tests.support import assert_exact, notify
-
-
-@pytest.fixture
-def no_redis():
-    nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
-    with override_settings(CACHES={"default": nowhere}):
-        yield
 
 
 @pytest.mark.django_db(transaction=True)
@@ -50,7 +40,7 @@ def test_as_a_decorator(alice):
 
 
 @pytest.mark.django_db
-def test_without_redis(alice, no_redis):
+def test_without_redis(alice, unreachable_redis):
     """In a test that never commits, rows are counted."""
     with isolated_counters():
         Notification.objects.create(user=alice, title="x")

@@ -1,10 +1,8 @@
 -- Removes the old slices of a page of counters of one precision, and from known those that are empty then.
--- KEYS  1 known (zset)
+-- KEYS  known (zset)
 -- ARGV  1 first member, 2 last member, as ZRANGEBYLEX takes them  3 seconds for which slices are kept
 --       4 time in seconds ('': the server's)  5 most counters, 6 most work to do, in slices looked at
 -- Reply the last member looked at ('' if none), counters looked at, slices removed, counters removed
-local known = KEYS[1]
-local base = known:sub(1, -1 - #'known')
 local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber(ARGV[3])
 local work = tonumber(ARGV[6])
 -- Counters of one precision have the same slices: each is made a number once.
@@ -16,7 +14,7 @@ local last, counters, removed, gone = '', 0, 0, 0
 
 for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[5])) do
   if work <= 0 then break end
-  local key, old = base .. member, {}
+  local key, old = base .. ':' .. member, {}
   local slices = redis.call('HKEYS', key)
   for _, slice in ipairs(slices) do
     if is_old[slice] then old[#old + 1] = slice end

@@ -1,9 +1,9 @@
 -- Counts a slice of the events by reading the type of each.
--- KEYS  1 events (zset: id → timestamp)
+-- KEYS  events (zset: id → timestamp)
 -- ARGV  1 base of the log's keys  2 first timestamp, or '-inf'  3 '(' and the timestamp at which to end, or '+inf'
 --       4 number of events  5 timestamp and 6 id of the event after which the slice begins, '' at first
 -- Reply timestamp and id of the last event of the slice ('' at the end), then type as JSON, count, …
-local events, score, member = KEYS[1], ARGV[5], ARGV[6]
+local score, member = ARGV[5], ARGV[6]
 local first
 if member == '' then
   first = redis.call('ZCOUNT', events, '-inf', '(' .. ARGV[2])

@@ -1,24 +1,21 @@
 -- Corrects counters whose lease is still ours, in the epoch in which they were looked at.
--- KEYS  1 state (hash)  2 ready (integer)  3 pending (zset)  4 open (hash)  5 fences (zset)  6 dirty (zset)
---       7 stats (hash)
--- ARGV  1 base of the shard's keys  2 epoch  3 token, then user, correction for each
+-- KEYS  pending (zset)  state (hash)  ready (integer)  open (hash)  fences (zset)  dirty (zset)  stats (hash)
+-- ARGV  1 epoch  2 token, then user, correction for each
 -- Reply for each user 1 if it is right now, 0 if it was active or Redis is in another epoch; processes with open
 --       streams are told of those that changed
-local state, ready_key, pending, open, fences, dirty, stats = unpack(KEYS)
-local base, token = ARGV[1], ARGV[3]
-local current = redis.call('HGET', state, 'epoch') == ARGV[2]
-local ready = redis.call('GET', ready_key)
+local current = redis.call('HGET', state, 'epoch') == ARGV[1]
+local epoch = redis.call('GET', ready)
 local opened = redis.call('EXISTS', open) == 1
 local now = redis.call('TIME')[1]
 local reply, changed, fixed = {}, {}, 0
-for i = 4, #ARGV, 2 do
+for i = 3, #ARGV, 2 do
   local user, correction = ARGV[i], ARGV[i + 1]
-  local lease = base .. ':lease:' .. user
-  local ours = current and redis.call('GET', lease) == token
+  local lease = lease_of(user)
+  local ours = current and redis.call('GET', lease) == ARGV[2]
   if ours then
     fixed = fixed + 1
     redis.call('DEL', lease)
-    if ready then redis.call('DEL', base .. ':total:' .. ready .. ':' .. user) end
+    if epoch then redis.call('DEL', total_of(user, epoch)) end
     redis.call('ZREM', dirty, user)
     if correction ~= '0' then
       redis.call('ZINCRBY', pending, correction, user)
@@ -31,9 +28,7 @@ for i = 4, #ARGV, 2 do
 end
 if fixed > 0 then
   redis.pcall('HINCRBY', stats, 'recounted', fixed)
-  redis.pcall('HINCRBY', stats, ready and 'corrected' or 'restored', #changed)
+  redis.pcall('HINCRBY', stats, epoch and 'corrected' or 'restored', #changed)
 end
-if #changed > 0 and tonumber(redis.call('HGET', state, 'live_until') or 0) >= tonumber(now) then
-  redis.pcall('PUBLISH', base .. ':live', cjson.encode(changed))
-end
+tell_listeners(changed, now, redis.call('HGET', state, 'live_until'))
 return reply

@@ -1,18 +1,18 @@
--- What monitoring asks of a shard, beside its status.
--- KEYS  1 open (hash)  2 stats (hash)
+-- Reads what monitoring asks of a shard beside its status.
+-- KEYS  open (hash)  stats (hash)
 -- ARGV  1 age in seconds from which on an open part is suspected  2 open parts to look at, fewer if they are large
 -- Reply the number of suspected parts, the age of the oldest part in seconds, then field, value, … of stats
 local now, cursor, looked, suspected, oldest = tonumber(redis.call('TIME')[1]), '0', 0, 0, 0
 repeat
-  local page = redis.call('HSCAN', KEYS[1], cursor, 'COUNT', 100)
+  local page = redis.call('HSCAN', open, cursor, 'COUNT', 100)
   cursor = page[1]
   for i = 2, #page[2], 2 do
-    local about = page[2][i]
-    local began = about:match('"began":(%d+)') -- quotes in a user's key are escaped, so that is no match
+    local part = page[2][i]
+    local began = part:match('"began":(%d+)') -- quotes in a user's key are escaped, so that is no match
     local age = now - tonumber(began or now)
     if age >= tonumber(ARGV[1]) then suspected = suspected + 1 end
     oldest = math.max(oldest, age)
-    looked = looked + 1 + math.floor(#about / 1000)
+    looked = looked + 1 + math.floor(#part / 1000)
   end
 until cursor == '0' or looked >= tonumber(ARGV[2])
-return {suspected, oldest, unpack(redis.call('HGETALL', KEYS[2]))}
+return {suspected, oldest, unpack(redis.call('HGETALL', stats))}

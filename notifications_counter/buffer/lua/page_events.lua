@@ -1,10 +1,10 @@
--- A page of events in the order of timestamp and id, beside a position.
--- KEYS  1 events, of all types or of one (zset: id → timestamp)
+-- Reads a page of events in the order of timestamp and id, beside a position.
+-- KEYS  events (zset: id → timestamp), of all types or of one
 -- ARGV  1 base of the log's keys  2 'before' (newest first) or 'after' (oldest first)  3 number of events
 --       4 timestamp ('' for the end of the log)  5 id padded as in the set, or '' for any of that timestamp
 -- Reply for each event its id, and its fields and values as a flat list. 'before' a timestamp are the events with a
 -- smaller one, 'after' it all others.
-local events, before, limit, score, member = KEYS[1], ARGV[2] == 'before', tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local before, limit, score, member = ARGV[2] == 'before', tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local first = 0
 if score ~= '' then
   if member == '' then

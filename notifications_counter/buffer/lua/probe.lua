@@ -1,4 +1,4 @@
--- Changes nothing, in a way that is refused where changes are.
--- KEYS  1 a key that does not exist
+-- A no-op write. It fails if the server rejects writes.
+-- KEYS  missing (none)
 -- Reply 0
-return redis.call('DEL', KEYS[1])
+return redis.call('DEL', missing)

@@ -1,5 +1,5 @@
 -- Gives events the next ids and stores them, all at once.
--- KEYS  1 next id (integer)  2 events (zset: id → timestamp)  3 types (set)
+-- KEYS  next (integer)  events (zset: id → timestamp)  types (set)
 -- ARGV  1 base of the log's keys, then for each event: type, timestamp ('' for now), number of fields, and the pairs
 --       field, value as JSON
 -- Reply the ids
@@ -10,7 +10,7 @@ local i = 2
 while i <= #ARGV do
   local kind, timestamp = ARGV[i], ARGV[i + 1]
   local last = i + 2 + 2 * tonumber(ARGV[i + 2])
-  local id = redis.call('INCR', KEYS[1])
+  local id = redis.call('INCR', next)
   local key = ARGV[1] .. ':event:' .. string.format('%.0f', id)
   if timestamp == '' then
     timestamp = now
@@ -18,9 +18,9 @@ while i <= #ARGV do
   end
   for j = i + 3, last, 2 do redis.call('HSET', key, ARGV[j], ARGV[j + 1]) end
   local member = string.format('%016.0f', id)
-  redis.call('ZADD', KEYS[2], timestamp, member)
+  redis.call('ZADD', events, timestamp, member)
   redis.call('ZADD', ARGV[1] .. ':events:' .. kind, timestamp, member)
-  redis.call('SADD', KEYS[3], kind)
+  redis.call('SADD', types, kind)
   reply[#reply + 1] = id
   i = last + 1
 end

@@ -1,10 +1,10 @@
--- Keeps what no user can be made of, or no column holds, for inspection.
--- KEYS  1 rejected (hash)  2 dirty (zset), if it waited for a recount, which it then does no longer
--- ARGV  member, what was to be done with it, …
--- Reply the number of members
-for i = 1, #ARGV, 2 do
-  redis.call('HDEL', KEYS[1], ARGV[i]) -- a script that begins so runs without memory, too
-  redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
-  if KEYS[2] then redis.call('ZREM', KEYS[2], ARGV[i]) end
+-- Keeps members that no user can be made of, and deltas that no column holds, for inspection.
+-- KEYS  dirty (zset)  rejected (hash)
+-- ARGV  1 '1' if the members waited for a recount, which they then no longer do, else ''
+--       then for each: member, what was to be done with it
+-- Reply nothing
+for i = 2, #ARGV, 2 do
+  redis.call('HDEL', rejected, ARGV[i]) -- a script whose first write is this also runs without memory
+  redis.call('HSET', rejected, ARGV[i], ARGV[i + 1])
+  if ARGV[1] == '1' then redis.call('ZREM', dirty, ARGV[i]) end
 end
-return #ARGV / 2

@@ -1,21 +1,21 @@
--- Removes a slice of the oldest events, those up to a timestamp and those beyond a number.
--- KEYS  1 events (zset: id → timestamp)  2 types (set)
+-- Removes a slice of the oldest events: those before a timestamp, and those beyond a number.
+-- KEYS  events (zset: id → timestamp)  types (set)
 -- ARGV  1 base of the log's keys  2 timestamp before which events go ('' for none)  3 number to keep ('' for all)
 --       4 size of the slice
 -- Reply the number of events removed
-local aged = ARGV[2] ~= '' and redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. ARGV[2]) or 0
-local beyond = ARGV[3] ~= '' and redis.call('ZCARD', KEYS[1]) - tonumber(ARGV[3]) or 0
+local aged = ARGV[2] ~= '' and redis.call('ZCOUNT', events, '-inf', '(' .. ARGV[2]) or 0
+local beyond = ARGV[3] ~= '' and redis.call('ZCARD', events) - tonumber(ARGV[3]) or 0
 local size = math.min(math.max(aged, beyond), tonumber(ARGV[4]))
 if size <= 0 then return 0 end
-for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, size - 1)) do
+for _, id in ipairs(redis.call('ZRANGE', events, 0, size - 1)) do
   local key = ARGV[1] .. ':event:' .. string.format('%.0f', tonumber(id))
   local kind = redis.call('HGET', key, 'type')
   if kind then
     kind = cjson.decode(kind)
     redis.call('ZREM', ARGV[1] .. ':events:' .. kind, id)
-    if redis.call('EXISTS', ARGV[1] .. ':events:' .. kind) == 0 then redis.call('SREM', KEYS[2], kind) end
+    if redis.call('EXISTS', ARGV[1] .. ':events:' .. kind) == 0 then redis.call('SREM', types, kind) end
   end
   redis.call('DEL', key)
-  redis.call('ZREM', KEYS[1], id)
+  redis.call('ZREM', events, id)
 end
 return size

@@ -1,20 +1,18 @@
--- Counts at every precision. What is counted in an existing slice costs nothing more; a new slice makes its counter
--- known, says when it ends, and pays for the upkeep of a few others.
--- KEYS  1 known (zset)  2… for each name its hash at each precision (slice start -> count)
+-- Counts at every precision. A count in an existing slice costs nothing more. A new slice makes its counter known, says
+-- when it ends, and pays for the upkeep of a few others.
+-- KEYS  known (zset), then for each name its hash at each precision: slice start → count
 -- ARGV  1 time in seconds ('': the server's)  2 samples  3 number of precisions, then these, coarsest first, so that a
 --       count too large is refused before anything is written; then for each name its count
 -- Reply nothing
-local known = KEYS[1]
-local base = known:sub(1, -1 - #'known')
-local clock = tonumber(redis.call('TIME')[1])
-local time = tonumber(ARGV[1]) or clock
+local present = tonumber(redis.call('TIME')[1])
+local time = tonumber(ARGV[1]) or present
 local samples, precisions = tonumber(ARGV[2]), tonumber(ARGV[3])
 local fields_expire = (redis.VALKEY_VERSION_NUM or 0) >= 0x090000 or (redis.REDIS_VERSION_NUM or 0) >= 0x070400
 local slices, added, last = 0, 0, 0
 
 -- Never sooner than it would anyway: EXPIREAT has no GT before Redis 7.
 local function expire(key, at)
-  if redis.call('TTL', key) < at - clock then redis.call('EXPIREAT', key, at) end
+  if redis.call('TTL', key) < at - present then redis.call('EXPIREAT', key, at) end
 end
 
 local function trim(key, cutoff)
@@ -30,19 +28,19 @@ for i = 2, #KEYS do
   local slice = time - time % precision
   if redis.call('HINCRBY', key, slice, count) == tonumber(count) then
     slices = slices + 1
-    added = added + redis.call('ZADD', known, 0, key:sub(#base + 1))
+    added = added + redis.call('ZADD', known, 0, key:sub(#base + 2))
     local window = samples * precision
     local ends = slice + window
-    if ends > clock then
+    if ends > present then
       if fields_expire then redis.call('HEXPIREAT', key, ends, 'FIELDS', 1, slice) end
       expire(key, ends)
     elseif redis.call('TTL', key) == -1 then -- the first slice of a counter with a clock of its own
-      ends = clock - clock % precision + window
+      ends = present - present % precision + window
       redis.call('EXPIREAT', key, ends)
     end
     last = math.max(last, ends)
     if redis.call('HLEN', key) > 2 * samples then -- no cleaner seems to run
-      trim(key, (slice + window > clock and math.max(slice, clock) or slice) - window)
+      trim(key, (slice + window > present and math.max(slice, present) or slice) - window)
     end
   end
 end
@@ -51,6 +49,6 @@ if slices > 0 then
   expire(known, last)
   -- More looks than additions, so that known stays small although the server expires counters without a word.
   for _, member in ipairs(redis.call('ZRANDMEMBER', known, 2 * added + 1)) do
-    if redis.call('EXISTS', base .. member) == 0 then redis.call('ZREM', known, member) end
+    if redis.call('EXISTS', base .. ':' .. member) == 0 then redis.call('ZREM', known, member) end
   end
 end

@@ -27,13 +27,13 @@ class Command(CounterCommand):
             help="the database was restored from a backup: trust nothing that Redis holds",
         )
         parser.add_argument(
-            "--anew",
+            "--restart",
             action="store_true",
             help="begin with the first user, although a run was interrupted less than an hour ago",
         )
 
     def handle(
-        self, *, user: list[Any] | None, dry_run: bool, restored: bool, anew: bool, verbosity: int, **options: Any
+        self, *, user: list[Any] | None, dry_run: bool, restored: bool, restart: bool, verbosity: int, **options: Any
     ) -> None:
         if restored and (user or dry_run):
             raise CommandError("--restored is of everyone, and changes what is wrong: leave out --user and --dry-run.")
@@ -41,9 +41,9 @@ class Command(CounterCommand):
             keys = None if user is None else [self.key(value) for value in user]
             counters = all_counters() if keys is None else [unread]
             for counter in counters if restored else ():
-                counter.distrust()
+                counter.invalidate()
             for counter in counters:
-                self.recount(counter, keys, dry_run, anew or restored, meter)
+                self.recount(counter, keys, dry_run, restart or restored, meter)
 
     def key(self, value: Any) -> Any:
         try:
@@ -54,7 +54,7 @@ class Command(CounterCommand):
                 f"{unread.key_field.name!r}, once for each user."
             ) from None
 
-    def recount(self, counter: Counter, keys: list[Any] | None, dry_run: bool, anew: bool, meter: Meter) -> None:
+    def recount(self, counter: Counter, keys: list[Any] | None, dry_run: bool, restart: bool, meter: Meter) -> None:
         def report(correction: Correction) -> None:
             was = "unreadable" if correction.was is None else f"{correction.was:,}"
             now = "would be" if dry_run else "is"
@@ -64,9 +64,11 @@ class Command(CounterCommand):
             meter.show(f"{counter.name}: users recounted", checked)
 
         healed = None if dry_run else counter.heal(progress=progress, report=report)
-        resume = keys is None and not dry_run and not anew
+        resume = keys is None and not dry_run and not restart
         if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
-            meter.say(f"{counter.name}: goes on after user {after}, where a run was interrupted; --anew begins again.")
+            meter.say(
+                f"{counter.name}: resumes after user {after}, where a run was interrupted; --restart begins again."
+            )
         result = counter.recount(keys, dry_run, report, progress, resume=resume)
         removed = 0 if dry_run or keys is not None else remove_orphans(counter)
         meter.end()

@@ -1,0 +1,29 @@
+-- What several scripts share. A script that uses a part of this file, between blank lines, is put behind it.
+
+-- The part of the keys that all of them begin with
+local base = KEYS[1]:match('(.*):')
+
+local function lease_of(user) return base .. ':lease:' .. user end
+
+-- epoch: the value of ready
+local function total_of(user, epoch) return base .. ':total:' .. epoch .. ':' .. user end
+
+-- Returns the time in seconds, as text, and in milliseconds.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1], tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+-- Sends a user to a recount. Until then readers count its rows; a correction under way is void.
+local function mark_dirty(user, epoch, now)
+  redis.call('DEL', lease_of(user))
+  if epoch then redis.call('DEL', total_of(user, epoch)) end
+  redis.call('ZADD', dirty, 'NX', now, user)
+end
+
+-- Tells processes with open streams whose counters changed.
+local function tell_listeners(users, now, live_until)
+  if #users > 0 and tonumber(live_until or 0) >= tonumber(now) then
+    redis.pcall('PUBLISH', base .. ':live', cjson.encode(users))
+  end
+end

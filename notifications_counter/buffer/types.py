@@ -1,0 +1,127 @@
+"""What the scripts of a shard are given and reply, as Python sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, NamedTuple
+
+Delta = int | None
+"""The change of one user's count. None: unknown, so the user is recounted."""
+
+
+class Waiting(NamedTuple):
+    """What waits for one user. ``pending`` and ``flushing`` are None if the score is not an integer."""
+
+    pending: int | None
+    flushing: int | None
+    dirty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What waits for some users at one moment."""
+
+    ready: str
+    epoch: int
+    batch: int
+    cut: bool
+    users: dict[str, Waiting]
+
+    def value(self, member: str, count: int, flushed_batch: int) -> int | None:
+        """The counter of a user, given its row, read after the snapshot. None if it cannot be known."""
+        if flushed_batch > self.batch:  # a later cut carried the snapshot's pending along
+            return count
+        pending, flushing, _ = self.users[member]
+        if pending is None or flushing is None:
+            return None
+        return count + pending + (flushing if self.cut and flushed_batch < self.batch else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The state of a shard. Times are seconds of the Redis clock; None: nothing waits."""
+
+    epoch: int
+    completed: int
+    server: str
+    run_id: str
+    ready: str
+    batch: int
+    waiting_since: int | None
+    flushing_since: int | None
+    dirty_since: int | None
+    now: int
+    pending: int
+    flushing: int
+    open: int
+    dirty: int
+    rejected: int
+
+    @property
+    def backlog_age(self) -> int:
+        """Seconds that the oldest change has waited to be flushed, or its user to be recounted."""
+        since = [s for s in (self.waiting_since, self.flushing_since, self.dirty_since) if s is not None]
+        return max(0, self.now - min(since)) if since else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What has happened to a shard since its Redis was new.
+
+    ``batches`` finished, users ``flushed`` in them and the milliseconds that took, ``flush_ms``; users ``recounted``,
+    and how many of them were ``corrected``. A recovery may correct everyone: it counts them as ``restored`` instead.
+    """
+
+    batches: int = 0
+    flushed: int = 0
+    flush_ms: int = 0
+    recounted: int = 0
+    corrected: int = 0
+    restored: int = 0
+
+    def __add__(self, other: Stats) -> Stats:
+        return Stats(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Monitored:
+    """What monitoring asks of a shard beside its status. ``oldest_open`` is the age of the oldest part in seconds."""
+
+    suspected: int
+    oldest_open: int
+    stats: Stats
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """A part of a transaction that has begun and not committed to Redis. Times are seconds of the Redis clock."""
+
+    id: str
+    seq: int
+    began: int
+    checked: int
+    users: list[str]
+
+
+def decode(value: Any) -> str:
+    """A reply as text. Bytes that are not UTF-8 become surrogates, so that they can be sent to Redis again."""
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def parse_int(score: Any) -> int | None:
+    """A score as an int, None if it is not an integer."""
+    try:
+        return int(score)
+    except ValueError:
+        pass
+    try:
+        number = float(score)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """A flat list of field, value, … as pairs."""
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -1,0 +1,33 @@
+"""Real servers for the demo, the tests and the benchmarks, each in its own directory and on a free loopback port.
+
+    with servers.redis("--appendonly", "yes") as server:
+        redis.Redis.from_url(server.url).ping()
+        server.kill()
+        server.start()  # same port, same data
+
+A server answers when its block begins. When the block ends, server and directory are removed, even if this process is
+killed in between. If there is no program for a server, `Missing` says where it was looked for.
+On Linux a server dies with the *thread* that started it, so start servers from a thread that stays.
+"""
+
+from .mariadb_server import mariadb
+from .postgresql_server import postgresql, postgresql_programs
+from .programs import Missing, system_program
+from .redis_server import redis, redis_cluster, redis_sentinel
+from .server import HOST, Server, dies_with_parent, free_port, temporary_directory
+
+__all__ = [
+    "HOST",
+    "Missing",
+    "Server",
+    "dies_with_parent",
+    "free_port",
+    "mariadb",
+    "postgresql",
+    "postgresql_programs",
+    "redis",
+    "redis_cluster",
+    "redis_sentinel",
+    "system_program",
+    "temporary_directory",
+]

