@@ -98,7 +98,7 @@ class World:
         choices: list[dict[str, Any]] = [
             {"closed": ~F("closed")},
             {"closed": F("hot")},
-            {"closed": Q(priority=2)},
+            {"closed": Q(priority__isnull=True)},
             {"closed": Case(When(priority=1, then=Value(True)), default=F("closed"))},
             {"closed": Value(self.rng.choice([True, False]))},
             {"priority": F("priority") + 1},
