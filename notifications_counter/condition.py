@@ -93,8 +93,8 @@ def _compile(node: Any) -> Predicate:
 
 def _compile_node(node: WhereNode) -> Predicate:
     """Three-valued logic, as in SQL: None is unknown."""
-    children = [_compile(child) for child in node.children]
-    if node.connector not in (AND, OR):
+    children = [_compile_part(child) for child in node.children]
+    if node.connector not in (AND, OR) or (children and set(children) == {_undecidable}):
         raise Undecidable
     if len(children) == 1 and not node.negated:
         return children[0]
@@ -115,6 +115,17 @@ def _compile_node(node: WhereNode) -> Predicate:
         return (decisive in results) == (decisive != node.negated)
 
     return evaluate
+
+
+def _compile_part(node: Any) -> Predicate:
+    try:
+        return _compile(node)
+    except Undecidable:
+        return _undecidable
+
+
+def _undecidable(values: Mapping[str, Any], using: str) -> bool | None:
+    raise Undecidable
 
 
 def _value(values: Mapping[str, Any], field: Field, using: str) -> Any:

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class DoorConfig(AppConfig):
+    name = "tests.door"
+    default_auto_field = "django.db.models.BigAutoField"

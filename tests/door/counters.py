@@ -1,0 +1,41 @@
+from django.db.models import Q
+
+from notifications_counter.counters import Counter
+
+open_tickets = Counter(
+    "open_tickets",
+    source="door.Ticket",
+    owner="agent",
+    condition=Q(closed=False),
+    totals="door.OpenCount",
+    field="open_count",
+)
+
+urgent_tickets = Counter(
+    "urgent_tickets",
+    source="door.Ticket",
+    owner="agent",
+    condition=Q(closed=False) & (Q(priority=2) | Q(due__isnull=True)),
+    totals="door.UrgentCount",
+    field="urgent_count",
+)
+
+new_tickets = Counter(
+    "new_tickets",
+    source="door.Ticket",
+    owner="queue",
+    condition=Q(priority=2) | Q(state="new"),  # a text: only the database can say
+    totals="door.NewCount",
+    field="new_count",
+)
+
+watched_tickets = Counter(
+    "watched_tickets",
+    source="door.Watch",
+    owner="agent",
+    condition=Q(muted=False),
+    totals="door.WatchCount",
+    field="watch_count",
+)
+
+COUNTERS = (open_tickets, urgent_tickets, new_tickets, watched_tickets)

@@ -1,0 +1,102 @@
+"""Models that know nothing of the app: no base class, no manager, no signal of ours."""
+
+import uuid
+
+from django.db import models
+
+from notifications_counter.models import BaseCount
+
+
+class Agent(models.Model):
+    name = models.CharField(max_length=20)
+
+
+class Queue(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+
+
+class BaseTicket(models.Model):
+    agent = models.ForeignKey(Agent, on_delete=models.SET_NULL, null=True, related_name="%(class)ss")
+    reviewer = models.ForeignKey(Agent, on_delete=models.SET_NULL, null=True, related_name="reviewed_%(class)ss")
+    queue = models.ForeignKey(Queue, on_delete=models.CASCADE, null=True, related_name="%(class)ss")
+    parent = models.ForeignKey(
+        "self", on_delete=models.CASCADE, null=True, related_name="children", db_constraint=False
+    )
+    title = models.CharField(max_length=20, default="")
+    closed = models.BooleanField(default=False)
+    hot = models.BooleanField(default=False)
+    priority = models.IntegerField(null=True)
+    due = models.DateTimeField(null=True)
+    done = models.DateTimeField(null=True)
+    state = models.CharField(max_length=10, default="new")
+
+    class Meta:
+        abstract = True
+
+
+class UnclosedTickets(models.Manager):
+    def get_queryset(self):
+        return super().get_queryset().filter(closed=False)
+
+
+class Ticket(BaseTicket):
+    """Its default manager does not even show every row."""
+
+    watchers = models.ManyToManyField(Agent, through="Watch", related_name="watched")
+
+    unclosed = UnclosedTickets()
+    objects = models.Manager()
+
+
+class Bug(Ticket):
+    class Meta:
+        proxy = True
+
+
+class Incident(Ticket):
+    severity = models.IntegerField(default=1)
+
+    objects = models.Manager()
+
+
+class UncountedTicket(BaseTicket):
+    """The same table without a counter, to see what Django does by itself."""
+
+
+class Watch(models.Model):
+    """Between two models, with a value that the database gives."""
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="watches")
+    ticket = models.ForeignKey(Ticket, on_delete=models.CASCADE, related_name="watches")
+    muted = models.BooleanField(db_default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "ticket"], name="one_watch")]
+
+
+class OpenCount(BaseCount):
+    agent = models.OneToOneField(
+        Agent, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    open_count = models.IntegerField(default=0)
+
+
+class UrgentCount(BaseCount):
+    agent = models.OneToOneField(
+        Agent, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    urgent_count = models.IntegerField(default=0)
+
+
+class NewCount(BaseCount):
+    queue = models.OneToOneField(
+        Queue, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    new_count = models.IntegerField(default=0)
+
+
+class WatchCount(BaseCount):
+    agent = models.OneToOneField(
+        Agent, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    watch_count = models.IntegerField(default=0)

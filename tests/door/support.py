@@ -1,0 +1,74 @@
+"""What the counters read, beside what COUNT(*) finds."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count
+
+from notifications_counter.counters import Counter
+from notifications_counter.models import RecountRequest
+from tests.support import entries
+
+from .counters import COUNTERS
+
+
+def truth(counter: Counter) -> dict[Any, int]:
+    """COUNT(*) for each owner that has rows."""
+    rows = counter.source._base_manager.filter(counter.q, **{f"{counter.owner}__isnull": False})
+    return dict(rows.order_by().values_list(counter.owner_attname).annotate(Count("pk")))
+
+
+def assert_counted(owners: Iterable[Any], *counters: Counter, doubt: bool = False) -> None:
+    """Every read is COUNT(*). Once the transaction is over, the reads are arithmetic: nobody was sent to a recount.
+
+    ``doubt``: what happened may be answered by a recount.
+    """
+    owners = list(owners)
+    for counter in counters or COUNTERS:
+        mine = [key for key in owners if fits(counter, key)]
+        right = dict.fromkeys(mine, 0) | truth(counter)
+        assert counter.counts(mine) == right, counter.name
+        if not doubt and not connection.in_atomic_block:
+            assert doubts(counter) == 0, counter.name
+
+
+def doubts(counter: Counter) -> int:
+    """How many owners wait for a recount, or will."""
+    waiting = RecountRequest.objects.filter(counter=counter.name).count()
+    return waiting + sum(shard.status.dirty + shard.status.open for shard in counter.status())
+
+
+def fits(counter: Counter, key: Any) -> bool:
+    try:
+        return counter.key(key) == key
+    except ValueError:
+        return False
+
+
+def heal(*counters: Counter) -> None:
+    with entries(HEAL_AFTER=0):
+        for counter in counters or COUNTERS:
+            counter.heal()
+
+
+def assert_stored(owners: Iterable[Any], *counters: Counter) -> None:
+    """Once healed and flushed, the stored totals are COUNT(*) as well."""
+    heal(*counters)
+    owners = list(owners)
+    for counter in counters or COUNTERS:
+        counter.flush()
+        found = counter.totals._base_manager.values_list("pk", counter.field)
+        stored = {key: count for key, count in found if count}
+        assert stored == truth(counter), counter.name
+    assert_counted(owners, *counters)
+
+
+@contextmanager
+def named(case: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"… in the case {case!r}")
+        raise
