@@ -59,11 +59,8 @@ class Condition:
                 todo.extend(node.get_source_expressions())
 
     @cached_property
-    def _predicate(self) -> Predicate | None:
-        try:
-            return _compile(self.where)
-        except Undecidable:
-            return None
+    def _predicate(self) -> Predicate:
+        return _compile(self.where)
 
     def holds(self, values: Mapping[str, Any], using: str) -> bool | None:
         """Does a row with these values, by attribute name, count? None if only the database can tell.
@@ -71,8 +68,6 @@ class Condition:
         Decided in Python only where database and Python cannot disagree: NULL or not, and equality of booleans and
         integers. Equality of texts depends on a collation, so it is left to the database.
         """
-        if self._predicate is None:
-            return None
         try:
             return self._predicate(values, using) is True
         except Undecidable:
@@ -80,7 +75,7 @@ class Condition:
 
 
 def _compile(node: Any) -> Predicate:
-    if isinstance(node, WhereNode):
+    if isinstance(node, WhereNode) and node.connector in (AND, OR):
         return _compile_node(node)
     if isinstance(node, IsNull | Exact) and isinstance(node.lhs, Col):
         field = node.lhs.target
@@ -88,14 +83,16 @@ def _compile(node: Any) -> Predicate:
             return lambda values, using: (_value(values, field, using) is None) == node.rhs
         if isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int):
             return lambda values, using: _equals(_value(values, field, using), node.rhs)
+    return _undecidable
+
+
+def _undecidable(values: Mapping[str, Any], using: str) -> bool | None:
     raise Undecidable
 
 
 def _compile_node(node: WhereNode) -> Predicate:
     """Three-valued logic, as in SQL: None is unknown."""
-    children = [_compile_part(child) for child in node.children]
-    if node.connector not in (AND, OR) or (children and set(children) == {_undecidable}):
-        raise Undecidable
+    children = [_compile(child) for child in node.children]
     if len(children) == 1 and not node.negated:
         return children[0]
     decisive = node.connector == OR
@@ -115,17 +112,6 @@ def _compile_node(node: WhereNode) -> Predicate:
         return (decisive in results) == (decisive != node.negated)
 
     return evaluate
-
-
-def _compile_part(node: Any) -> Predicate:
-    try:
-        return _compile(node)
-    except Undecidable:
-        return _undecidable
-
-
-def _undecidable(values: Mapping[str, Any], using: str) -> bool | None:
-    raise Undecidable
 
 
 def _value(values: Mapping[str, Any], field: Field, using: str) -> Any:
