@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import models, router
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext_lazy as _
 
 from .conf import swappable
+from .internals import url_has_allowed_host_and_scheme
 from .querysets import NotificationQuerySet
 
 

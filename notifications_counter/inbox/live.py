@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from threading import Lock, Thread
 from typing import Any
 
-from asgiref.sync import SyncToAsync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
 from django.core.handlers.asgi import ASGIRequest
 from django.db import close_old_connections, connections, transaction
@@ -31,6 +31,7 @@ from ..buffer.client import FAILURES
 from ..conf import options
 from ..counters import Counter, unread
 from ..exceptions import BufferUnavailable
+from ..internals import end_request_thread, mark_as_logged
 
 logger = logging.getLogger("notifications_counter")
 
@@ -178,7 +179,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     WSGI, where a stream would hold a worker. The id of an event is its count: who comes again is told only news."""
     if not isinstance(request, ASGIRequest):
         response = JsonResponse({"detail": _("Streams need ASGI.")}, status=501)
-        response._has_been_logged = True  # type: ignore[attr-defined]  # no mail to the admins: the script will poll
+        mark_as_logged(response)  # no mail to the admins: the script will poll
         return response
     member = await sync_to_async(_member_of)(request)
     if member is None:
@@ -214,19 +215,11 @@ def _count_and_close(member: str) -> int:
                 connection.close()
 
 
-def _dismiss_thread() -> None:
-    """End the thread in which Django has run what is not async of this request. It would wait as long as the stream."""
-    context = SyncToAsync.thread_sensitive_context.get(None)
-    executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
-    if executor:
-        executor.shutdown(wait=False)
-
-
 async def _events(member: str, known: str | None) -> AsyncIterator[str]:
     stream = live.open(member)
     try:
         count = await sync_to_async(_count_and_close)(member)
-        _dismiss_thread()
+        end_request_thread()
         if stream.count is None:
             stream.count = count
         yield f"retry: {random.randint(*RETRY)}\n\n"

@@ -18,9 +18,8 @@ from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from django.utils.cache import get_conditional_response, patch_cache_control
+from django.utils.cache import patch_cache_control
 from django.utils.decorators import method_decorator
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 from django.views.decorators.cache import never_cache
@@ -29,6 +28,7 @@ from django.views.generic import TemplateView, View
 
 from ..context_processors import unread_of
 from ..controller import NotificationController
+from ..internals import get_conditional_response, url_has_allowed_host_and_scheme
 from ..models import Notification
 from ..querysets import NotificationQuerySet
 from .paging import page_of

@@ -17,6 +17,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from ..buffer import Buffer
 from ..declaration import Declaration
+from ..internals import raw_delete
 from ..reader import Reader
 from ..writes.rows import chunks
 from ..writes.totals import maintained
@@ -233,5 +234,5 @@ def _remove(counter: Declaration, buffer: Buffer, members: list[str], gone: Quer
         removed = 0
         with maintained():
             for chunk in chunks(idle, counter.db):
-                removed += gone.filter(pk__in=chunk, flushed_batch__lte=ended)._raw_delete(counter.db)
+                removed += raw_delete(gone.filter(pk__in=chunk, flushed_batch__lte=ended), counter.db)
         return removed

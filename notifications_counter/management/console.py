@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from io import TextIOBase
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError
 from django.template.defaultfilters import pluralize
 
@@ -108,7 +109,7 @@ def number(count: int, noun: str, suffix: str = "s") -> str:
 class Meter:
     """Says how far a long step has come: a bar on a terminal if rich is installed, else a line now and then."""
 
-    def __init__(self, stdout: OutputWrapper, verbosity: int):
+    def __init__(self, stdout: TextIOBase, verbosity: int):
         self.stdout = stdout
         self.verbosity = verbosity
         self._bar: Any = None

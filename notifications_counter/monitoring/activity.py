@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.utils import timezone
-from django.utils.formats import date_format
-from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..conf import options
 from ..counters import Counter
+from ..internals import Promise, date_format
 from ..timeseries import TimeSeries
 from .display import Table, grouped
 

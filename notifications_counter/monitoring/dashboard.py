@@ -10,7 +10,6 @@ from typing import Any
 from django.apps import apps
 from django.db.models import QuerySet
 from django.template.defaultfilters import filesizeformat
-from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
@@ -20,6 +19,7 @@ from ..conf import options
 from ..counters import Counter, get_counter
 from ..events import Event
 from ..exceptions import CounterError
+from ..internals import Truncator
 from ..maintenance.healing import ShardStatus
 from ..maintenance.history import history
 from .activity import Activity, Precision, activity, precisions

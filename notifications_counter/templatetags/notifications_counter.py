@@ -8,10 +8,10 @@ from typing import Any
 
 from django import template
 from django.template import Context
-from django.utils.crypto import salted_hmac
 from django.utils.translation import get_language, ngettext
 
 from ..context_processors import unread_of
+from ..internals import salted_hmac
 
 register = template.Library()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from typing import Any
 
-from django.db.models.sql.constants import CURSOR, ROW_COUNT
-
+from ..internals import CURSOR, ROW_COUNT
 from .facts import facts_of_where, fate
 from .rows import activity, add_up, chunks, difference, is_plain, locked, rows_of
 from .statement import Statement

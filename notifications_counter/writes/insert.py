@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models.constants import OnConflict
-
 from ..buffer.types import Delta
 from ..declaration import Declaration
+from ..internals import OnConflict
 from .facts import UNKNOWN, Inserted, fate
 from .rows import RowState, add_up, locked_by_key
 from .statement import Statement

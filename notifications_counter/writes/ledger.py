@@ -14,6 +14,7 @@ from django.dispatch import receiver
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
+from ..internals import wrap_commit
 from .transaction import TransactionLog, forget, mark_dirty, request_recounts
 
 T = TypeVar("T")
@@ -56,8 +57,7 @@ class Ledger:
         self._standalone: list[TransactionLog] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
-        self._commit_of_others = connection.__dict__.get("_commit")
-        connection._commit = self._commit
+        wrap_commit(connection, self._before_commit)
 
     @classmethod
     def of(cls, using: str) -> Ledger:
@@ -214,23 +214,20 @@ class Ledger:
             log.follow(savepoint)
         return result
 
-    def _commit(self) -> None:
-        """In the place of the connection's own, because Django calls nobody before a commit."""
+    def _before_commit(self) -> None:
+        log = self._open_log()
+        if log is None:
+            return
         connection = self.connection
-        if log := self._open_log():
-            connection.in_atomic_block = True  # as it still is: Atomic has put the mark away already
-            try:
-                if connection.errors_occurred and not connection.is_usable():
-                    log.cut_back(0, 0)  # PostgreSQL will roll back, and say nothing
-                log.begin_the_changed()
-            finally:
-                connection.in_atomic_block = False
-            # Ours first: one of somebody else that raises takes those after it along.
-            connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _Hook))
-        if self._commit_of_others is None:
-            type(connection)._commit(connection)
-        else:
-            self._commit_of_others()
+        connection.in_atomic_block = True  # as it still is: Atomic has put the mark away already
+        try:
+            if connection.errors_occurred and not connection.is_usable():
+                log.cut_back(0, 0)  # PostgreSQL will roll back, and say nothing
+            log.begin_the_changed()
+        finally:
+            connection.in_atomic_block = False
+        # Ours first: one of somebody else that raises takes those after it along.
+        connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _Hook))
 
 
 @receiver(connection_created)

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import connections
 from django.db.models import Model, QuerySet
-from django.db.models.sql import Query
 
 from ..declaration import Declaration
+from ..internals import Query
 
 RowState = list[tuple[Declaration, str | None, bool]]
 """What a row counts for: for each counter, whose it is, and whether it counts."""

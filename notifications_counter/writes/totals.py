@@ -14,9 +14,9 @@ from typing import Any
 
 from django.db.models import Model
 from django.db.models.signals import post_delete, post_save
-from django.db.models.sql import InsertQuery, UpdateQuery
 
 from ..declaration import Declaration, declarations
+from ..internals import InsertQuery, UpdateQuery
 from .ledger import Ledger
 from .rows import rows_of
 

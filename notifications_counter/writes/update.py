@@ -8,10 +8,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django.db.models.sql import UpdateQuery
-from django.db.models.sql.constants import CURSOR, ROW_COUNT
-
 from ..declaration import Declaration
+from ..internals import CURSOR, ROW_COUNT, UpdateQuery
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
 from .returning import returning
 from .rows import RowState, activity, add_up, chunks, difference, is_plain, locked, locked_by_key, rows_of
