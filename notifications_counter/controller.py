@@ -51,7 +51,7 @@ class NotificationController:
             raise ValueError(f"delta must be a whole number, not {delta!r}.")
         ledger = Ledger.of(unread.db)
         member = str(self.user_id)
-        ledger.write({unread: [member]}, lambda: ledger.record(unread, {member: delta}))
+        ledger.write({unread: [member]}, lambda: ledger.record_deltas(unread, {member: delta}))
 
 
 def _keys(value: Any) -> list[Any]:

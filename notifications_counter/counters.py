@@ -17,7 +17,7 @@ from .declaration import Declaration, declarations
 from .exceptions import ConfigurationError
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, ShardStatus
-from .maintenance.history import record
+from .maintenance.history import record_event
 from .maintenance.recount import Correction, Recounter, RecountResult
 from .primary_keys import LIMIT
 from .reader import Reader
@@ -99,7 +99,7 @@ class Counter(Declaration):
             after = buffer.recounted() if resume else ""
             result = recounter.recount_all(False, progress, stopped, after, buffer.note_recounted)
         if result.checked and not dry_run:
-            record("recount", self, result)
+            record_event("recount", self, result)
         return result
 
     def invalidate(self) -> None:

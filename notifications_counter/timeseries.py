@@ -28,7 +28,7 @@ from .conf import ENTRIES, options
 
 Time = float | int | datetime
 
-NAMES = 50
+NAMES_PER_CALL = 50
 """Names that one script call updates at the most."""
 PAGE = 400
 """Counters that one script call looks at, at the most, so that it holds Redis for a few milliseconds only."""
@@ -112,8 +112,8 @@ class TimeSeries:
             _check_count(count)
         base, precisions = self.base, self.precisions
         names = list(counts)
-        for i in range(0, len(names), NAMES):
-            some = names[i : i + NAMES]
+        for i in range(0, len(names), NAMES_PER_CALL):
+            some = names[i : i + NAMES_PER_CALL]
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
             args = (time, self.samples, len(precisions), *precisions, *values)

@@ -123,7 +123,7 @@ class Buffer:
         return (int(batch), size) if batch else None
 
     def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
-        """A slice of the batch by rank: (member, score).
+        """Members of the batch and their deltas, from one rank to another: (member, score).
 
         Empty if another batch is under way, and shorter than asked for if the batch ends meanwhile.
         """

@@ -14,9 +14,9 @@ from django.db.models import QuerySet
 from ..buffer import Buffer, Status
 from ..conf import options
 from ..declaration import Declaration
-from .history import record
+from .history import record_event
 from .recount import PAGE, Correction, Recounter, RecountResult
-from .shards import epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction, row, start_epoch
+from .shards import epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction, shard_row, start_epoch
 
 FEW, MANY = 10, 100
 """Users in one look of a heal: at first, and at most. A run is late by the time that one look takes."""
@@ -51,7 +51,7 @@ class Healer:
         """The state of each shard."""
         found = []
         for shard, buffer in enumerate(self.counter.buffers):
-            stored = row(self.counter, shard).first()
+            stored = shard_row(self.counter, shard).first()
             found.append(
                 ShardStatus(shard, buffer.status(), stored.epoch if stored else 0, stored.audited if stored else "")
             )
@@ -79,7 +79,7 @@ class Healer:
         for buffer in self.counter.buffers:
             self._recount_dirty(buffer, result, enough)
         if result.checked:
-            record("recount", self.counter, result)
+            record_event("recount", self.counter, result)
         return result
 
     # --------------------------------------------------------------- recovery
@@ -107,7 +107,7 @@ class Healer:
                 self._say_started(shard, started, reason, logging.WARNING)
 
     def _say_started(self, shard: int, epoch: int, reason: str, level: int) -> None:
-        record("recovery", self.counter, level=level, reason=reason, shard=shard, epoch=epoch)
+        record_event("recovery", self.counter, level=level, reason=reason, shard=shard, epoch=epoch)
 
     def _audit(
         self,
@@ -119,7 +119,7 @@ class Healer:
         stopped: Callable[[], bool],
     ) -> None:
         """Recount everyone in a shard, from where the last audit of the epoch ended, and complete the recovery."""
-        stored = row(self.counter, shard)
+        stored = shard_row(self.counter, shard)
         after = stored.values_list("audited", flat=True).first() or ""
         for page, end in self.recounter.pages(after):
             # Not by identity: threads that look at `buffers` for the first time may each have made their own.
@@ -133,7 +133,7 @@ class Healer:
                 return
         if buffer.complete(epoch):
             stored.filter(epoch=epoch).update(audited="")
-            record("recovered", self.counter, shard=shard, epoch=epoch)
+            record_event("recovered", self.counter, shard=shard, epoch=epoch)
 
     # ---------------------------------------------------------------- healing
     def _doubt_open(self, buffer: Buffer, enough: Callable[[], bool]) -> None:

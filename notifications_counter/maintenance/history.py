@@ -31,7 +31,7 @@ MESSAGES = {
 history = EventLog("history")
 
 
-def record(
+def record_event(
     type: str,
     counter: Declaration,
     result: Any = None,

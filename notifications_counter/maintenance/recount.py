@@ -21,7 +21,7 @@ from ..internals import raw_delete
 from ..reader import Reader
 from ..writes.rows import chunks
 from ..writes.totals import maintained
-from .history import record
+from .history import record_event
 from .shards import refuse_in_transaction, reject_batches_up_to
 
 PAGE = 1000
@@ -74,7 +74,7 @@ class Recounter:
             if rejected and not dry_run:
                 buffer.reject(rejected, dirty=True)
                 for member, delta in rejected.items():
-                    record("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
+                    record_event("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
             members_left = list(keys)
             for i in range(0, len(members_left), PAGE):
                 page = {m: keys[m] for m in members_left[i : i + PAGE]}
@@ -112,7 +112,7 @@ class Recounter:
         for buffer in self.counter.buffers:
             for page in buffer.waiting():
                 keys, _ = self._decode(page)
-                has_rows = self.reader.rows(list(keys.values()))
+                has_rows = self.reader.count_rows(list(keys.values()))
                 has_count = self.reader.stored(list(keys.values()))
                 yield [m for m, key in keys.items() if key not in has_rows and not has_count.get(key, (0,))[0]], after
 
@@ -172,7 +172,7 @@ class Recounter:
         """Look, count, fix. Returns the users who were active meanwhile."""
         lease = uuid4().hex
         snapshot = buffer.snapshot(list(keys), lease)
-        rows = self.reader.rows(list(keys.values()))
+        rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored(list(keys.values()))
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
         tellable = {m: count for m, count in counts.items() if count is not None}
@@ -193,7 +193,7 @@ class Recounter:
         left = keys
         for look in range(TRIES):
             snapshot = buffer.snapshot(list(left))
-            rows = self.reader.rows(list(left.values()))
+            rows = self.reader.count_rows(list(left.values()))
             stored = self.reader.stored(list(left.values()))
             found = {m: (snapshot.value(m, *stored.get(key, (0, 0))), rows.get(key, 0)) for m, key in left.items()}
             suspects = {

@@ -33,7 +33,7 @@ class _NotBegun(Exception):
     """Redis did not take a begin whose statement is not executed yet."""
 
 
-class _Hook:
+class _CommitHook:
     """What Django keeps in run_on_commit: as long as it lives there, so does the log's transaction."""
 
     __slots__ = ("log", "__weakref__")
@@ -52,8 +52,8 @@ class Ledger:
         self._connection = weakref.ref(connection)
         self.using: str = connection.alias
         self._log: TransactionLog | None = None
-        self._hook: weakref.ref[_Hook] | None = None
-        self._unsent: list[weakref.ref[_Hook]] = []
+        self._hook: weakref.ref[_CommitHook] | None = None
+        self._unsent: list[weakref.ref[_CommitHook]] = []
         self._standalone: list[TransactionLog] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
@@ -92,27 +92,27 @@ class Ledger:
         log = self._open_log()
         if log is None:
             log = self._log = TransactionLog(self.using)
-            hook = _Hook(log)
+            hook = _CommitHook(log)
             # Not by on_commit(): the log outlives the savepoint it was made in, and cuts itself back.
             self.connection.run_on_commit.append((set(), hook, True))
             self._hook = weakref.ref(hook)
             self._unsent = [ref for ref in self._unsent if ref() is not None] + [self._hook]
         return log
 
-    def record(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
+    def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
         """Note what the statement just run has changed. None: unknown, the user goes to a recount."""
         if not deltas or counter.db != self.using:  # a counter belongs to one database
             return
         if self._standalone and not self.connection.in_atomic_block:
-            self._standalone[-1].record(counter, deltas)
+            self._standalone[-1].record_deltas(counter, deltas)
         elif self.in_manual_transaction():
             request_recounts(self.using, [(counter, member) for member in deltas])
             mark_dirty((counter, member) for member in deltas)
         elif self.connection.in_atomic_block:
-            self._transaction_log().record(counter, deltas)
+            self._transaction_log().record_deltas(counter, deltas)
         else:
             log = TransactionLog(self.using)
-            log.record(counter, dict.fromkeys(deltas))
+            log.record_deltas(counter, dict.fromkeys(deltas))
             log.send()
 
     def doubt(self, counter: Declaration) -> None:
@@ -124,15 +124,15 @@ class Ledger:
         else:
             self._transaction_log().doubt(counter)
 
-    def happened(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
+    def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
         """Note for the time-sliced counters what the statement just run has done, if RECORD_ACTIVITY is on."""
         if not options.RECORD_ACTIVITY or not activity or self.in_manual_transaction():
             return
         activity = {(counter, what): n for (counter, what), n in activity.items() if counter.db == self.using}
         if self.connection.in_atomic_block:
-            self._transaction_log().happened(activity)
+            self._transaction_log().record_activity(activity)
         elif self._standalone:
-            self._standalone[-1].happened(activity)
+            self._standalone[-1].record_activity(activity)
 
     def write(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
         """Run a statement that changes rows of these owners, None if they are not known before, and records what it has
@@ -227,7 +227,7 @@ class Ledger:
         finally:
             connection.in_atomic_block = False
         # Ours first: one of somebody else that raises takes those after it along.
-        connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _Hook))
+        connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _CommitHook))
 
 
 @receiver(connection_created)

@@ -87,15 +87,15 @@ def difference(before: Iterable[RowState], after: Iterable[RowState] = ()) -> De
     return add_up([*((state, -1) for state in before), *((state, 1) for state in after)])
 
 
-def activity(
+def activity_of(
     before: Mapping[Any, RowState], after: Mapping[Any, RowState] | None = None
 ) -> dict[tuple[Declaration, str], int]:
     """How many rows a statement deleted, and how many stayed and ceased to count (``read``)."""
-    happened: dict[tuple[Declaration, str], int] = defaultdict(int)
+    activity: dict[tuple[Declaration, str], int] = defaultdict(int)
     for pk, state in before.items():
         for i, (counter, _, counted) in enumerate(state):
             if after is None:
-                happened[counter, "deleted"] += 1
+                activity[counter, "deleted"] += 1
             elif counted and pk in after and not after[pk][i][2]:
-                happened[counter, "read"] += 1
-    return happened
+                activity[counter, "read"] += 1
+    return activity

@@ -72,4 +72,4 @@ def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None
 
 def _doubt(ledger: Ledger, counter: Declaration, keys: list[Any]) -> None:
     members = (counter.encode(key) for key in keys)
-    ledger.record(counter, dict.fromkeys(member for member in members if member is not None))
+    ledger.record_deltas(counter, dict.fromkeys(member for member in members if member is not None))

@@ -121,7 +121,7 @@ class TransactionLog:
             self.requested.update(failed)
 
     # ----------------------------------------------------------------- record
-    def record(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
+    def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
         """Note what a statement changed. None: unknown, the user goes to a recount."""
         self.entries.append((counter, dict(deltas)))
         self.touched[counter].update(deltas)
@@ -146,7 +146,7 @@ class TransactionLog:
                 sums[member] = None if delta is None or before is None else before + delta
         return net
 
-    def happened(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
+    def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
         """Note what a statement did, for the time-sliced counters."""
         self.activity += [(f"{c.activity}:{what}", n) for (c, what), n in activity.items() if c.activity and n]
 
@@ -174,7 +174,7 @@ class TransactionLog:
         """Send users that have begun, and of whom nothing is known, to a recount."""
         net = self.net()
         for counter, members in self.begun.items():
-            self.record(counter, dict.fromkeys(members - net.get(counter, {}).keys()))
+            self.record_deltas(counter, dict.fromkeys(members - net.get(counter, {}).keys()))
 
     # ------------------------------------------------------------------- send
     def send(self) -> None:
@@ -217,11 +217,11 @@ class TransactionLog:
             deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
             grouped[part.buffer].append((part.counter, part.id, deltas))
         for buffer, parts in grouped.items():
-            for slice_ in _slices(parts) if len(parts) > 1 else (parts,):
+            for group in _groups(parts) if len(parts) > 1 else (parts,):
                 try:
-                    buffer.commit([(id_, deltas) for _, id_, deltas in slice_])
+                    buffer.commit([(id_, deltas) for _, id_, deltas in group])
                 except BufferUnavailable:
-                    failed += [(counter, m) for counter, _, deltas in slice_ for m in deltas]
+                    failed += [(counter, m) for counter, _, deltas in group for m in deltas]
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         for reply in on_its_way:
             with suppress(BufferUnavailable):
@@ -240,21 +240,19 @@ class TransactionLog:
             return []
 
 
-def _slices(
-    parts: list[tuple[Declaration, str, dict[str, Delta]]],
-) -> Iterator[list[tuple[Declaration, str, dict[str, Delta]]]]:
-    """Parts in groups of at most USERS_PER_CALL users, a part without deltas counting as one."""
-    slice_: list[tuple[Declaration, str, dict[str, Delta]]] = []
+def _groups(parts: list[PartDeltas]) -> Iterator[list[PartDeltas]]:
+    """Parts in groups of at most USERS_PER_CALL owners, a part without deltas counting as one."""
+    group: list[PartDeltas] = []
     size = 0
     for part in parts:
         weight = max(1, len(part[2]))
-        if slice_ and size + weight > USERS_PER_CALL:
-            yield slice_
-            slice_, size = [], 0
-        slice_.append(part)
+        if group and size + weight > USERS_PER_CALL:
+            yield group
+            group, size = [], 0
+        group.append(part)
         size += weight
-    if slice_:
-        yield slice_
+    if group:
+        yield group
 
 
 def mark_dirty(users: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:

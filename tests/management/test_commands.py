@@ -497,10 +497,10 @@ def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_total_back(all_he
     unread.heal()
     late = unread.buffers[0].cut(1)
     flusher = Flusher(unread, 100)
-    slices = list(flusher._slices(unread.buffers[0], *late))
+    chunks = list(flusher._chunks(unread.buffers[0], *late))
     unread.flush()
     assert remove_orphans(unread) == 1
-    assert not flusher._apply(0, late[0], slices[0])
+    assert not flusher._apply(0, late[0], chunks[0])
     assert not UserNotificationsCount.objects.filter(pk=key).exists()
 
 

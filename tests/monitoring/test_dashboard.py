@@ -15,7 +15,7 @@ from django.utils.translation import override
 
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.history import history
-from notifications_counter.maintenance.shards import rows as shard_rows
+from notifications_counter.maintenance.shards import shard_rows
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import duration, grouped
 from notifications_counter.timeseries import update_counters

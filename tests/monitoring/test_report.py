@@ -168,7 +168,7 @@ def test_a_batch_counts_once_whoever_finishes_it(healed, alice):
     Notification.objects.create(user=alice, title="x")
     buffer = unread.buffers[0]
     batch, size = buffer.cut(1)
-    assert list(Flusher(unread, 10)._slices(buffer, batch, size))
+    assert list(Flusher(unread, 10)._chunks(buffer, batch, size))
     unread.flush()
     assert not buffer.finish(batch, seconds=1)
     assert look_at(unread).stats.flushed == 1
