@@ -1,7 +1,7 @@
 """Counters: start reading here.
 
-A counter tells, for each owner, how many rows of a source model satisfy a condition. It is always right: what the
-database holds is kept in a row for each owner, what is not flushed yet waits in Redis, and a read adds the two.
+A counter tells how many rows of a source model satisfy a condition, for each owner. It is always right: each owner has
+a row with a stored total, changes that are not flushed yet wait in Redis, and a read adds the two.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         report: Callable[[Correction], None] | None = None,
     ) -> RecountResult:
-        """What a run of the flusher does before it flushes: recover a Redis that is not the one we left, then
-        recount, for at most ``seconds``, the users of whom there is doubt.
+        """Do what the flusher does before it flushes: recover Redis if it was restarted or replaced, or lost data; then
+        recount owners whose count is in doubt, for at most ``seconds``.
 
         ``progress`` is called with the number of users a recovery has recounted so far, ``report`` with each wrong
         count, ``stopped`` is asked after each page. NotInTransaction if called inside a transaction.
@@ -115,17 +115,17 @@ class Counter(Declaration):
 
 
 def all_counters() -> list[Counter]:
-    """Every counter, in the order of declaration."""
+    """Return every counter, in the order of declaration."""
     return [counter for counter in declarations() if isinstance(counter, Counter)]
 
 
 def get_counter(name: str) -> Counter:
-    """The counter of this name; ConfigurationError names those that exist."""
+    """Return the counter of this name. Raises ConfigurationError if there is none."""
     counters = {counter.name: counter for counter in all_counters()}
     try:
         return counters[name]
     except KeyError:
-        raise ConfigurationError(f"No counter is named {name!r}; there are: {', '.join(counters)}.") from None
+        raise ConfigurationError(f"No counter is named {name!r}; the counters are: {', '.join(counters)}.") from None
 
 
 NO_NOTIFICATIONS = (

@@ -88,7 +88,7 @@ class EventLog:
 
     # ------------------------------------------------------------------ reads
     def get_event(self, event_id: int) -> Event | None:
-        """The event of an id; None if there is none, or no more."""
+        """Return the event with this id, None if it does not exist or was removed."""
         key = self._key("event", event_id)
         fields = self._client.call(key, "HGETALL", key)
         flat = [x for pair in fields.items() for x in pair] if isinstance(fields, dict) else fields

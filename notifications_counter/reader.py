@@ -109,13 +109,13 @@ class Reader:
             return  # the totals are right all the same
 
     def _negative(self, keys: dict[str, Any]) -> dict[Any, int]:
-        """A count below zero is wrong, or lacks what a transaction has committed and not sent yet: rows are counted,
-        and the owner is recounted."""
+        """Count rows, and have the owners recounted: a count below zero is wrong, or lacks a delta that was committed
+        and not sent yet."""
         mark_dirty((self.counter, member) for member in keys)
         return dict.fromkeys(keys.values(), 0) | self.count_rows(list(keys.values()))
 
     def count_rows(self, keys: Sequence[Any]) -> dict[Any, int]:
-        """COUNT(*) of the rows that count, for owners that have any."""
+        """Return the number of rows that count, for owners that have any."""
         counter = self.counter
         found: dict[Any, int] = {}
         for chunk in chunks(keys, self.using):
@@ -125,7 +125,7 @@ class Reader:
         return found
 
     def stored(self, keys: Sequence[Any]) -> dict[Any, tuple[int, int]]:
-        """``(count, flushed_batch)`` of the stored totals that exist. By a cursor: the ORM costs several times more."""
+        """Return ``(count, flushed_batch)`` of the stored totals that exist. By cursor: the ORM is slower."""
         counter, connection = self.counter, connections[self.using]
         target = Target(counter, connection)
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE {target.owner}"
@@ -140,7 +140,7 @@ class Reader:
         return found
 
     def _sees_old_data(self, ledger: Ledger) -> bool:
-        """Does this connection read something else than the newest committed rows?"""
+        """Return whether this connection may not see the newest committed rows."""
         connection = ledger.connection
         if not connection.in_atomic_block or ledger.in_manual_transaction():
             return ledger.in_manual_transaction()

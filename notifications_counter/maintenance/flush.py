@@ -1,7 +1,7 @@
-"""Moves what waits in Redis into the database: cut, fetch, apply, finish.
+"""Writes what waits in Redis to the database: cut, fetch, apply, finish.
 
-A batch is applied to a row only once, because the row remembers its number, and only in the epoch of its shard. So it
-does not matter which flusher dies where, how many there are, or how late a stalled one wakes up.
+A batch is applied to a row only once, because the row remembers the batch's number, and only in the epoch of its shard.
+So flushers can be killed at any step, run in any number, and wake up late.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 @dataclass
 class FlushResult:
     """What a flush wrote: ``users``, the ``net`` of their deltas, in how many ``batches``; members that were
-    ``rejected``, because no user can be made of them or the delta does not fit its column; ``seconds`` it took."""
+    ``rejected``, because they are not a primary key or their delta does not fit its column; ``seconds`` it took."""
 
     users: int = 0
     net: int = 0

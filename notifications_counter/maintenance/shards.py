@@ -1,4 +1,4 @@
-"""What the database knows of the shards of a counter: their epochs, and how far an audit has come."""
+"""The shards of a counter in the database: their epochs, and how far an audit has come."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..exceptions import NotInTransaction, ShardsChanged
 
 
 def shard_rows(counter: Declaration) -> QuerySet[Any]:
-    """The rows of all shards of a counter, also of an earlier number of shards."""
+    """Return the rows of all shards of a counter, including those of an earlier number of shards."""
     model = apps.get_model("notifications_counter", "CounterShard")
     return QuerySet(model, using=counter.db).filter(counter=counter.name)
 
 
 def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
-    """The row of one shard, as a queryset."""
+    """Return the row of one shard, as a queryset."""
     return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
 
 
@@ -34,7 +34,7 @@ def epoch_of(counter: Declaration, shard: int, lock: bool = False) -> int:
 
 
 def is_known_server(status: Status, epoch: int) -> bool:
-    """Is this the Redis of the last recovery? Not if it has another epoch, has restarted, or has lost ``ready``."""
+    """Return whether this is the Redis of the last recovery: the same epoch, not restarted, and ``ready`` not lost."""
     evicted = status.completed == epoch and not status.ready
     return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
 
@@ -98,10 +98,10 @@ def refuse_changed_shards(counter: Declaration) -> None:
 
 
 def refuse_in_transaction(using: str) -> None:
-    """NotInTransaction where a flush or a recount could not commit, nor see what others commit."""
+    """Raise NotInTransaction if a flush or a recount could not commit, nor see what others commit."""
     connection = connections[using]
     if connection.in_atomic_block or not connection.get_autocommit():
         raise NotInTransaction(
-            "A flush or a recount inside a transaction would drop from Redis what may yet be rolled back, and would "
-            "miss what others commit meanwhile; call it outside of atomic()."
+            "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
+            "be rolled back, and miss what others commit. Call it outside of atomic()."
         )

@@ -1,4 +1,4 @@
-"""Brings what statements change to the log of their transaction, and sends that when the database has committed it."""
+"""Collects each transaction's deltas and sends them after commit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE
 
 
 class _NotBegun(Exception):
-    """Redis did not take a begin whose statement is not executed yet."""
+    """Redis refused a begin whose statement has not been executed yet."""
 
 
 class _CommitHook:
-    """What Django keeps in run_on_commit: as long as it lives there, so does the log's transaction."""
+    """Our entry in run_on_commit. The transaction is open for as long as the entry is in there."""
 
     __slots__ = ("log", "__weakref__")
 
@@ -46,7 +46,7 @@ class _CommitHook:
 
 
 class Ledger:
-    """The logs of one database connection, and the wrapper around each of its statements."""
+    """The transaction logs of one database connection, and the wrapper around its statements."""
 
     def __init__(self, connection: Any):
         self._connection = weakref.ref(connection)
@@ -75,9 +75,9 @@ class Ledger:
         assert connection is not None
         return connection
 
-    # ------------------------------------------------------------------- logs
+    # ------------------------------------------------------- transaction logs
     def _open_log(self) -> TransactionLog | None:
-        """The log of the transaction under way, if it has one."""
+        """Return the log of the current transaction, if there is one."""
         if self._log is None or self._hook is None:
             return None
         hook = self._hook()
@@ -93,14 +93,14 @@ class Ledger:
         if log is None:
             log = self._log = TransactionLog(self.using)
             hook = _CommitHook(log)
-            # Not by on_commit(): the log outlives the savepoint it was made in, and cuts itself back.
+            # Not by on_commit(): the log outlives the savepoint it was made in, and follows rollbacks itself.
             self.connection.run_on_commit.append((set(), hook, True))
             self._hook = weakref.ref(hook)
             self._unsent = [ref for ref in self._unsent if ref() is not None] + [self._hook]
         return log
 
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
-        """Note what the statement just run has changed. None: unknown, the user goes to a recount."""
+        """Note what the statement just run has changed. None means unknown: the owner is recounted."""
         if not deltas or counter.db != self.using:  # a counter belongs to one database
             return
         if self._standalone and not self.connection.in_atomic_block:
@@ -116,8 +116,8 @@ class Ledger:
             log.send()
 
     def doubt(self, counter: Declaration) -> None:
-        """Note that the statement just run has changed counts, nobody knows whose: everyone is recounted. Only inside a
-        transaction, with which the request for that commits."""
+        """Note that the statement just run may have changed any owner's count: everyone is recounted. Call it inside a
+        transaction, because the request for the recount commits with it."""
         request_recounts(self.using, [(counter, None)])
         if self.in_manual_transaction():
             forget(counter)
@@ -125,7 +125,7 @@ class Ledger:
             self._transaction_log().doubt(counter)
 
     def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
-        """Note for the time-sliced counters what the statement just run has done, if RECORD_ACTIVITY is on."""
+        """Note what the statement just run has done, for the time-sliced counters, if RECORD_ACTIVITY is on."""
         if not options.RECORD_ACTIVITY or not activity or self.in_manual_transaction():
             return
         activity = {(counter, what): n for (counter, what), n in activity.items() if counter.db == self.using}
@@ -135,12 +135,12 @@ class Ledger:
             self._standalone[-1].record_activity(activity)
 
     def write(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
-        """Run a statement that changes rows of these owners, None if they are not known before, and records what it has
-        changed.
+        """Run a statement that changes rows of these owners, and that records what it has changed. None: the owners are
+        not known before.
 
-        In a transaction they begin right before its commit; owners that are not known need one. In autocommit the
-        statement is prepared while begin is on its way. If Redis does not take that, the statement is called again,
-        before anything was executed, in a transaction that commits it together with a RecountRequest.
+        In a transaction, owners begin right before the commit. Without one, the statement is prepared while begin is on
+        its way. If Redis refuses the begin, nothing has been executed yet: the statement is run again in a transaction,
+        which commits it together with a RecountRequest. A statement whose owners are not known needs a transaction.
         """
         if owners is None:
             with transaction.atomic(using=self.using, savepoint=False):
@@ -172,15 +172,15 @@ class Ledger:
 
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Declaration, member: str) -> bool:
-        """Has this connection changed rows of the user that others may not see, or whose deltas are not sent yet?"""
+        """Return whether this connection has changed rows of this owner and not sent the deltas yet."""
         return any(member in log.touched.get(counter, ()) or counter in log.doubted for log in self._unsent_logs())
 
     def doubts(self, counter: Declaration) -> bool:
-        """Is that so of everyone?"""
+        """Return whether that is so for everyone."""
         return any(counter in log.doubted for log in self._unsent_logs())
 
     def all_touched(self, counter: Declaration) -> set[str]:
-        """Every user of whom that is so."""
+        """Return every owner for whom that is so."""
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
@@ -191,7 +191,7 @@ class Ledger:
         return logs + self._standalone
 
     def in_manual_transaction(self) -> bool:
-        """Was autocommit switched off by hand? Then nothing tells of a commit, not even for an atomic block inside."""
+        """Return whether autocommit was switched off by hand. Then Django announces no commit, not even in atomic()."""
         connection = self.connection
         if connection.in_atomic_block:
             return not connection.commit_on_exit
@@ -219,14 +219,14 @@ class Ledger:
         if log is None:
             return
         connection = self.connection
-        connection.in_atomic_block = True  # as it still is: Atomic has put the mark away already
+        connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
         try:
             if connection.errors_occurred and not connection.is_usable():
-                log.cut_back(0, 0)  # PostgreSQL will roll back, and say nothing
+                log.cut_back(0, 0)  # PostgreSQL will roll back without an error
             log.begin_the_changed()
         finally:
             connection.in_atomic_block = False
-        # Ours first: one of somebody else that raises takes those after it along.
+        # Ours first: a hook that raises keeps those after it from running.
         connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _CommitHook))
 
 

@@ -1,8 +1,8 @@
-"""Stored totals are written by the flusher. Whoever else writes one, such as a fixture, a shell or an admin, makes its
-owner doubtful: the owner is recounted.
+"""Only the flusher writes stored totals. If anything else does, such as a fixture, a shell or an admin, the owner is
+recounted.
 
-Saves and deletions of instances send ``post_save`` and ``post_delete``. For ``update()``, ``bulk_create()`` and raw
-deletions, which send none, the door listens.
+Saving or deleting an instance sends ``post_save`` or ``post_delete``. The door sees the statements that send no signal:
+``update()``, ``bulk_create()`` and raw deletions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _maintained: ContextVar[bool] = ContextVar("maintained", default=False)
 
 @contextmanager
 def maintained() -> Iterator[None]:
-    """Totals that are written meanwhile are right: the app itself writes them."""
+    """Mark writes to totals as the app's own, which need no recount."""
     token = _maintained.set(True)
     try:
         yield
