@@ -1,4 +1,4 @@
-"""Notifications to edit, what the counters write to look at, and a dashboard: is all well?"""
+"""Notifications to edit, the counters' own tables to look at, and a dashboard."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     CountModelAdmin = admin.ModelAdmin[UserNotificationsCount]
 else:
     if apps.is_installed("unfold"):
-        from unfold.admin import ModelAdmin  # or its pages look like strangers
+        from unfold.admin import ModelAdmin  # or its pages would not match the others
     else:
         ModelAdmin = admin.ModelAdmin
     NotificationModelAdmin = CountModelAdmin = ModelAdmin
@@ -41,7 +41,7 @@ else:
 T = TypeVar("T")
 
 PATIENCE = 20.0
-"""Seconds after which what a page has started ends, before a web server gives it up."""
+"""Seconds after which an action of a page ends, before a web server times out."""
 
 USERNAME = get_user_model().USERNAME_FIELD
 
@@ -87,7 +87,7 @@ class NotificationAdmin(NotificationModelAdmin):
 
 
 class ReadOnly:
-    """Of a model whose rows only the counters write."""
+    """An admin for rows that only the counters write."""
 
     show_full_result_count = False
 
@@ -102,7 +102,7 @@ class ReadOnly:
 
 
 class Maintains:
-    """Of an admin that flushes and recounts, each with its permission."""
+    """An admin that can flush and recount, each with its own permission."""
 
     message_user: Callable[..., None]
 
@@ -130,14 +130,14 @@ class Maintains:
             numbers = {"checked": result.checked, "corrected": result.corrected}
             self.message_user(request, text % {name: grouped(number) for name, number in numbers.items()})
         if result and users is None and stopped():
-            self.message_user(request, _("Time was up before the last user: recount again to go on."), messages.WARNING)
+            self.message_user(request, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
 
     def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
-        """The result of an action; None, and the user is told why, if it could not be done."""
+        """Return the result of an action. If it fails, tell the user why and return None."""
         try:
             if any(shard.recovering for shard in counter.status()):
                 raise CounterError(
-                    _("Redis is new or lost its data: the next run of flush_counters recovers it first.")
+                    _("Redis does not hold complete counts. The next run of flush_counters recovers them.")
                 )
             return action()
         except CounterError as error:
@@ -195,7 +195,7 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
         return row
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """By name or key, without a join: that would hide users that are gone."""
+        """Search by name or key. Without a join, which would hide deleted users."""
         if not search_term:
             return queryset, False
         users = get_user_model()._base_manager.filter(**{f"{USERNAME}__icontains": search_term})
@@ -226,7 +226,7 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
         """Flushes and recounts refuse to run inside a transaction."""
         return super().changelist_view(request, extra_context)
 
-    @admin.action(description=_("Flush now, whatever is selected"), permissions=["flush"])
+    @admin.action(description=_("Flush all users (ignores the selection)"), permissions=["flush"])
     def flush(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
         self.do_flush(request, unread)
 

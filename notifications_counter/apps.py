@@ -1,6 +1,7 @@
 from django.apps import AppConfig
-from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
+
+from .internals import autodiscover_modules
 
 
 class NotificationsCounterConfig(AppConfig):

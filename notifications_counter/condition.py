@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import connections
 from django.db.models import BooleanField, Case, Field, IntegerField, Model, Q, QuerySet, Value, When
-from django.db.models.expressions import Col
 from django.db.models.lookups import Exact, IsNull
-from django.db.models.sql.where import AND, OR, WhereNode
+
+from .internals import AND, OR, Col, WhereNode
 
 Predicate = Callable[[Mapping[str, Any], str], bool | None]
 

@@ -1,4 +1,4 @@
-"""The unread count of whoever makes a request."""
+"""The unread count of the user who makes a request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ KEPT = "_notifications_counter_unread"
 
 
 def unread(request: HttpRequest) -> dict[str, Callable[[], int]]:
-    """``unread_count`` for every template. A function, which the template calls: who does not use it does not pay."""
+    """``unread_count`` for every template. It is a function, so a page without it costs nothing."""
     return {"unread_count": lambda: unread_of(request) or 0}
 
 
 def unread_of(request: Any) -> int | None:
-    """The count of the user of a request, asked for once in a request; None for nobody."""
+    """Return the unread count of the request's user, read once per request. None for an anonymous user."""
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return None

@@ -12,11 +12,11 @@ from .querysets import NotificationQuerySet
 from .writes.ledger import Ledger
 
 MAX_DELTA = 2**31
-"""Rows of one user, at the most."""
+"""More rows than one user can have."""
 
 
 class NotificationController:
-    """Counts and marks the notifications of one user, and never those of another."""
+    """Counts and marks the notifications of one user. It never touches another user's."""
 
     def __init__(self, user_id: Any):
         """``user_id``: a user or its primary key."""
@@ -33,29 +33,29 @@ class NotificationController:
         return unread.count(self.user_id)
 
     def mark_as_read(self, notification_id: Any) -> bool:
-        """Mark one as read. Did this call change it? False also if it is another user's, or is not there."""
+        """Mark one as read. Returns whether this call changed it: False if it is missing or another user's."""
         return self.mark_all_as_read([notification_id]) == 1
 
     def mark_all_as_read(self, notification_ids: Iterable[Any] | None = None) -> int:
-        """Mark all as read, or those of these ids: none for an empty list. Returns how many changed.
+        """Mark all notifications as read, or only those with these ids. Returns how many changed.
 
-        The ids may come from a request: one that can be none is that of no notification."""
+        The ids can come straight from a request: invalid ids are ignored."""
         mine = self.notifications
         if notification_ids is not None:
             mine = mine.filter(pk__in=[key for id in notification_ids for key in _keys(id)])
         return mine.mark_as_read()
 
     def update_unread_count(self, delta: int) -> None:
-        """Add to the count, for rows that were changed behind the app's back; part of the transaction, if any."""
+        """Add to the count, for rows that were changed in a way that the app cannot see. Part of the transaction."""
         if not isinstance(delta, int) or isinstance(delta, bool) or abs(delta) >= MAX_DELTA:
             raise ValueError(f"delta must be a whole number, not {delta!r}.")
         ledger = Ledger.of(unread.db)
         member = str(self.user_id)
-        ledger.write({unread: [member]}, lambda: ledger.record(unread, {member: delta}))
+        ledger.write({unread: [member]}, lambda: ledger.record_deltas(unread, {member: delta}))
 
 
 def _keys(value: Any) -> list[Any]:
-    """The primary key of a notification that a value stands for, if it does."""
+    """Return the primary key that a value stands for, in a list; an empty list if there is none."""
     try:
         return [primary_key(Notification._meta.pk, value)]
     except ValueError:

@@ -1,7 +1,7 @@
 """Counters: start reading here.
 
-A counter tells, for each owner, how many rows of a source model satisfy a condition. It is always right: what the
-database holds is kept in a row for each owner, what is not flushed yet waits in Redis, and a read adds the two.
+A counter tells how many rows of a source model satisfy a condition, for each owner. It is always right: each owner has
+a row with a stored total, changes that are not flushed yet wait in Redis, and a read adds the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .declaration import Declaration, declarations
 from .exceptions import ConfigurationError
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, ShardStatus
-from .maintenance.history import record
+from .maintenance.history import record_event
 from .maintenance.recount import Correction, Recounter, RecountResult
 from .primary_keys import LIMIT
 from .reader import Reader
@@ -66,8 +66,8 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         report: Callable[[Correction], None] | None = None,
     ) -> RecountResult:
-        """What a run of the flusher does before it flushes: recover a Redis that is not the one we left, then
-        recount, for at most ``seconds``, the users of whom there is doubt.
+        """Do what the flusher does before it flushes: recover Redis if it was restarted or replaced, or lost data; then
+        recount owners whose count is in doubt, for at most ``seconds``.
 
         ``progress`` is called with the number of users a recovery has recounted so far, ``report`` with each wrong
         count, ``stopped`` is asked after each page. NotInTransaction if called inside a transaction.
@@ -99,7 +99,7 @@ class Counter(Declaration):
             after = buffer.recounted() if resume else ""
             result = recounter.recount_all(False, progress, stopped, after, buffer.note_recounted)
         if result.checked and not dry_run:
-            record("recount", self, result)
+            record_event("recount", self, result)
         return result
 
     def invalidate(self) -> None:
@@ -115,17 +115,17 @@ class Counter(Declaration):
 
 
 def all_counters() -> list[Counter]:
-    """Every counter, in the order of declaration."""
+    """Return every counter, in the order of declaration."""
     return [counter for counter in declarations() if isinstance(counter, Counter)]
 
 
 def get_counter(name: str) -> Counter:
-    """The counter of this name; ConfigurationError names those that exist."""
+    """Return the counter of this name. Raises ConfigurationError if there is none."""
     counters = {counter.name: counter for counter in all_counters()}
     try:
         return counters[name]
     except KeyError:
-        raise ConfigurationError(f"No counter is named {name!r}; there are: {', '.join(counters)}.") from None
+        raise ConfigurationError(f"No counter is named {name!r}; the counters are: {', '.join(counters)}.") from None
 
 
 NO_NOTIFICATIONS = (

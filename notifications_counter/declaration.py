@@ -1,7 +1,7 @@
 """What a counter counts: rows of a source model that satisfy a condition, for each owner.
 
-Every declaration is registered here, by name and by the table of its source. What can be done with one is in
-``counters.py``; all that it needs below that works on declarations.
+Every declaration is registered here, by name and by the table of its source. ``counters.py`` adds the methods that
+sites call.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tables(NamedTuple):
 
 
 def counters_of_table(table: str) -> Tables | None:
-    """What a table is to the counters, whichever model writes to it; None if it is nothing to any."""
+    """Return the counters that a table belongs to, by any model that writes to it; None for other tables."""
     if not _by_table and apps.models_ready:
         _by_table[""] = None
         for counter in _declarations.values():
@@ -148,11 +148,11 @@ class Declaration:
         return any(field.generated for field in self.columns)
 
     def reads(self, names: Iterable[str]) -> bool:
-        """May a change of these fields change a count?"""
+        """Return whether a change of these fields can change a count."""
         return self._generated or not self._names.isdisjoint(names)
 
     def has_columns(self, model: type[Model]) -> bool:
-        """Has a model of the source's table all these columns? One of a migration may lack some."""
+        """Return whether a model of the source's table has all these columns. A historical model may lack some."""
         if model._meta.concrete_model is self.source:
             return True
         theirs = {(field.name, field.column) for field in model._meta.concrete_fields}
@@ -164,18 +164,18 @@ class Declaration:
         return router.db_for_write(self.source)
 
     # ------------------------------------------------------------------- keys
-    def key(self, user: Any) -> Any:
-        """The primary key of an owner, given as an instance or as such a key. ValueError if it is neither."""
-        if type(user) is not int:
-            user = getattr(user, "pk", user)
-        if self._integer_keys and type(user) is int and -LIMIT <= user < LIMIT:
-            return user
-        if user is None:
-            raise ValueError(f"Counter {self.name!r} was asked for an owner without a primary key; save it first.")
-        return primary_key(self.key_field, user)
+    def key(self, owner: Any) -> Any:
+        """Return the primary key of an owner, given as an instance or a key. Raises ValueError for anything else."""
+        if type(owner) is not int:
+            owner = getattr(owner, "pk", owner)
+        if self._integer_keys and type(owner) is int and -LIMIT <= owner < LIMIT:
+            return owner
+        if owner is None:
+            raise ValueError(f"Counter {self.name!r} needs an owner with a primary key; save it first.")
+        return primary_key(self.key_field, owner)
 
     def encode(self, key: Any) -> str | None:
-        """The member of Redis that stands for an owner; None for no owner."""
+        """Return the member that stands for an owner in Redis, None if there is no owner."""
         if key is None or type(key) is int:
             return None if key is None else str(key)
         try:
@@ -184,16 +184,16 @@ class Declaration:
             return None
 
     def decode(self, member: str) -> Any:
-        """The primary key that a member stands for. ValidationError if there can be none."""
+        """Return the primary key that a member stands for. Raises ValidationError if there is none."""
         field = self.key_field
         key = field.to_python(member)
         if str(key) != member or not fits(field, key):
-            raise ValidationError(f"{member!r} is not how a primary key is written.")
+            raise ValidationError(f"{member!r} is not a primary key.")
         field.run_validators(key)
         return key
 
     def db_keys(self, keys: Iterable[Any], connection: Any) -> list[Any]:
-        """Primary keys as the driver wants them. They are prepared, or MySQL would refuse 0, which nobody has."""
+        """Convert primary keys for the driver. They count as prepared, because MySQL would otherwise refuse 0."""
         field = self.key_field
         return [field.get_db_prep_value(field.get_prep_value(key), connection, prepared=True) for key in keys]
 
@@ -212,7 +212,7 @@ class Declaration:
         return buffers[crc32(member.encode(errors="surrogateescape")) % len(buffers)]
 
     def by_shard(self, members: Sequence[Any]) -> Iterator[tuple[Buffer, list[Any]]]:
-        """Members, or keys that are written like them, grouped by shard."""
+        """Group members, or primary keys, by shard."""
         if not members:
             return
         if len(buffers := self.buffers) == 1:

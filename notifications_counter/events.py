@@ -27,7 +27,7 @@ from .conf import options
 Event = dict[str, Any]
 Time = float | int | datetime
 
-SLICE = 1000
+EVENTS_PER_CALL = 1000
 """Events that one script call reads or writes at the most, so that it never holds Redis for long."""
 
 
@@ -64,8 +64,8 @@ class EventLog:
         """Store many, in one round trip for each thousand. ValueError before anything is stored if one is not valid."""
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
-        for i in range(0, len(encoded), SLICE):
-            args = [argument for event in encoded[i : i + SLICE] for argument in event]
+        for i in range(0, len(encoded), EVENTS_PER_CALL):
+            args = [argument for event in encoded[i : i + EVENTS_PER_CALL] for argument in event]
             ids += self._run("record_events", *args)
         return ids
 
@@ -81,14 +81,14 @@ class EventLog:
             before = repr(clock - max_age)
         removed = 0
         while True:
-            count = self._run("trim_events", before, "" if max_length is None else max_length, SLICE)
+            count = self._run("trim_events", before, "" if max_length is None else max_length, EVENTS_PER_CALL)
             removed += count
-            if count < SLICE:
+            if count < EVENTS_PER_CALL:
                 return removed
 
     # ------------------------------------------------------------------ reads
     def get_event(self, event_id: int) -> Event | None:
-        """The event of an id; None if there is none, or no more."""
+        """Return the event with this id, None if it does not exist or was removed."""
         key = self._key("event", event_id)
         fields = self._client.call(key, "HGETALL", key)
         flat = [x for pair in fields.items() for x in pair] if isinstance(fields, dict) else fields
@@ -127,7 +127,7 @@ class EventLog:
         """``{type: n}`` of the events from ``start`` to ``end``, without types that have none.
 
         A ZCOUNT for each type; with ``scan``, the script of Redis in Action that reads the type of each event, a
-        slice at a time: slower by orders of magnitude, and independent of the sets by type.
+        page at a time: slower by orders of magnitude, and independent of the sets by type.
         """
         if not scan:
             counts = {kind: self.count_type(kind, start, end) for kind in self.types()}
@@ -136,7 +136,7 @@ class EventLog:
         tally: Tally[str] = Tally()
         cursor: Sequence[Argument] = ("", "")
         while True:
-            score, last, *flat = self._run("count_event_types", low, high, SLICE, *cursor)
+            score, last, *flat = self._run("count_event_types", low, high, EVENTS_PER_CALL, *cursor)
             for kind, n in pairs(flat):
                 tally[json.loads(decode(kind))] += n
             if not last:
@@ -160,7 +160,7 @@ class EventLog:
             score = _timestamp(position)
         page: list[Event] = []
         while len(page) < limit:
-            size = min(SLICE, limit - len(page))
+            size = min(EVENTS_PER_CALL, limit - len(page))
             found = self._client.run(script("page_events"), (key,), (self.base, direction, size, score, member))
             page += [_decode(int(id_), fields) for id_, fields in found if fields]
             if len(found) < size:

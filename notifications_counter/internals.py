@@ -1,16 +1,70 @@
-"""Every private or undocumented name of other packages that this app uses: one small function each, with the reason.
+"""Every private or undocumented name of other packages that this app uses, each with the reason.
 
-``tests/test_internals.py`` checks what we take for granted against the installed versions, and fails if such a
-name is used anywhere else. This module imports nothing of ours.
+Modules are imported from here, and calls are small functions. Attributes that are read too often for a call, or have to
+be set, are in ``ATTRIBUTES``. ``tests/test_internals.py`` checks what we take for granted against the installed
+versions, and fails if the app uses a name that is not here. This module imports nothing of ours.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
+from asgiref.sync import SyncToAsync
+from django.db.models import QuerySet
+from django.db.models.constants import OnConflict
+from django.db.models.expressions import Col
+from django.db.models.query_utils import DeferredAttribute
+from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
+from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
+from django.db.models.sql.constants import CURSOR, ROW_COUNT
+from django.db.models.sql.where import AND, OR, ExtraWhere, WhereNode
+from django.utils import numberformat
+from django.utils.cache import get_conditional_response
+from django.utils.crypto import salted_hmac
+from django.utils.formats import date_format, get_format, number_format
+from django.utils.functional import Promise
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.module_loading import autodiscover_modules
+from django.utils.text import Truncator
 from redis.connection import AbstractConnection
+
+__all__ = [
+    # Every write of the ORM ends in a method of these, which the door wraps.
+    "SQLDeleteCompiler",
+    "SQLInsertCompiler",
+    "SQLUpdateCompiler",
+    # What they compile. A query of another class may mean anything, so it is doubt.
+    "DeleteQuery",
+    "InsertQuery",
+    "Query",
+    "UpdateQuery",
+    # What their execute_sql() is asked for, and the ON CONFLICT of an INSERT.
+    "CURSOR",
+    "ROW_COUNT",
+    "OnConflict",
+    # The nodes of a condition: a filter() is decided in Python, or in an index, only if we can read it.
+    "AND",
+    "OR",
+    "Col",
+    "ExtraWhere",
+    "WhereNode",
+    # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
+    "DeferredAttribute",
+    # Helpers that Django's own apps use, too.
+    "Promise",
+    "Truncator",
+    "autodiscover_modules",
+    "date_format",
+    "get_conditional_response",
+    "get_format",
+    "number_format",
+    "numberformat",
+    "salted_hmac",
+    "url_has_allowed_host_and_scheme",
+]
 
 
 # ------------------------------------------------------------ redis-py: connections
@@ -68,3 +122,133 @@ def connection_factory(cache: Any) -> Any:
 def pool_options(factory: Any) -> dict[str, Any]:
     """CONNECTION_POOL_KWARGS, as a connection factory of django-redis keeps them."""
     return factory.pool_cls_kwargs
+
+
+# --------------------------------------------------------------------------- Django
+ATTRIBUTES = {
+    "connection": {
+        "autocommit": "False if it was switched off by hand. get_autocommit() would connect first.",
+        "close_if_unusable_or_obsolete": "What Django does between two requests; a command does it between two runs.",
+        "commit_on_exit": "False in an atomic block inside such a transaction, which does not commit it.",
+        "connection": "The driver's connection, None until it is needed.",
+        "display_name": "What Django calls the database, for a message.",
+        "errors_occurred": "A statement has failed in this transaction. PostgreSQL then turns COMMIT into ROLLBACK.",
+        "execute_wrappers": "A list, to whose front we add ours for good; execute_wrapper() pops the last one.",
+        "features": "What the database can do: see features.",
+        "in_atomic_block": "Is a transaction of atomic() under way? False already when it commits.",
+        "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
+        "is_usable": "Whether a transaction with an error can still commit: on PostgreSQL it cannot.",
+        "isolation_level": "MySQL: what Django has set, as OPTIONS may say. PostgreSQL is asked instead.",
+        "pg_version": "PostgreSQL: 180000 or more tells the old row in RETURNING.",
+        "run_on_commit": "A list of (savepoint ids, function, robust). An entry with no savepoint ids lives until the "
+        "transaction ends, and is gone after a rollback; the first is called first.",
+        "settings_dict": "The database's entry of DATABASES, with defaults.",
+    },
+    "connections": {
+        "all": "With initialized_only, the connections of this thread, without making the others.",
+        "close_all": "Closes those of this thread.",
+    },
+    "features": {
+        "can_return_columns_from_insert": "INSERT … RETURNING.",
+        "can_return_rows_from_bulk_insert": "The same for several rows.",
+        "can_return_rows_from_update": "UPDATE … RETURNING, from Django 6.0 on.",
+        "max_query_params": "Parameters that one statement can have, None if there is no limit.",
+    },
+    "ops": {
+        "adapt_datetimefield_value": "A datetime as the driver takes it in a statement of our own.",
+        "compiler": "The class for a name such as SQLInsertCompiler. Another class is somebody else's.",
+    },
+    "query": {
+        "add_fields": "The columns of a SELECT.",
+        "add_filter": "Narrows a DELETE or UPDATE to some primary keys.",
+        "alias_refcount": "The tables that it uses, and how often: 0 if a join was dropped.",
+        "annotations": "Any makes a query more than its table's rows.",
+        "chain": "A copy as a query of another class: the SELECT of the rows that a statement is about to change.",
+        "clear_ordering": "ORDER BY has no place in a subquery or an UPDATE by primary keys.",
+        "clear_select_clause": "Drops columns, select_related() and only().",
+        "clone": "A copy.",
+        "combinator": "UNION and its kin make a query more than its table's rows.",
+        "compiler": "The name of its compiler's class.",
+        "distinct": "As for annotations.",
+        "extra": "As for annotations.",
+        "fields": "INSERT: the fields that are written.",
+        "get_compiler": "Compiles it for a database.",
+        "get_initial_alias": "The table's own alias, which is made if it is missing.",
+        "get_meta": "The options of its model, whose table is written to.",
+        "group_by": "As for annotations.",
+        "model": "Its model; a proxy, a parent or one of a migration as well.",
+        "objs": "INSERT: the instances.",
+        "on_conflict": "INSERT: an OnConflict, or None.",
+        "raw": "INSERT: loaddata, which does not call pre_save().",
+        "related_updates": "UPDATE: values of a parent's table, which are another statement.",
+        "select_related": "Joins that FOR UPDATE would lock.",
+        "update_fields": "INSERT: what ON CONFLICT DO UPDATE sets.",
+        "values": "UPDATE: triples (field, model, value).",
+        "where": "The conditions, a WhereNode.",
+    },
+    "where": {
+        "children": "Conditions, and WhereNodes in their turn.",
+        "connector": "AND, OR or XOR.",
+        "negated": "NOT around all of them.",
+        "relabeled_clone": "The expression with another alias for its table.",
+    },
+    "compiler": {
+        "apply_converters": "Makes what the driver returns what fields return. Takes lists, and returns them.",
+        "as_sql": "SQL and parameters; of an INSERT, a list of these. Ours, on an instance, adds RETURNING.",
+        "compile": "The SQL and parameters of an expression.",
+        "connection": "Where the statement goes.",
+        "execute_returning_sql": "UPDATE … RETURNING, from Django 6.0 on; a door as execute_sql() is.",
+        "execute_sql": "Sends the statement. An UPDATE or DELETE returns a number of rows, or the cursor, for CURSOR.",
+        "get_converters": "What apply_converters() takes.",
+        "query": "What it compiles.",
+        "single_alias": "DELETE: False if a subquery selects the rows, after which MariaDB has no RETURNING.",
+    },
+    "field": {
+        "generated": "Is it a GeneratedField, whose value the database knows?",
+        "target_field": "The field that a foreign key refers to.",
+        "prepare_database_save": "Of an instance: what is stored when a foreign key is set to it.",
+    },
+    "options": {
+        "local_concrete_fields": "The columns of the model's own table.",
+    },
+    "apps": {
+        "models_ready": "Models can be looked up, before ready() of every app has run.",
+    },
+    "signal": {
+        "receivers": "Empty if nobody listens: then we need not find out what to send.",
+    },
+}
+"""Attributes of Django's objects that its documentation does not have."""
+
+
+def wrap_commit(connection: Any, before: Callable[[], None]) -> None:
+    """Call ``before`` right before each COMMIT of a connection, because Django has no hook there.
+
+    A ``_commit`` that somebody else has put on this connection is called in its turn.
+    """
+    commit = connection.__dict__.get("_commit") or (lambda: type(connection)._commit(connection))
+
+    def before_and_commit() -> None:
+        before()
+        commit()
+
+    connection._commit = before_and_commit
+
+
+def raw_delete(queryset: QuerySet[Any], using: str) -> int:
+    """DELETE without signals and cascades, and without a SELECT before it. Returns the number of rows."""
+    return queryset._raw_delete(using)
+
+
+def mark_as_logged(response: Any) -> None:
+    """Keep Django from logging a response with a status of 500 or more, which it mails to the admins."""
+    response._has_been_logged = True
+
+
+def end_request_thread() -> None:
+    """End the thread in which the synchronous code of an async request has run. It would live as long as the request,
+    which for a stream is minutes."""
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
+    if executor:
+        executor.shutdown(wait=False)

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import models, router
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext_lazy as _
 
 from .conf import swappable
+from .internals import url_has_allowed_host_and_scheme
 from .querysets import NotificationQuerySet
 
 
@@ -25,7 +25,7 @@ class BaseCount(models.Model):
 
 
 class Notification(models.Model):
-    """Something a user should know. Unread as long as ``read_at`` is empty."""
+    """A message to a user. It is unread as long as ``read_at`` is empty."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
@@ -59,13 +59,13 @@ class Notification(models.Model):
 
     @property
     def is_read(self) -> bool:
-        """Has it been read, as far as this instance knows?"""
+        """Whether it is read, according to this instance."""
         return self.read_at is not None
 
     @property
     def safe_url(self) -> str:
         """``url`` if a page may show it as a link: within this site, or a whole one of http or https. Else empty, as
-        for ``javascript:``, or ``//example.com``, which looks like a path and is none."""
+        for ``javascript:``, or for ``//example.com``, which only looks like a path."""
         url = self.url.strip()
         try:
             host = urlsplit(url).netloc if url.lower().startswith(("http://", "https://")) else None
@@ -76,11 +76,11 @@ class Notification(models.Model):
         return url if url.isprintable() and not hidden and url_has_allowed_host_and_scheme(url, host) else ""
 
     def mark_as_read(self) -> bool:
-        """Mark it as read. Did this call change it?"""
+        """Mark it as read. Returns whether this call changed it."""
         return self._mark("mark_as_read")
 
     def mark_as_unread(self) -> bool:
-        """Mark it as unread. Did this call change it?"""
+        """Mark it as unread. Returns whether this call changed it."""
         return self._mark("mark_as_unread")
 
     mark_as_read.alters_data = mark_as_unread.alters_data = True  # type: ignore[attr-defined]
@@ -117,8 +117,8 @@ class UserNotificationsCount(BaseCount):
 
 
 class CounterShard(models.Model):
-    """The epoch of one shard of a counter, the batch up to which none is taken any more, and how far the audit of that
-    epoch has come."""
+    """One shard of a counter: its epoch, the batch up to which batches are rejected, and how far the audit of the epoch
+    has come."""
 
     counter = models.CharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))

@@ -8,25 +8,27 @@ from django.core.exceptions import ValidationError
 from django.db.models import Field
 
 LIMIT = 2**63
-"""Integers from -LIMIT up to below LIMIT can be keys; no database has room for others."""
+"""Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
 
 
 def primary_key(field: Field, value: Any) -> Any:
-    """What a value stands for as a primary key. ValueError if it is none: 1.5 and True are not 1, and what no database
-    could store is nobody's key."""
+    """Return the primary key that a value stands for.
+
+    Raises ValueError if there is none, as for 1.5 and True, or if no database could store it.
+    """
     try:
         key = None if isinstance(value, bool) else field.to_python(value)
     except (ValidationError, ValueError, TypeError, OverflowError) as error:
         reason = " ".join(getattr(error, "messages", [str(error)]))
-        raise ValueError(f"{value!r:.200} is no primary key: {reason}") from None
+        raise ValueError(f"{value!r:.200} is not a primary key: {reason}") from None
     rounded = isinstance(key, int) and not isinstance(value, str) and key != value
     if key is None or rounded or not fits(field, key):
-        raise ValueError(f"{value!r:.200} is no primary key.")
+        raise ValueError(f"{value!r:.200} is not a primary key.")
     return key
 
 
 def fits(field: Field, key: Any) -> bool:
-    """Can a database store this key?"""
+    """Return whether a database can store this key."""
     if isinstance(key, int):
         return -LIMIT <= key < LIMIT
     if isinstance(key, str):

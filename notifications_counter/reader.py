@@ -35,7 +35,7 @@ class Reader:
         member = str(key)
         ledger = Ledger.of(self.using)
         if ledger.touched(counter, member) or self._sees_old_data(ledger):
-            return self.rows([key]).get(key, 0)
+            return self.count_rows([key]).get(key, 0)
         buffer = counter.buffer_of(member)
         try:
             totals = buffer.totals((member,))
@@ -47,8 +47,8 @@ class Reader:
                     return total
                 return self._negative({member: key})[key]
         except BufferUnavailable:
-            return self.rows([key]).get(key, 0)
-        return self.rows([key]).get(key, 0)
+            return self.count_rows([key]).get(key, 0)
+        return self.count_rows([key]).get(key, 0)
 
     def counts(self, keys: Sequence[Any]) -> dict[Any, int]:
         """The counts of many owners."""
@@ -76,7 +76,7 @@ class Reader:
             except BufferUnavailable:
                 by_rows += mine
         if by_rows:
-            result |= dict.fromkeys(by_rows, 0) | self.rows(by_rows)
+            result |= dict.fromkeys(by_rows, 0) | self.count_rows(by_rows)
         return result
 
     def _miss(self, ledger: Ledger, buffer: Buffer, keys: dict[str, Any]) -> dict[Any, int]:
@@ -93,7 +93,7 @@ class Reader:
                 totals[member] = total
         result = {key: 0 for m, key in keys.items() if m not in totals}
         if result:
-            result |= self.rows(list(result))
+            result |= self.count_rows(list(result))
         if negative := {m: keys[m] for m, total in totals.items() if total < 0}:
             result |= self._negative(negative)
         kept = {m: total for m, total in totals.items() if total >= 0}
@@ -109,13 +109,13 @@ class Reader:
             return  # the totals are right all the same
 
     def _negative(self, keys: dict[str, Any]) -> dict[Any, int]:
-        """A count below zero is wrong, or lacks what a transaction has committed and not sent yet: rows are counted,
-        and the owner is recounted."""
+        """Count rows, and have the owners recounted: a count below zero is wrong, or lacks a delta that was committed
+        and not sent yet."""
         mark_dirty((self.counter, member) for member in keys)
-        return dict.fromkeys(keys.values(), 0) | self.rows(list(keys.values()))
+        return dict.fromkeys(keys.values(), 0) | self.count_rows(list(keys.values()))
 
-    def rows(self, keys: Sequence[Any]) -> dict[Any, int]:
-        """COUNT(*) of the rows that count, for owners that have any."""
+    def count_rows(self, keys: Sequence[Any]) -> dict[Any, int]:
+        """Return the number of rows that count, for owners that have any."""
         counter = self.counter
         found: dict[Any, int] = {}
         for chunk in chunks(keys, self.using):
@@ -125,7 +125,7 @@ class Reader:
         return found
 
     def stored(self, keys: Sequence[Any]) -> dict[Any, tuple[int, int]]:
-        """``(count, flushed_batch)`` of the stored totals that exist. By a cursor: the ORM costs several times more."""
+        """Return ``(count, flushed_batch)`` of the stored totals that exist. By cursor: the ORM is slower."""
         counter, connection = self.counter, connections[self.using]
         target = Target(counter, connection)
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE {target.owner}"
@@ -140,7 +140,7 @@ class Reader:
         return found
 
     def _sees_old_data(self, ledger: Ledger) -> bool:
-        """Does this connection read something else than the newest committed rows?"""
+        """Return whether this connection may not see the newest committed rows."""
         connection = ledger.connection
         if not connection.in_atomic_block or ledger.in_manual_transaction():
             return ledger.in_manual_transaction()

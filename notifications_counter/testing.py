@@ -19,7 +19,7 @@ def isolated_counters(**entries: object) -> Iterator[str]:
     """Counters of their own for a test: Redis keys under a new prefix, which is returned, all gone at the end.
 
     ``entries`` are put into NOTIFICATIONS_COUNTER for the duration. Also a decorator. In a TestCase, which never
-    commits, reads count the rows of its transaction, so they are right without Redis, too.
+    commits, reads count the rows of its transaction, so they are right even without Redis.
     """
     prefix = f"test-{uuid4().hex}"
     with override_settings(**{SETTING: {**getattr(settings, SETTING, {}), **entries, "KEY_PREFIX": prefix}}):

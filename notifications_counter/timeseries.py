@@ -3,10 +3,10 @@
     update_counter("hits")
     get_slices("hits", 60)  # [(slice start, count), …], a slice a minute
 
-The recipe is that of Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a
+The recipe is from Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a
 sorted set of all that is known. Each counter keeps the newest SAMPLES slices of each precision. Slices start at
-multiples of the precision since the epoch. A time is given as seconds since the epoch or as an aware datetime; if not,
-it is that of the Redis server. Every function raises BufferUnavailable when Redis is out of reach.
+multiples of the precision since the epoch. Times are seconds since the epoch or aware datetimes; by
+default, the time of the Redis server. Every function raises BufferUnavailable when Redis is out of reach.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .conf import ENTRIES, options
 
 Time = float | int | datetime
 
-NAMES = 50
+NAMES_PER_CALL = 50
 """Names that one script call updates at the most."""
 PAGE = 400
 """Counters that one script call looks at, at the most, so that it holds Redis for a few milliseconds only."""
@@ -112,8 +112,8 @@ class TimeSeries:
             _check_count(count)
         base, precisions = self.base, self.precisions
         names = list(counts)
-        for i in range(0, len(names), NAMES):
-            some = names[i : i + NAMES]
+        for i in range(0, len(names), NAMES_PER_CALL):
+            some = names[i : i + NAMES_PER_CALL]
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
             args = (time, self.samples, len(precisions), *precisions, *values)
@@ -157,7 +157,7 @@ class TimeSeries:
         _check_name(name)
         self._check_precision(precision)
         if tz is not None and not isinstance(tz, tzinfo):
-            raise ValueError(f"tz={tz!r} is no time zone: give one such as zoneinfo.ZoneInfo('Europe/Paris').")
+            raise ValueError(f"tz={tz!r} is not a time zone; pass one such as zoneinfo.ZoneInfo('Europe/Paris').")
         first = -math.inf if start is None else _seconds(start, math.ceil)
         end_ = math.inf if end is None else _seconds(end, math.ceil)
 
@@ -185,7 +185,7 @@ class TimeSeries:
         if after:
             _check_name(after)
         if not _is_whole(limit) or limit < 1:
-            raise ValueError(f"limit={limit!r}: give the number of names that you want, at least 1.")
+            raise ValueError(f"limit={limit!r}: pass the number of names that you want, at least 1.")
         precision = self.precisions[0] if precision is None else precision
         self._check_precision(precision)
         names: list[str] = []
@@ -247,7 +247,7 @@ class TimeSeries:
         if not _is_whole(precision) or precision not in self.precisions:
             configured = ", ".join(map(str, reversed(self.precisions)))
             raise ValueError(
-                f"Nothing is counted at a precision of {precision!r}: give one of {configured} (seconds), or add it to "
+                f"Nothing is counted at a precision of {precision!r}; pass one of {configured} (seconds), or add it to "
                 "NOTIFICATIONS_COUNTER['PRECISIONS']."
             )
 
@@ -307,31 +307,31 @@ def _is_whole(value: object) -> bool:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{name!r} is no name of a counter: give a text that is not empty.")
+        raise ValueError(f"{name!r} is not a name for a counter; pass a string that is not empty.")
     if len(name) > LONGEST:
-        raise ValueError(f"The name {name[:20]!r}… has {len(name)} characters: give one of at most {LONGEST}.")
+        raise ValueError(f"The name {name[:20]!r}… has {len(name)} characters; pass one with at most {LONGEST}.")
     # Control characters, and halves of characters, which cannot be sent.
     if any(c in "{}" or unicodedata.category(c) in ("Cc", "Cs") for c in name):
-        raise ValueError(f"The name {name!r} has braces or control characters: give one without.")
+        raise ValueError(f"The name {name!r} has braces or control characters; pass one without them.")
 
 
 def _check_count(count: object) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < abs(count) < LARGEST:
-        raise ValueError(f"count={count!r}: give a whole number that is not 0 and has at most 15 digits.")
+        raise ValueError(f"count={count!r}: pass an integer that is not 0 and has at most 15 digits.")
 
 
 def _seconds(time: object, rounded: Callable[[float], int] = math.floor) -> int:
     if isinstance(time, datetime):
         if time.utcoffset() is None:
             raise ValueError(
-                f"{time!r} has no time zone, so nobody knows when that is: give an aware datetime, such as "
+                f"{time!r} is a naive datetime; pass an aware one, such as "
                 "django.utils.timezone.now(), or seconds since the epoch."
             )
         time = time.timestamp()
     if not isinstance(time, int | float) or isinstance(time, bool):
-        raise ValueError(f"{time!r} is no time: give seconds since the epoch, or an aware datetime.")
+        raise ValueError(f"{time!r} is not a time; pass seconds since the epoch, or an aware datetime.")
     if not 0 <= time < LATEST:
-        raise ValueError(f"{time!r} is not between the years 1970 and 3000: give seconds, not milliseconds.")
+        raise ValueError(f"{time!r} is not between the years 1970 and 3000; pass seconds, not milliseconds.")
     return rounded(time)
 
 

@@ -263,7 +263,7 @@ def test_actions_without_redis_say_so(admin_client, make_user, unreachable_redis
 def test_actions_leave_the_recovery_to_the_flusher(admin_client, make_user, action):
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
     [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
-    assert "the next run of flush_counters recovers it first" in message
+    assert "The next run of flush_counters recovers them" in message
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_the_cache_is_missing(alias):
 @pytest.mark.parametrize("backend", [LOCMEM, "django.core.cache.backends.redis.RedisCache", "no.such.Cache"])
 def test_the_cache_is_not_of_django_redis(backend):
     with override_settings(CACHES={"default": cache(backend=backend)}):
-        assert "is not that of django-redis" in found()["E005"]
+        assert "is not a django-redis cache" in found()["E005"]
         assert found(checks.REDIS_TAG, deploy=True) == {}
 
 

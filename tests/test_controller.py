@@ -77,5 +77,5 @@ def test_deltas_are_whole_numbers(alice, delta):
 
 def test_nobody(db):
     for nobody in (None, AnonymousUser()):
-        with pytest.raises(ValueError, match="without a primary key"):
+        with pytest.raises(ValueError, match="needs an owner with a primary key"):
             NotificationController(nobody)

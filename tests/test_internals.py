@@ -1,20 +1,50 @@
 """What we take for granted about private and undocumented names of other packages, against the installed versions."""
 
 import ast
+import asyncio
 import os
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import django
 import pytest
 import redis
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.apps import apps
 from django.core.cache import caches
+from django.db import DatabaseError, connections, transaction
+from django.db.models import F, QuerySet
+from django.db.models.lookups import Exact
+from django.dispatch import Signal
+from django.http import HttpResponse
+from django.utils.log import log_response
+from django.utils.translation import gettext_lazy
 from django_redis.pool import ConnectionFactory
 
 import notifications_counter
 import servers
 from notifications_counter import internals
+from notifications_counter.internals import (
+    CURSOR,
+    ROW_COUNT,
+    Col,
+    DeferredAttribute,
+    DeleteQuery,
+    InsertQuery,
+    OnConflict,
+    Query,
+    UpdateQuery,
+    WhereNode,
+)
+from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.signals import counts_changed
+from notifications_counter.writes.door import DOORS
+from tests.support import OtherConnection
 
 pytestmark = pytest.mark.once
 
@@ -38,8 +68,64 @@ UNDOCUMENTED = {
 DOCUMENTED = {"_asdict", "_replace", "_base_manager", "_default_manager", "_meta", "_state"}
 """Names of Python and Django that look private, and are documented."""
 
-NOT_MOVED_YET = {"_commit", "_has_been_logged", "_raw_delete"}
-"""Private names of Django that are still used where they are needed."""
+DOCUMENTED_OF_DJANGO = {"alias", "close", "cursor", "get_autocommit", "ops", "quote_name", "vendor"} | {
+    "connect",
+    "default",
+    "get_source_expressions",
+}
+"""Attributes of connections and expressions that are documented, or stand in the documentation's samples."""
+
+DOCUMENTED_MODULES = {
+    "django",
+    "django.apps",
+    "django.conf",
+    "django.contrib",
+    "django.contrib.admin.views.main",
+    "django.contrib.auth",
+    "django.contrib.auth.decorators",
+    "django.contrib.auth.mixins",
+    "django.core.cache",
+    "django.core.checks",
+    "django.core.exceptions",
+    "django.core.handlers.asgi",
+    "django.core.management.base",
+    "django.core.signals",
+    "django.db",
+    "django.db.backends.signals",
+    "django.db.models",
+    "django.db.models.expressions",
+    "django.db.models.functions",
+    "django.db.models.lookups",
+    "django.db.models.signals",
+    "django.dispatch",
+    "django.http",
+    "django.shortcuts",
+    "django.template",
+    "django.template.defaultfilters",
+    "django.template.response",
+    "django.test.utils",
+    "django.urls",
+    "django.utils",
+    "django.utils.cache",
+    "django.utils.decorators",
+    "django.utils.module_loading",
+    "django.utils.timezone",
+    "django.utils.translation",
+    "django.views.decorators.cache",
+    "django.views.decorators.csrf",
+    "django.views.decorators.http",
+    "django.views.generic",
+}
+"""Modules of Django that its documentation imports from. What it does not have of them is in ``internals.__all__``."""
+
+HIDDEN = {"compiler", "connection", "features", "ops", "query", "where"}
+"""Kinds of objects of which Django documents next to nothing."""
+
+TREES = {
+    str(path.relative_to(PACKAGE)): ast.parse(path.read_text())
+    for path in PACKAGE.rglob("*.py")
+    if path.name != "internals.py"
+}
 
 
 def is_private(name: str) -> bool:
@@ -66,19 +152,59 @@ def defined_in(tree: ast.AST) -> set[str]:
     }
 
 
-def test_names_that_are_not_public_are_used_in_one_module():
-    trees = {
-        path.relative_to(PACKAGE): ast.parse(path.read_text())
-        for path in PACKAGE.rglob("*.py")
-        if path.name != "internals.py"
+def django_objects() -> dict[str, list[Any]]:
+    """Objects that have the attributes in ``internals.ATTRIBUTES``."""
+    connection = connections["default"]
+    queries = [kind(Notification) for kind in (Query, InsertQuery, UpdateQuery, DeleteQuery)]
+    queries[1].insert_values([], [])
+    return {
+        "connection": [connection],
+        "connections": [connections],
+        "features": [connection.features],
+        "ops": [connection.ops],
+        "query": queries,
+        "where": [WhereNode()],
+        "compiler": [query.get_compiler("default") for query in queries],
+        "field": [*Notification._meta.fields, Notification],
+        "options": [Notification._meta],
+        "apps": [apps],
+        "signal": [counts_changed],
     }
-    ours = set().union(*map(defined_in, trees.values())) - NOT_MOVED_YET  # some of which we override
-    used = {(str(path), name) for path, tree in trees.items() for name in names_in(tree)}
-    private = {(path, name) for path, name in used if is_private(name) and name not in ours}
-    assert {name for _, name in private} <= DOCUMENTED | NOT_MOVED_YET, private
-    assert {name for _, name in private} >= NOT_MOVED_YET, "moved: leave them out of the list"
+
+
+def test_names_that_are_not_public_are_used_in_one_module():
+    ours = set().union(*map(defined_in, TREES.values()))
+    used = {(path, name) for path, tree in TREES.items() for name in names_in(tree)}
+    assert not {(path, name) for path, name in used if is_private(name) and name not in ours | DOCUMENTED}
     imported = {"get_redis_connection"}  # django-redis documents a function of this name
     assert not {(path, name) for path, name in used if name in UNDOCUMENTED - imported}
+
+
+def test_what_django_does_not_document_is_imported_from_one_module():
+    imports = {
+        (path, node.module, alias.name)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module.split(".")[0] == "django"
+        for alias in node.names
+    }
+    assert not {found for found in imports if found[1] not in DOCUMENTED_MODULES or found[2] in internals.__all__}
+
+
+def test_attributes_that_django_does_not_document_are_listed():
+    listed = set().union(*internals.ATTRIBUTES.values())
+    ours = set().union(*map(defined_in, TREES.values())) | set(dir(QuerySet)) | set(dir(str)) | DOCUMENTED_OF_DJANGO
+    of_django = {name for kind in HIDDEN for thing in django_objects()[kind] for name in dir(thing)} - ours
+    used = {
+        (path, node.attr, ast.unparse(node.value).split(".")[-1])
+        for path, tree in TREES.items()
+        if not path.startswith("buffer")  # it knows Redis, and not the database
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and not node.attr.startswith("_")
+    }
+    undocumented = {(path, of, name) for path, name, of in used if name in of_django or of in HIDDEN}
+    assert not {found for found in undocumented if found[2] not in listed | DOCUMENTED_OF_DJANGO}
+    assert listed <= {name for _, name, _ in used} | {name for _, name in DOORS}, "not used any more"
 
 
 def test_internals_import_nothing_of_ours():
@@ -180,3 +306,221 @@ def test_another_cache_has_none(settings):
 def test_a_connection_factory_has_the_options_of_the_pool():
     options = {"max_connections": 3}
     assert internals.pool_options(ConnectionFactory({"CONNECTION_POOL_KWARGS": options})) == options
+
+
+# ------------------------------------------------------------------------------------ Django
+NEEDS = {
+    "can_return_rows_from_update": django.VERSION >= (6, 0),
+    "execute_returning_sql": django.VERSION >= (6, 0),
+    "is_in_memory_db": connections["default"].vendor == "sqlite",
+    "isolation_level": False,  # MySQL's, once it is connected
+    "pg_version": connections["default"].vendor == "postgresql",
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", internals.ATTRIBUTES)
+def test_the_attributes_are_there(kind):
+    for name in internals.ATTRIBUTES[kind]:
+        assert any(hasattr(thing, name) for thing in django_objects()[kind]) or not NEEDS.get(name, True), name
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_commit_comes_after_the_atomic_block_and_before_the_hooks():
+    seen, called = [], []
+
+    def hook(name: str) -> Any:
+        return lambda: called.append(name)
+
+    def run() -> None:
+        connection = connections["default"]
+        internals.wrap_commit(
+            connection, lambda: seen.append((connection.in_atomic_block, [*connection.run_on_commit]))
+        )
+        with transaction.atomic():
+            assert connection.in_atomic_block
+            assert connection.commit_on_exit
+            transaction.on_commit(hook("first"))
+            with suppress(ValueError), transaction.atomic():
+                transaction.on_commit(hook("rolled back"))
+                connection.run_on_commit.append((set(), hook("without a savepoint"), True))
+                raise ValueError
+        assert not connection.run_on_commit
+
+    with OtherConnection() as other:
+        other.run(run)
+    [(in_atomic_block, entries)] = seen
+    assert not in_atomic_block
+    assert [(savepoints, robust) for savepoints, _, robust in entries] == [(set(), False), (set(), True)]
+    assert called == ["first", "without a savepoint"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_first_wrapper_of_statements_is_the_outermost_and_stays():
+    calls: list[str] = []
+
+    def wrapper(name: str) -> Any:
+        def wrap(execute: Any, *args: Any) -> Any:
+            calls.append(name)
+            return execute(*args)
+
+        return wrap
+
+    def run() -> None:
+        connection = connections["default"]
+        connection.execute_wrappers.insert(0, wrapper("ours"))
+        with connection.execute_wrapper(wrapper("theirs")), connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 2")
+
+    with OtherConnection() as other:
+        other.run(run)
+    assert calls == ["ours", "theirs", "ours"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_remembers_that_a_statement_failed():
+    def run() -> list[bool]:
+        connection = connections["default"]
+        with transaction.atomic():
+            before = connection.errors_occurred
+            with suppress(DatabaseError), connection.cursor() as cursor:
+                cursor.execute("SELECT nonsense")
+            return [before, connection.errors_occurred]
+
+    with OtherConnection() as other:
+        assert other.run(run) == [False, True]
+
+
+@pytest.mark.django_db
+def test_what_a_delete_returns():
+    compiler = DeleteQuery(RecountRequest).get_compiler("default")
+    assert compiler.execute_sql(ROW_COUNT) == 0
+    with compiler.execute_sql(CURSOR) as cursor:
+        assert cursor.rowcount == 0
+
+
+def test_a_delete_knows_whether_it_needs_a_subquery():
+    def single(**condition: Any) -> bool:
+        query = Notification.objects.filter(**condition).query.chain(DeleteQuery)
+        return query.get_compiler("default").single_alias
+
+    assert single(title="x")
+    assert not single(user__username="x")
+
+
+def test_a_query_counts_the_uses_of_its_tables():
+    def uses(**condition: Any) -> list[int]:
+        return sorted(Notification.objects.filter(**condition).query.alias_refcount.values())
+
+    assert [bool(n) for n in uses(title="x")] == [True]
+    assert [bool(n) for n in uses(user__pk=1)] == [False, True]  # the join was dropped
+    assert [bool(n) for n in uses(user__username="x")] == [True, True]
+
+
+def test_a_condition_is_a_tree_of_lookups_on_columns():
+    where = Notification.objects.filter(title="x").query.where
+    [lookup] = where.children
+    assert (where.connector, where.negated, type(lookup), type(lookup.lhs)) == (internals.AND, False, Exact, Col)
+    assert (lookup.lhs.target.attname, lookup.rhs) == ("title", "x")
+
+
+def test_the_values_of_an_update_are_triples():
+    query = Notification.objects.filter(title="x").query.chain(UpdateQuery)
+    query.add_update_values({"title": "y"})
+    assert [(field.attname, value) for field, _, value in query.values] == [("title", "y")]
+    assert not query.related_updates
+
+
+def test_what_an_insert_writes():
+    query = InsertQuery(Notification, on_conflict=OnConflict.UPDATE, update_fields=[Notification._meta.pk])
+    fields, rows = [Notification._meta.get_field("title")], [Notification(title="x")]
+    query.insert_values(fields, rows, raw=True)
+    assert (query.fields, query.objs, query.raw) == (fields, rows, True)
+    assert (query.on_conflict, query.update_fields) == (OnConflict.UPDATE, [Notification._meta.pk])
+
+
+def test_sql_of_ours_on_the_instance_of_a_compiler_is_what_it_executes():
+    compiler = DeleteQuery(Notification).get_compiler("default")
+    sql, params = compiler.as_sql()
+    compiler.as_sql = lambda: (f"{sql} WHERE 1 = 0 RETURNING 1", params)
+    assert DeleteQuery(Notification).get_compiler("default").as_sql() == (sql, params)
+    [[insert, _]] = _insert().as_sql()
+    assert insert.startswith("INSERT")
+
+
+def _insert() -> Any:
+    query = InsertQuery(Notification)
+    query.insert_values([Notification._meta.get_field("title")], [Notification(title="x")])
+    return query.get_compiler("default")
+
+
+def test_converters_take_lists_of_what_the_driver_returns():
+    query = Query(Notification)
+    alias = query.get_initial_alias()
+    column = F("created_at").resolve_expression(query)
+    compiler = query.get_compiler("default")
+    assert compiler.compile(column)[0].count(compiler.quote_name_unless_alias(alias)) == 1
+    renamed = column.relabeled_clone({alias: "old"})
+    assert compiler.quote_name_unless_alias("old") in compiler.compile(renamed)[0]
+    rows = compiler.apply_converters([["2030-01-02 03:04:05"]], compiler.get_converters([column]))
+    assert [type(value) for [value] in rows] == [datetime]
+
+
+def test_an_ordinary_field_is_read_from_the_instance():
+    assert type(vars(Notification)["title"]) is DeferredAttribute
+    one = Notification()
+    vars(one)["title"] = "x"
+    assert one.title == "x"
+
+
+@pytest.mark.django_db
+def test_a_raw_deletion_is_one_statement(django_assert_num_queries):
+    RecountRequest.objects.bulk_create(RecountRequest(counter="c") for _ in range(3))
+    with django_assert_num_queries(1):
+        assert internals.raw_delete(RecountRequest.objects.all(), "default") == 3
+
+
+def test_a_response_that_is_marked_is_not_logged(caplog):
+    response = HttpResponse(status=501)
+    internals.mark_as_logged(response)
+    log_response("no %s", "streams", response=response)
+    assert not caplog.records
+    log_response("no %s", "streams", response=HttpResponse(status=501))
+    assert len(caplog.records) == 1
+
+
+def test_the_thread_of_a_request_ends():
+    async def request() -> threading.Thread:
+        async with ThreadSensitiveContext():
+            thread = await sync_to_async(threading.current_thread)()
+            internals.end_request_thread()
+            await asyncio.to_thread(thread.join, 30)
+            return thread
+
+    assert not asyncio.run(request()).is_alive()
+
+
+def test_a_signal_knows_its_receivers():
+    signal = Signal()
+    assert not signal.receivers
+
+    def receiver(**_: Any) -> None:
+        pass
+
+    signal.connect(receiver)
+    assert signal.receivers
+
+
+def test_helpers(rf):
+    assert internals.Truncator("x" * 9).chars(4) == "xxx…"
+    assert internals.numberformat.format(12345, ".", grouping=3, thousand_sep=",", force_grouping=True) == "12,345"
+    assert (internals.number_format(1.25, 1), internals.get_format("DECIMAL_SEPARATOR")) == ("1.2", ".")
+    assert internals.date_format(datetime(2030, 1, 2), "j") == "2"
+    assert isinstance(gettext_lazy("user"), internals.Promise)
+    assert len(internals.salted_hmac("salt", "value", algorithm="sha256").hexdigest()) == 64
+    assert internals.url_has_allowed_host_and_scheme("/here/", None)
+    assert not internals.url_has_allowed_host_and_scheme("//elsewhere/", None)
+    request = rf.get("/", headers={"If-None-Match": '"1"'})
+    assert internals.get_conditional_response(request, '"1"').status_code == 304

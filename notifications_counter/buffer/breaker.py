@@ -23,9 +23,13 @@ class Breaker:
 
     # ---------------------------------------------------------------- outages
     def check(self) -> None:
-        """BufferUnavailable until it is time to try again."""
-        if time.monotonic() < self.retry_at:
-            raise BufferUnavailable(f"Redis (cache {self.alias!r}) did not answer a moment ago.")
+        """Raise BufferUnavailable until it is time to try again."""
+        seconds = self.retry_at - time.monotonic()
+        if seconds > 0:
+            raise BufferUnavailable(
+                f"Redis (cache {self.alias!r}) is unavailable; trying again in {seconds:.0f} s. Counts are read from "
+                "the database meanwhile."
+            )
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return what to raise."""
@@ -34,7 +38,7 @@ class Breaker:
         if self.down_since is None:
             self.down_since = now
             about = {"event": "redis_lost", "cache": self.alias, "reason": str(error)}
-            text = "Redis (cache %r) is out of reach, rows are counted in the database: %s"
+            text = "Redis (cache %r) is out of reach; counts are read from the database meanwhile: %s"
             logger.warning(text, self.alias, error, extra=about)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) is out of reach: {error}")
 

@@ -77,10 +77,10 @@ class Connections:
         self._idle: list[tuple[Any, float]] = []
 
     def get_connection(self) -> Any:
-        """A connection that nobody else uses.
+        """Return a connection that is not in use.
 
-        One that was used a moment ago is not tested, because that takes a system call. If it has died since, that is an
-        outage like any other.
+        One that was used a moment ago is not tested, because that takes a system call. If it has died since, that is
+        an outage.
         """
         while True:
             try:
@@ -156,7 +156,9 @@ class Client:
     @cached_property
     def _connections(self) -> Any:
         pool = self.redis.connection_pool
-        return Connections(pool) if type(pool) is ConnectionPool else pool  # others know more, such as who is master
+        return (
+            Connections(pool) if type(pool) is ConnectionPool else pool
+        )  # other pools know more, such as which server is the master
 
     def pool(self, key: str) -> Any:
         """The connections to the server that holds ``key``."""
@@ -204,7 +206,7 @@ class Client:
         return self.start(script, keys, args, urgent).read()
 
     def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
-        """Note a refusal, and return what to raise. A server without memory still frees some, and answers readers."""
+        """Note a refusal, and return what to raise. A server without memory can still free some, and answer readers."""
         # Redis 6.2 wraps the error of a command inside a script in one of its own.
         if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
             return self.breaker.trip_full(error, script.name)

@@ -67,7 +67,7 @@ class Buffer:
             if ready == seen:
                 try:
                     return [None if t is None else int(t) for t in totals]
-                except ValueError:  # somebody else wrote one; a total that is not an integer is made again
+                except ValueError:  # written by something else; a total that is not an integer is made again
                     return [None if t is None else parse_int(t) for t in totals]
             self._seen = ready, self.keys.total(decode(ready), "")
 
@@ -123,7 +123,7 @@ class Buffer:
         return (int(batch), size) if batch else None
 
     def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
-        """A slice of the batch by rank: (member, score).
+        """Members of the batch and their deltas, from one rank to another: (member, score).
 
         Empty if another batch is under way, and shorter than asked for if the batch ends meanwhile.
         """
@@ -148,7 +148,7 @@ class Buffer:
         return bool(self._run("finish", batch, round(seconds * 1000), *refused))
 
     def reject(self, members: dict[str, str], dirty: bool = False) -> None:
-        """Keep what cannot be stored for inspection: members, and what was to be done with them.
+        """Keep members that cannot be stored for inspection, each with its delta.
 
         ``dirty``: they were to be recounted, and no longer are.
         """

@@ -8,10 +8,9 @@ from django.core.checks import Error
 from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db.models import DO_NOTHING, ForeignKey, OneToOneField, QuerySet, Subquery
 from django.db.models.expressions import RawSQL
-from django.db.models.sql import Query
-from django.db.models.sql.where import ExtraWhere
 
 from ..counters import Counter, all_counters
+from ..internals import ExtraWhere, Query
 from ..models import BaseCount
 from ..writes.door import missing
 from .registration import TAG, Messages, check, id_

@@ -50,7 +50,7 @@ def check_cache() -> Messages:
         return
     if not is_django_redis(alias):
         yield Error(
-            f"The counters use the cache {alias!r}, whose backend is not that of django-redis.",
+            f"The counters use the cache {alias!r}, which is not a django-redis cache.",
             hint=f"Set {SETTING}['CACHE_ALIAS'] to a cache whose BACKEND is django_redis.cache.RedisCache.",
             id=id_("E005"),
         )
@@ -84,7 +84,7 @@ def check_general_cache() -> Messages:
 
 
 def is_django_redis(alias: Any) -> bool:
-    """Is there such a cache, and is it one of django-redis?"""
+    """Return whether there is such a cache, and it is a django-redis cache."""
     from django_redis.cache import RedisCache
 
     caches: dict[Any, Any] = settings.CACHES

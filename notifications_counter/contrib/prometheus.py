@@ -1,7 +1,7 @@
 """Metrics for Prometheus (the extra `prometheus`).
 
-They are read from Redis and the database when they are asked for, so any process of the site may answer, and a total is
-that of all processes.
+They are read from Redis and the database at each request. So any process of the site can answer, and totals cover all
+processes.
 """
 
 from __future__ import annotations

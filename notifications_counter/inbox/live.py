@@ -2,7 +2,7 @@
 
 A process with open streams has one thread, and one connection to Redis, that listens for users whose count changes,
 reads the counts of those with a stream here, many at once, and hands them to the streams. All counts of open streams
-are read anyway now and then, and whenever the connection is new: so a stream is right, if late, whatever was missed.
+are also read every few seconds, and after each reconnect, so a missed message only makes a stream late.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from threading import Lock, Thread
 from typing import Any
 
-from asgiref.sync import SyncToAsync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
 from django.core.handlers.asgi import ASGIRequest
 from django.db import close_old_connections, connections, transaction
@@ -31,6 +31,7 @@ from ..buffer.client import FAILURES
 from ..conf import options
 from ..counters import Counter, unread
 from ..exceptions import BufferUnavailable
+from ..internals import end_request_thread, mark_as_logged
 
 logger = logging.getLogger("notifications_counter")
 
@@ -47,7 +48,7 @@ RETRY = (1000, 5000)  # milliseconds until the browser comes again, drawn by lot
 
 
 class Stream:
-    """What one open stream knows. Only its own event loop touches it."""
+    """One open stream. Only its own event loop touches it."""
 
     __slots__ = ("loop", "news", "count")
 
@@ -78,7 +79,7 @@ class Live:
         self._is_deaf = False
 
     def open(self, member: str) -> Stream:
-        """A stream of a user's counts. Close it."""
+        """Open a stream of a user's counts. The caller has to close it."""
         stream = Stream()
         with self._lock:
             self._streams.setdefault(member, set()).add(stream)
@@ -120,12 +121,12 @@ class Live:
             return bool(self._streams)
 
     def _listen(self) -> None:
-        """Until no stream is left, or the connection is lost."""
+        """Listen until no stream is left, or the connection is lost."""
         buffers = self.counter.buffers
         with closing(buffers[0].client.redis.pubsub()) as pubsub:
             pubsub.subscribe(*[buffer.keys.live for buffer in buffers])
             woken: set[str] = set()
-            read: dict[str, float] = {}  # when, of those whom it is too early to read again
+            read: dict[str, float] = {}  # when each was read who is not to be read again yet
             reread_at, heard = 0.0, True
             while self._is_needed():
                 message = pubsub.get_message(timeout=GAP if woken else IDLE)
@@ -134,7 +135,7 @@ class Live:
                     heard = True
                     if message["type"] == "message":
                         woken.update(member for member in json.loads(message["data"]) if member in self._streams)
-                    elif message["type"] == "subscribe":  # also when redis-py has connected anew by itself
+                    elif message["type"] == "subscribe":  # also after redis-py has reconnected by itself
                         self._is_deaf, reread_at = False, 0.0
                     message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
                 now = time.monotonic()
@@ -174,11 +175,12 @@ live = Live(unread)
 @login_not_required
 @require_GET
 async def stream(request: HttpRequest) -> HttpResponseBase:
-    """Events ``unread`` with ``{"unread": 3}``: the count at once and whenever it changes. 401 for nobody; 501 under
-    WSGI, where a stream would hold a worker. The id of an event is its count: who comes again is told only news."""
+    """Events ``unread`` with ``{"unread": 3}``: the count at once and whenever it changes. 401 for an anonymous
+    user; 501 under WSGI, where a stream would hold a worker. The id of an event is its count, so a browser that
+    reconnects gets only what is new."""
     if not isinstance(request, ASGIRequest):
         response = JsonResponse({"detail": _("Streams need ASGI.")}, status=501)
-        response._has_been_logged = True  # type: ignore[attr-defined]  # no mail to the admins: the script will poll
+        mark_as_logged(response)  # no mail to the admins: the script will poll
         return response
     member = await sync_to_async(_member_of)(request)
     if member is None:
@@ -189,7 +191,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
         content_type="text/event-stream",
         headers={
             "Cache-Control": "private, no-cache, no-transform",
-            "Content-Encoding": "identity",  # GZipMiddleware, and whatever else compresses, would hold events back
+            "Content-Encoding": "identity",  # GZipMiddleware, like a proxy that compresses, would hold events back
             "X-Accel-Buffering": "no",
         },
     )
@@ -214,19 +216,11 @@ def _count_and_close(member: str) -> int:
                 connection.close()
 
 
-def _dismiss_thread() -> None:
-    """End the thread in which Django has run what is not async of this request. It would wait as long as the stream."""
-    context = SyncToAsync.thread_sensitive_context.get(None)
-    executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
-    if executor:
-        executor.shutdown(wait=False)
-
-
 async def _events(member: str, known: str | None) -> AsyncIterator[str]:
     stream = live.open(member)
     try:
         count = await sync_to_async(_count_and_close)(member)
-        _dismiss_thread()
+        end_request_thread()
         if stream.count is None:
             stream.count = count
         yield f"retry: {random.randint(*RETRY)}\n\n"

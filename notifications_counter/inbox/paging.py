@@ -1,7 +1,7 @@
 """Pages of notifications, newest first.
 
-A page begins where another ended, not after a number of rows: an index finds it as fast at the millionth row as at the
-first, and rows that arrive meanwhile move nothing. Nothing is counted.
+A page begins where the previous one ended, not at an offset. So the millionth row is found as fast as the first, new
+rows do not shift pages, and nothing is counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Page:
-    """``newer`` and ``older``: the place from which the next page goes on; empty if there is none."""
+    """``newer`` and ``older`` are the places where the next pages begin, empty if there is none."""
 
     rows: list[Notification]
     newer: str = ""
@@ -31,7 +31,7 @@ class Page:
 
 
 def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
-    """The newest rows; those next before a place, or those next after it. ValueError for what is no place."""
+    """Return the newest rows, or those next to a place. Raises ValueError if the place is invalid."""
     if after:
         at, pk = _read(after)
         newer = rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at)
@@ -39,7 +39,7 @@ def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str 
         if len(found) > size:
             found = found[:size][::-1]
             return Page(found, newer=_place(found[0]), older=_place(found[-1]))
-        before = ""  # the first page, then, so that none is shorter than it need be
+        before = ""  # show the first page instead, so that it is full
     if before:
         at, pk = _read(before)
         rows = rows.filter(Q(created_at__lt=at) | Q(pk__lt=pk), created_at__lte=at)
@@ -63,4 +63,4 @@ def _read(place: str) -> tuple[datetime, int]:
         time = EPOCH + int(at) * MICROSECOND
         return time if settings.USE_TZ else time.replace(tzinfo=None), Notification._meta.pk.clean(pk, None)
     except (OverflowError, ValidationError) as error:
-        raise ValueError(f"{place!r} is no place in a list.") from error
+        raise ValueError(f"{place!r} is not a place in a list.") from error

@@ -1,6 +1,6 @@
-"""The inbox of whoever makes the request, and the unread count as JSON.
+"""The inbox of the user who makes the request, and the unread count as JSON.
 
-Every view takes its notifications from ``get_queryset()``: the user's own, and no others.
+Every view takes its notifications from ``get_queryset()``, which returns only the user's own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from django.utils.cache import get_conditional_response, patch_cache_control
+from django.utils.cache import patch_cache_control
 from django.utils.decorators import method_decorator
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 from django.views.decorators.cache import never_cache
@@ -29,6 +28,7 @@ from django.views.generic import TemplateView, View
 
 from ..context_processors import unread_of
 from ..controller import NotificationController
+from ..internals import get_conditional_response, url_has_allowed_host_and_scheme
 from ..models import Notification
 from ..querysets import NotificationQuerySet
 from .paging import page_of
@@ -45,18 +45,18 @@ class OwnNotifications(LoginRequiredMixin, View):
         return NotificationController(self.request.user).notifications
 
     def of_kind(self, kind: str) -> NotificationQuerySet:
-        """Those of one kind; of an empty one, all."""
+        """The notifications of one kind, or all if ``kind`` is empty."""
         rows = self.get_queryset()
         return rows.filter(kind=kind.replace("\0", "")) if kind else rows
 
     def allows(self, url: str) -> bool:
-        """May a browser be sent there?"""
+        """Return whether the view may redirect there."""
         hosts = {self.request.get_host(), *self.allowed_hosts}
         return url_has_allowed_host_and_scheme(url, hosts, require_https=self.request.is_secure())
 
     @property
     def has_htmx(self) -> bool:
-        """May templates load what django-htmx brings?"""
+        """Whether templates can load htmx from django-htmx."""
         return apps.is_installed("django_htmx")
 
 
@@ -96,7 +96,7 @@ class NotificationView(OwnNotifications, TemplateView):
         return self.open() or HttpResponseRedirect(request.path)
 
     def open(self) -> HttpResponse | None:
-        """Mark it as read, and go on to its url, if it has one to which browsers may be sent."""
+        """Mark it as read, and redirect to its URL if that is allowed."""
         self.get_queryset().filter(pk=self.kwargs["pk"]).mark_as_read()
         return HttpResponseRedirect(self.target) if self.target else None
 
@@ -106,7 +106,7 @@ class NotificationView(OwnNotifications, TemplateView):
 
     @property
     def target(self) -> str:
-        """Where opening it leads to; empty for nowhere. What is no whole address starts at the root of the site."""
+        """Where opening it leads to, empty if nowhere. A relative URL starts at the root of the site."""
         url = self.notification.safe_url
         return urljoin("/", url) if self.allows(url) else ""
 
@@ -126,7 +126,7 @@ class ChangeView(OwnNotifications):
     told: Any
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """To the inbox. A login leads here, if the session has ended before a button was clicked."""
+        """Redirect to the inbox. A login leads here if the session ended before a button was clicked."""
         return HttpResponseRedirect(self.inbox)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -156,7 +156,7 @@ class ChangeView(OwnNotifications):
         return self.get_queryset().filter(pk__in=keys(posted.getlist("selected")))
 
     def change(self, rows: NotificationQuerySet) -> int:
-        """Returns how many have changed."""
+        """Change these rows. Returns how many changed."""
         raise NotImplementedError
 
 
@@ -182,7 +182,7 @@ class DeleteView(ChangeView):
 
 
 def keys(texts: Sequence[str]) -> list[Any]:
-    """Those of these texts that can be primary keys."""
+    """Return the primary keys among these texts. Invalid ones are ignored."""
     found = []
     for text in texts:
         try:
@@ -194,7 +194,7 @@ def keys(texts: Sequence[str]) -> list[Any]:
 
 @method_decorator(login_not_required, name="dispatch")
 class UnreadView(View):
-    """``{"unread": 3}``, or 304 if the browser knows that already. 401 for nobody: a script wants no login page."""
+    """``{"unread": 3}``, or 304 if the browser knows it already. 401 for an anonymous user, not a redirect."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
         unread = unread_of(request)

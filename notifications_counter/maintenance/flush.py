@@ -1,7 +1,7 @@
-"""Moves what waits in Redis into the database: cut, fetch, apply, finish.
+"""Writes what waits in Redis to the database: cut, fetch, apply, finish.
 
-A batch is applied to a row only once, because the row remembers its number, and only in the epoch of its shard. So it
-does not matter which flusher dies where, how many there are, or how late a stalled one wakes up.
+A batch is applied to a row only once, because the row remembers the batch's number, and only in the epoch of its shard.
+So flushers can be killed at any step, run in any number, and wake up late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..declaration import Declaration
 from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
-from .history import record, tally
+from .history import record_event, tally
 from .shards import accepts_batch, epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction
 
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
@@ -33,7 +33,7 @@ INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 @dataclass
 class FlushResult:
     """What a flush wrote: ``users``, the ``net`` of their deltas, in how many ``batches``; members that were
-    ``rejected``, because no user can be made of them or the delta does not fit its column; ``seconds`` it took."""
+    ``rejected``, because they are not a primary key or their delta does not fit its column; ``seconds`` it took."""
 
     users: int = 0
     net: int = 0
@@ -43,8 +43,8 @@ class FlushResult:
 
 
 @dataclass
-class _Slice:
-    """A slice of a batch: what can be applied, what cannot, and users among the latter to recount."""
+class _ParsedChunk:
+    """A chunk of a batch: what can be applied, what cannot, and owners among the latter to recount."""
 
     chunk: Chunk
     rejected: dict[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Flusher:
                     break
         result.seconds = time.monotonic() - started
         if result.users or result.rejected:
-            record("flush", self.counter, result)
+            record_event("flush", self.counter, result)
             tally(self.counter, {"flushes": 1, "flushed": result.users})
         return result
 
@@ -98,19 +98,19 @@ class Flusher:
         started = time.monotonic()
         refused: list[str] = []
         rejected = done = 0
-        with closing(self._slices(buffer, batch, size)) as slices:
-            for slice_ in slices:
-                if not self._apply(shard, batch, slice_):
+        with closing(self._chunks(buffer, batch, size)) as chunks:
+            for parsed in chunks:
+                if not self._apply(shard, batch, parsed):
                     return False
-                if slice_.rejected:
-                    buffer.reject(slice_.rejected)
-                    for member, delta in slice_.rejected.items():
-                        record("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
-                refused += slice_.refused
-                rejected += len(slice_.rejected)
-                done += len(slice_.chunk.keys) + len(slice_.rejected)
-                result.users += len(slice_.chunk.keys)
-                result.net += sum(slice_.chunk.deltas)
+                if parsed.rejected:
+                    buffer.reject(parsed.rejected)
+                    for member, delta in parsed.rejected.items():
+                        record_event("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
+                refused += parsed.refused
+                rejected += len(parsed.rejected)
+                done += len(parsed.chunk.keys) + len(parsed.rejected)
+                result.users += len(parsed.chunk.keys)
+                result.net += sum(parsed.chunk.deltas)
                 if progress:
                     progress(done, size)
                 if done < size and stopped():
@@ -121,23 +121,23 @@ class Flusher:
         result.rejected += rejected
         return True
 
-    def _slices(self, buffer: Buffer, batch: int, size: int) -> Generator[_Slice]:
+    def _chunks(self, buffer: Buffer, batch: int, size: int) -> Generator[_ParsedChunk]:
         """The batch in chunks; the next one is fetched while the database works on the current one."""
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
 
-            def fetch(first: int) -> Future[_Slice | None]:
+            def fetch(first: int) -> Future[_ParsedChunk | None]:
                 return thread.submit(self._fetch, buffer, batch, first, min(first + self.chunk_size, size) - 1)
 
             coming = fetch(0)
             for first in range(self.chunk_size, size + self.chunk_size, self.chunk_size):
-                slice_ = coming.result()
+                parsed = coming.result()
                 if first < size:
                     coming = fetch(first)
-                if slice_ is None:
+                if parsed is None:
                     return
-                yield slice_
+                yield parsed
 
-    def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _Slice | None:
+    def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _ParsedChunk | None:
         if isinstance(self.counter.key_field, IntegerField):
             texts = buffer.fetch_joined(batch, first, last)
             if texts is None:
@@ -146,32 +146,32 @@ class Flusher:
                 keys, deltas = ([int(n) for n in text.split(",")] for text in texts)
                 fit = max(map(abs, deltas)) < self.limit and max(map(abs, keys)) < 2**63
                 if fit and len(keys) == len(deltas):  # a member with a comma would be two
-                    return _Slice(Chunk(keys, deltas, texts))
+                    return _ParsedChunk(Chunk(keys, deltas, texts))
         return self._parse(buffer.fetch(batch, first, last))
 
-    def _parse(self, pairs: list[tuple[str, str]]) -> _Slice | None:
+    def _parse(self, pairs: list[tuple[str, str]]) -> _ParsedChunk | None:
         """Sort out what cannot be applied."""
         if not pairs:
             return None
-        slice_ = _Slice(Chunk([], []))
+        parsed = _ParsedChunk(Chunk([], []))
         for member, score in pairs:
             try:
                 key = self.counter.decode(member)
             except ValidationError:
-                slice_.rejected[member] = score
+                parsed.rejected[member] = score
                 continue
             delta = parse_int(score)
             if delta is None or abs(delta) >= self.limit:
-                slice_.rejected[member] = score
-                slice_.refused.append(member)
+                parsed.rejected[member] = score
+                parsed.refused.append(member)
             else:
-                slice_.chunk.keys.append(key)
-                slice_.chunk.deltas.append(delta)
-        return slice_
+                parsed.chunk.keys.append(key)
+                parsed.chunk.deltas.append(delta)
+        return parsed
 
-    def _apply(self, shard: int, batch: int, slice_: _Slice) -> bool:
-        """Write a slice; counts that leave their column's range are sorted out. False if the epoch is another."""
-        todo, slice_.chunk = [slice_.chunk], Chunk([], [])
+    def _apply(self, shard: int, batch: int, parsed: _ParsedChunk) -> bool:
+        """Write a chunk; counts that leave their column's range are sorted out. False if there is another epoch."""
+        todo, parsed.chunk = [parsed.chunk], Chunk([], [])
         while todo:
             chunk = todo.pop()
             if not chunk.keys:
@@ -185,11 +185,11 @@ class Flusher:
             except DataError:
                 if len(chunk.keys) == 1:
                     member = str(chunk.keys[0])
-                    slice_.rejected[member] = str(chunk.deltas[0])
-                    slice_.refused.append(member)
+                    parsed.rejected[member] = str(chunk.deltas[0])
+                    parsed.refused.append(member)
                 else:
                     half = len(chunk.keys) // 2
                     todo += (Chunk(chunk.keys[i], chunk.deltas[i]) for i in (slice(half), slice(half, None)))
             else:
-                slice_.chunk = Chunk(slice_.chunk.keys + chunk.keys, slice_.chunk.deltas + chunk.deltas)
+                parsed.chunk = Chunk(parsed.chunk.keys + chunk.keys, parsed.chunk.deltas + chunk.deltas)
         return True

@@ -1,5 +1,5 @@
-"""Any doubt means recount: users marked dirty, users of transactions that never came back, a Redis that is not the
-one we left."""
+"""Any doubt means recount: owners marked dirty, owners of transactions that never finished, and everyone if Redis was
+restarted or replaced, or lost data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from django.db.models import QuerySet
 from ..buffer import Buffer, Status
 from ..conf import options
 from ..declaration import Declaration
-from .history import record
+from .history import record_event
 from .recount import PAGE, Correction, Recounter, RecountResult
-from .shards import epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction, row, start_epoch
+from .shards import epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction, shard_row, start_epoch
 
 FEW, MANY = 10, 100
-"""Users in one look of a heal: at first, and at most. A run is late by the time that one look takes."""
+"""Owners in one look of a heal: at first, and at most. A run can be late by as long as one look takes."""
 
 TARGET_SECONDS = 0.5
 """Seconds that a look should take. If it takes longer, the next one is smaller."""
@@ -36,7 +36,7 @@ class ShardStatus:
 
     @property
     def recovering(self) -> bool:
-        """Do readers count rows, because Redis is new, or its recovery under way?"""
+        """Whether readers count rows, because Redis is new or in recovery."""
         return not is_known_server(self.status, self.epoch) or not self.status.ready
 
 
@@ -51,7 +51,7 @@ class Healer:
         """The state of each shard."""
         found = []
         for shard, buffer in enumerate(self.counter.buffers):
-            stored = row(self.counter, shard).first()
+            stored = shard_row(self.counter, shard).first()
             found.append(
                 ShardStatus(shard, buffer.status(), stored.epoch if stored else 0, stored.audited if stored else "")
             )
@@ -60,7 +60,7 @@ class Healer:
     def heal(
         self, seconds: float, progress: Callable[[int], None] | None, stopped: Callable[[], bool]
     ) -> RecountResult:
-        """Recover what was lost, then recount those in doubt for at most ``seconds``."""
+        """Recover what was lost, then recount owners in doubt for at most ``seconds``."""
         refuse_in_transaction(self.counter.db)
         refuse_changed_shards(self.counter)
         result = RecountResult()
@@ -79,19 +79,19 @@ class Healer:
         for buffer in self.counter.buffers:
             self._recount_dirty(buffer, result, enough)
         if result.checked:
-            record("recount", self.counter, result)
+            record_event("recount", self.counter, result)
         return result
 
     # --------------------------------------------------------------- recovery
     def _recover(self, shard: int, buffer: Buffer) -> Status:
-        """Start an epoch if Redis is not the one we left."""
+        """Start an epoch if Redis was restarted or replaced, or lost data."""
         status = buffer.status()
         stored = epoch_of(self.counter, shard)
         if is_known_server(status, stored):
             return status
         started = start_epoch(self.counter, shard, buffer)
         if started is not None:
-            reason = "this Redis is not the one we left" if stored else "its first audit begins"
+            reason = "Redis was restarted or replaced, or lost data" if stored else "its first audit begins"
             self._say_started(shard, started, reason, logging.WARNING if stored else logging.INFO)
         return buffer.status()
 
@@ -99,7 +99,7 @@ class Healer:
         """Start an epoch on every shard. The next heal then recounts everyone."""
         refuse_in_transaction(self.counter.db)
         refuse_changed_shards(self.counter)
-        self._start_epochs("the database is not the one it was")
+        self._start_epochs("the database was restored from a backup")
 
     def _start_epochs(self, reason: str) -> None:
         for shard, buffer in enumerate(self.counter.buffers):
@@ -107,7 +107,7 @@ class Healer:
                 self._say_started(shard, started, reason, logging.WARNING)
 
     def _say_started(self, shard: int, epoch: int, reason: str, level: int) -> None:
-        record("recovery", self.counter, level=level, reason=reason, shard=shard, epoch=epoch)
+        record_event("recovery", self.counter, level=level, reason=reason, shard=shard, epoch=epoch)
 
     def _audit(
         self,
@@ -119,7 +119,7 @@ class Healer:
         stopped: Callable[[], bool],
     ) -> None:
         """Recount everyone in a shard, from where the last audit of the epoch ended, and complete the recovery."""
-        stored = row(self.counter, shard)
+        stored = shard_row(self.counter, shard)
         after = stored.values_list("audited", flat=True).first() or ""
         for page, end in self.recounter.pages(after):
             # Not by identity: threads that look at `buffers` for the first time may each have made their own.
@@ -133,7 +133,7 @@ class Healer:
                 return
         if buffer.complete(epoch):
             stored.filter(epoch=epoch).update(audited="")
-            record("recovered", self.counter, shard=shard, epoch=epoch)
+            record_event("recovered", self.counter, shard=shard, epoch=epoch)
 
     # ---------------------------------------------------------------- healing
     def _doubt_open(self, buffer: Buffer, enough: Callable[[], bool]) -> None:
@@ -151,8 +151,8 @@ class Healer:
         buffer.drop_fences(oldest)
 
     def _doubt_requested(self, seconds: float, stopped: Callable[[], bool]) -> None:
-        """Do what RecountRequests ask for, and delete exactly those that were read before. Their transactions have
-        committed: whoever counts rows from here on sees what these changed."""
+        """Do what RecountRequests ask for, and delete exactly those that were read. Their transactions have committed,
+        so a count of rows from here on sees their changes."""
         model = apps.get_model("notifications_counter", "RecountRequest")
         requests: QuerySet = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
         until = time.monotonic() + seconds
@@ -167,7 +167,7 @@ class Healer:
             requests.filter(pk__in=[pk for pk, *_ in found]).delete()
 
     def _recount_dirty(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
-        """Longest waiting first, and few at once: how long it takes to count their rows is known only afterwards."""
+        """Recount dirty owners, oldest first, a few at a time: how long that takes is known only afterwards."""
         seen: set[str] = set()
         first, size = 0, FEW
         while not enough():

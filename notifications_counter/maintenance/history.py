@@ -16,7 +16,7 @@ from ..timeseries import TimeSeries
 logger = logging.getLogger("notifications_counter")
 
 LENGTH = 10_000
-"""Events that are kept; older ones are removed."""
+"""How many events are kept."""
 
 MESSAGES = {
     "flush": "flushed %(users)d user(s) in %(batches)d batch(es), net %(net)+d, rejected %(rejected)d, "
@@ -24,24 +24,24 @@ MESSAGES = {
     "recount": "recounted %(checked)d user(s), %(wrong)d wrong, corrected %(corrected)d.",
     "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: readers count rows until its audit is complete.",
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
-    "rejected": "%(member)r with delta %(delta)s cannot be stored and was put into `rejected`.",
+    "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`.",
 }
-"""What the log says of each event: a format of its fields."""
+"""The log message of each event, a format string for its fields."""
 
 history = EventLog("history")
 
 
-def record(
+def record_event(
     type: str,
     counter: Declaration,
     result: Any = None,
     level: int = logging.INFO,
     **fields: Any,
 ) -> None:
-    """Log what the app has done, with the fields of a ``result`` (a dataclass), and record it, unless RECORD_EVENTS is
-    off. Never raises for want of Redis."""
+    """Log an event with the fields of a ``result`` (a dataclass), and record it unless RECORD_EVENTS is off. Does not
+    raise if Redis is out of reach."""
     event = {"counter": counter.name, **(asdict(result) if result else {}), **fields}
-    if "member" in event:  # that somebody wrote, and that may be no text
+    if "member" in event:  # it may not be valid text
         event["member"] = event["member"].encode(errors="backslashreplace").decode()
     logger.log(level, f"%(counter)s: {MESSAGES[type]}", event, extra={"event": type, **event})
     if not options.RECORD_EVENTS:
@@ -54,8 +54,8 @@ def record(
 
 
 def tally(counter: Declaration, counts: dict[str, int]) -> None:
-    """Raise the time-sliced counters of what the app has done, if RECORD_ACTIVITY is on. Never raises for want of
-    Redis."""
+    """Add to the time-sliced counters of flushes if RECORD_ACTIVITY is on. Does not raise if Redis is out of
+    reach."""
     if not options.RECORD_ACTIVITY or not counter.activity:
         return
     try:

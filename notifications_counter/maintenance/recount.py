@@ -17,14 +17,15 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from ..buffer import Buffer
 from ..declaration import Declaration
+from ..internals import raw_delete
 from ..reader import Reader
 from ..writes.rows import chunks
 from ..writes.totals import maintained
-from .history import record
+from .history import record_event
 from .shards import refuse_in_transaction, reject_batches_up_to
 
 PAGE = 1000
-"""Users in one look."""
+"""Owners in one look."""
 
 TRIES = 4
 """Looks at a user who is active all the time, in smaller and smaller groups, before it is left to the next run."""
@@ -32,7 +33,7 @@ TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A count that was wrong: of ``user`` (primary key), which ``was`` the counter, and is now the ``rows``."""
+    """A wrong count: the primary key of the ``user``, what the count ``was``, and the number of ``rows``."""
 
     user: Any
     was: int | None
@@ -49,7 +50,7 @@ class RecountResult:
     retried: int = 0
 
     def add(self, other: RecountResult) -> None:
-        """Take another result in."""
+        """Add another result."""
         self.checked += other.checked
         self.wrong += other.wrong
         self.corrected += other.corrected
@@ -65,7 +66,7 @@ class Recounter:
         self.reader = Reader(counter)
 
     def recount(self, members: Iterable[str], dry_run: bool = False) -> RecountResult:
-        """Recount users, given as members. A member no user can be made of goes to ``rejected``."""
+        """Recount owners, given as members. A member that is not a primary key goes to ``rejected``."""
         refuse_in_transaction(self.reader.using)
         result = RecountResult()
         for buffer, mine in self.counter.by_shard(list(dict.fromkeys(members))):
@@ -73,7 +74,7 @@ class Recounter:
             if rejected and not dry_run:
                 buffer.reject(rejected, dirty=True)
                 for member, delta in rejected.items():
-                    record("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
+                    record_event("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
             members_left = list(keys)
             for i in range(0, len(members_left), PAGE):
                 page = {m: keys[m] for m in members_left[i : i + PAGE]}
@@ -88,7 +89,7 @@ class Recounter:
         after: str = "",
         note: Callable[[str], None] = lambda position: None,
     ) -> RecountResult:
-        """Recount everyone with rows that count, a stored count, or something waiting in Redis.
+        """Recount everyone who has rows that count, a stored count, or something waiting in Redis.
 
         ``note`` is called with how far it has come, after which another call can go on, and with ``""`` at the end.
         """
@@ -104,14 +105,14 @@ class Recounter:
         return result
 
     def everyone(self, after: str = "") -> Iterator[tuple[list[str], str]]:
-        """Pages of all users who can have a count, and where they end."""
+        """Yield pages of all owners who can have a count, and where each page ends."""
         for page, end in self.pages(after):
             after = end
             yield page, end
         for buffer in self.counter.buffers:
             for page in buffer.waiting():
                 keys, _ = self._decode(page)
-                has_rows = self.reader.rows(list(keys.values()))
+                has_rows = self.reader.count_rows(list(keys.values()))
                 has_count = self.reader.stored(list(keys.values()))
                 yield [m for m, key in keys.items() if key not in has_rows and not has_count.get(key, (0,))[0]], after
 
@@ -147,7 +148,7 @@ class Recounter:
         return keys, rejected
 
     def _correct(self, buffer: Buffer, keys: dict[str, Any]) -> RecountResult:
-        """Correct users of one shard; those active all the time are marked dirty."""
+        """Correct owners of one shard. Owners who are active all the time are marked dirty."""
         result = RecountResult(checked=len(keys))
         groups = [(keys, TRIES)]
         left: list[str] = []
@@ -168,10 +169,10 @@ class Recounter:
         return result
 
     def _look_and_fix(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> dict[str, Any]:
-        """Look, count, fix. Returns the users who were active meanwhile."""
+        """Look, count, fix. Returns the owners who were active meanwhile."""
         lease = uuid4().hex
         snapshot = buffer.snapshot(list(keys), lease)
-        rows = self.reader.rows(list(keys.values()))
+        rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored(list(keys.values()))
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
         tellable = {m: count for m, count in counts.items() if count is not None}
@@ -192,7 +193,7 @@ class Recounter:
         left = keys
         for look in range(TRIES):
             snapshot = buffer.snapshot(list(left))
-            rows = self.reader.rows(list(left.values()))
+            rows = self.reader.count_rows(list(left.values()))
             stored = self.reader.stored(list(left.values()))
             found = {m: (snapshot.value(m, *stored.get(key, (0, 0))), rows.get(key, 0)) for m, key in left.items()}
             suspects = {
@@ -208,7 +209,7 @@ class Recounter:
 
 
 def remove_orphans(counter: Declaration) -> int:
-    """Delete totals of owners that are gone, where the count is zero and nothing waits in Redis. Returns how many."""
+    """Delete the totals of deleted owners if the count is zero and nothing waits in Redis. Returns how many."""
     owner: Any = counter.totals._meta.pk.remote_field
     owners: QuerySet[Any] = QuerySet(owner.model, using=counter.db).filter(pk=OuterRef("pk"))
     totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
@@ -233,5 +234,5 @@ def _remove(counter: Declaration, buffer: Buffer, members: list[str], gone: Quer
         removed = 0
         with maintained():
             for chunk in chunks(idle, counter.db):
-                removed += gone.filter(pk__in=chunk, flushed_batch__lte=ended)._raw_delete(counter.db)
+                removed += raw_delete(gone.filter(pk__in=chunk, flushed_batch__lte=ended), counter.db)
         return removed

@@ -1,4 +1,4 @@
-"""What the database knows of the shards of a counter: their epochs, and how far an audit has come."""
+"""The shards of a counter in the database: their epochs, and how far an audit has come."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from ..declaration import Declaration
 from ..exceptions import NotInTransaction, ShardsChanged
 
 
-def rows(counter: Declaration) -> QuerySet[Any]:
-    """The rows of all shards of a counter, also of an earlier number of shards."""
+def shard_rows(counter: Declaration) -> QuerySet[Any]:
+    """Return the rows of all shards of a counter, including those of an earlier number of shards."""
     model = apps.get_model("notifications_counter", "CounterShard")
     return QuerySet(model, using=counter.db).filter(counter=counter.name)
 
 
-def row(counter: Declaration, shard: int) -> QuerySet[Any]:
-    """The row of one shard, as a queryset."""
-    return rows(counter).filter(shard=shard, shards=options.SHARDS)
+def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
+    """Return the row of one shard, as a queryset."""
+    return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
 
 
 def epoch_of(counter: Declaration, shard: int, lock: bool = False) -> int:
     """The epoch of a shard, 0 before its first. Locked, it stays so until the transaction ends."""
-    epochs = row(counter, shard).values_list("epoch", flat=True)
+    epochs = shard_row(counter, shard).values_list("epoch", flat=True)
     return (epochs.select_for_update() if lock else epochs).first() or 0
 
 
 def is_known_server(status: Status, epoch: int) -> bool:
-    """Is this the Redis of the last recovery? Not if it has another epoch, has restarted, or has lost ``ready``."""
+    """Return whether this is the Redis of the last recovery: the same epoch, not restarted, and ``ready`` not lost."""
     evicted = status.completed == epoch and not status.ready
     return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
 
 
 def accepts_batch(counter: Declaration, shard: int, batch: int) -> bool:
     """Lock the shard until the transaction ends. Returns whether this batch may be written."""
-    stored = row(counter, shard).select_for_update().values_list("epoch", "closed").first()
+    stored = shard_row(counter, shard).select_for_update().values_list("epoch", "closed").first()
     return stored is not None and stored[0] == batch // BATCHES and batch > stored[1]
 
 
@@ -52,7 +52,7 @@ def reject_batches_up_to(counter: Declaration, shard: int, batch: int) -> bool:
     """
     if epoch_of(counter, shard, lock=True) != batch // BATCHES:
         return False
-    row(counter, shard).filter(closed__lt=batch).update(closed=batch)
+    shard_row(counter, shard).filter(closed__lt=batch).update(closed=batch)
     return True
 
 
@@ -62,7 +62,7 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, always: bool =
     The lock is held until both know the epoch, or two processes could take turns for ever. ``always``: start one also
     if this is the Redis of the last recovery.
     """
-    rows(counter).model._default_manager.using(counter.db).get_or_create(
+    shard_rows(counter).model._default_manager.using(counter.db).get_or_create(
         counter=counter.name, shard=shard, shards=options.SHARDS
     )
     with transaction.atomic(using=counter.db):
@@ -70,17 +70,17 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, always: bool =
         status = buffer.status()
         if is_known_server(status, stored) and not always:
             return None
-        highest = rows(counter).aggregate(Max("epoch"))["epoch__max"]
+        highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
         epoch = max(highest, status.epoch) + 1
         buffer.recover(epoch)
-        row(counter, shard).update(epoch=epoch, audited="")
+        shard_row(counter, shard).update(epoch=epoch, audited="")
     return epoch
 
 
 def refuse_changed_shards(counter: Declaration) -> None:
     """ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
     epoch: the totals know its batches."""
-    for old in rows(counter).exclude(shards=options.SHARDS):
+    for old in shard_rows(counter).exclude(shards=options.SHARDS):
         keys = Keys.of(options.KEY_PREFIX, counter.name, old.shard, old.shards)
         client = counter.buffers[0].client
         status = Buffer(client, keys).status()
@@ -91,17 +91,17 @@ def refuse_changed_shards(counter: Declaration) -> None:
                 "is nothing to flush, then change it with no other process running."
             )
         client.call(keys.ready, "DEL", keys.ready)
-        rows(counter).get_or_create(counter=counter.name, shard=0, shards=options.SHARDS)
+        shard_rows(counter).get_or_create(counter=counter.name, shard=0, shards=options.SHARDS)
         with transaction.atomic(using=counter.db):
-            rows(counter).filter(shards=options.SHARDS, epoch__lt=old.epoch).update(epoch=old.epoch, audited="")
+            shard_rows(counter).filter(shards=options.SHARDS, epoch__lt=old.epoch).update(epoch=old.epoch, audited="")
             old.delete()
 
 
 def refuse_in_transaction(using: str) -> None:
-    """NotInTransaction where a flush or a recount could not commit, nor see what others commit."""
+    """Raise NotInTransaction if a flush or a recount could not commit, nor see what others commit."""
     connection = connections[using]
     if connection.in_atomic_block or not connection.get_autocommit():
         raise NotInTransaction(
-            "A flush or a recount inside a transaction would drop from Redis what may yet be rolled back, and would "
-            "miss what others commit meanwhile; call it outside of atomic()."
+            "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
+            "be rolled back, and miss what others commit. Call it outside of atomic()."
         )

@@ -1,4 +1,4 @@
-"""What the commands share: a clean end, one line instead of a traceback, and a sign of life in long steps."""
+"""What the commands share: they stop cleanly, print errors in one line, and show progress."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from io import TextIOBase
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError
 from django.template.defaultfilters import pluralize
 
@@ -21,14 +22,14 @@ from ..exceptions import BufferUnavailable, CounterError
 logger = logging.getLogger("notifications_counter")
 
 OUTAGES = (BufferUnavailable, OperationalError, InterfaceError)
-"""What passes by itself: Redis or the database is out of reach, or busy."""
+"""Errors that go away by themselves: Redis or the database is out of reach, or busy."""
 
 SIGN_OF_LIFE = 5.0
 """Seconds between two lines of a long step."""
 
 
 class CounterCommand(BaseCommand):
-    """A command that says for itself what is out of reach."""
+    """A command that reports itself what is out of reach."""
 
     def check(self, *args: Any, **options: Any) -> None:
         """The system checks, without those that ask the databases. From Django 6 on they run before every command, and
@@ -74,13 +75,13 @@ def stop_on_signals() -> Iterator[Stop]:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """One line for what the reader of a traceback could not fix in the code anyway."""
+    """Turn errors that are not bugs into one line, without a traceback."""
     try:
         yield
     except (CounterError, *OUTAGES) as error:
         raise CommandError(one_line(error)) from error
     except KeyboardInterrupt:
-        raise CommandError("Interrupted. Nothing is lost; run it again to go on.", returncode=130) from None
+        raise CommandError("Interrupted. Nothing is lost; run the command again to continue.", returncode=130) from None
 
 
 def one_line(error: Exception) -> str:
@@ -88,7 +89,7 @@ def one_line(error: Exception) -> str:
 
 
 def say_failed(command: str, error: Exception, interval: float, counter: str | None = None) -> None:
-    """Log that a loop goes on through an outage. Without LOGGING in the settings that is a line on stderr."""
+    """Log that a loop continues through an outage. Without LOGGING in the settings, this is a line on stderr."""
     reason = one_line(error)
     about = {"event": "run_failed", "command": command, "counter": counter, "reason": reason}
     what = f"{counter}: {reason}" if counter else reason
@@ -106,9 +107,9 @@ def number(count: int, noun: str, suffix: str = "s") -> str:
 
 
 class Meter:
-    """Says how far a long step has come: a bar on a terminal if rich is installed, else a line now and then."""
+    """Shows the progress of a long step: a bar on a terminal if rich is installed, else a line every few seconds."""
 
-    def __init__(self, stdout: OutputWrapper, verbosity: int):
+    def __init__(self, stdout: TextIOBase, verbosity: int):
         self.stdout = stdout
         self.verbosity = verbosity
         self._bar: Any = None
@@ -131,7 +132,7 @@ class Meter:
             self.say(f"{what}: {done:,} of {total:,}" if total else f"{what}: {done:,}")
 
     def say(self, line: str) -> None:
-        """Write a line, above the bar if there is one; nothing if nothing is to be said."""
+        """Write a line, above the bar if there is one. Silent with --verbosity 0."""
         if self._bar is not None:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         elif self.verbosity:

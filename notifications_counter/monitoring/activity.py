@@ -1,4 +1,4 @@
-"""What happened by minute, hour and day, as a table for charts: the time-sliced counters of RECORD_ACTIVITY."""
+"""The time-sliced counters of RECORD_ACTIVITY by minute, hour and day, as a table for charts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.utils import timezone
-from django.utils.formats import date_format
-from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..conf import options
 from ..counters import Counter
+from ..internals import Promise, date_format
 from ..timeseries import TimeSeries
 from .display import Table, grouped
 
@@ -39,8 +38,8 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What happened: a ``table``, newest slice first; and for the charts of its columns the title of each, its total
-    and whether there is something to draw, the ``labels`` of the axis as JSON, and what stands between thousands."""
+    """A ``table``, newest slice first. For the ``charts`` of its columns: title, total, and whether there is anything
+    to draw; the ``labels`` of the axis as JSON; and the thousands ``separator``."""
 
     charts: list[tuple[str, str, bool]]
     labels: str
@@ -73,7 +72,7 @@ def precisions() -> dict[str, Precision]:
 
 
 def activity(counter: Counter, precision: Precision) -> Activity:
-    """What happened to one counter: a round trip for each of five time-sliced counters."""
+    """Return the activity of one counter, in five round trips: one for each time-sliced counter."""
     series, starts = TimeSeries(), precision.starts()
     # A day of the counters is one of UTC, and would be called after the day before in the west.
     tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC

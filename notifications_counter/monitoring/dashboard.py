@@ -1,4 +1,4 @@
-"""What the dashboard in the admin shows: the state of each counter, charts of what happened, the last events."""
+"""The content of the dashboard in the admin: the state of each counter, charts of its activity, and recent events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from django.apps import apps
 from django.db.models import QuerySet
 from django.template.defaultfilters import filesizeformat
-from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
@@ -20,6 +19,7 @@ from ..conf import options
 from ..counters import Counter, get_counter
 from ..events import Event
 from ..exceptions import CounterError
+from ..internals import Truncator
 from ..maintenance.healing import ShardStatus
 from ..maintenance.history import history
 from .activity import Activity, Precision, activity, precisions
@@ -32,7 +32,7 @@ EVENTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of the page, what it is of, and what more there is to say."""
+    """A number on the page, with a title and a note."""
 
     title: str
     value: str
@@ -42,7 +42,7 @@ class Figure:
 
 @dataclass(slots=True)
 class CounterPanel:
-    """What the page shows of one counter."""
+    """The part of the page for one counter."""
 
     name: str
     figures: list[Figure]
@@ -53,7 +53,7 @@ class CounterPanel:
 
 # ------------------------------------------------------------------------- state
 def panel(report: CounterReport, precision: Precision | None, flushes: Sequence[Event]) -> CounterPanel:
-    """What the page shows of a counter. Its charts cost a round trip for each of five time-sliced counters."""
+    """Return the part of the page for a counter. Its charts cost five round trips, one for each time-sliced counter."""
     counter = get_counter(report.counter)
     shown = CounterPanel(counter.name, figures(report, flushes), shard_table(counter, report.shards))
     if counter.activity and not options.RECORD_ACTIVITY:
@@ -180,7 +180,7 @@ def flush_table(flushes: Sequence[Event]) -> Table:
 
 
 def event_table() -> Table:
-    """What else has happened, of all counters; a round trip for each type."""
+    """The last other events of all counters; a round trip for each type."""
     found = [event for type_ in TYPES for event in history.latest(EVENTS, type_)]
     found.sort(key=lambda event: (event["timestamp"], event["id"]), reverse=True)
     return Table(
@@ -218,8 +218,8 @@ TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
 
 # -------------------------------------------------------------------------- page
 def page(by: str) -> dict[str, Any]:
-    """The context of the template, with charts by minute, hour or day. It does not raise if Redis is out of reach;
-    what cannot be asked is missing then."""
+    """The context of the template, with charts by minute, hour or day. If Redis is out of reach, it does not
+    raise, and the page has fewer parts."""
     choices = precisions()
     by = by if by in choices else next(iter(choices), "")
     report = look()
@@ -243,5 +243,5 @@ def page(by: str) -> dict[str, Any]:
     except CounterError as error:
         if not report.errors:
             found["problems"].append(str(error))
-        found["note"] = _("Counts are right meanwhile, and slower: rows are counted in the database.")
+        found["note"] = _("Counts are still right, but slower, because they are read from the database.")
     return found

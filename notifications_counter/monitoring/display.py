@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.utils import numberformat, timezone
-from django.utils.formats import date_format, get_format, number_format
+from django.utils import timezone
 from django.utils.translation import pgettext
+
+from ..internals import date_format, get_format, number_format, numberformat
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,4 @@
-"""What someone who watches a site wants to know, gathered in one place: for `flush_counters --check`, the health check,
-the metrics and the admin."""
+"""The state of the counters, for `flush_counters --check`, the health check, the metrics and the admin."""
 
 from __future__ import annotations
 
@@ -48,12 +47,12 @@ class CounterReport:
     ``backlog_age``      of the oldest change that waits to be flushed, and of the oldest user that waits for a recount
     ``dirty_users``      users that wait for a recount; readers count their rows
     ``open``             parts of transactions that have begun and not committed to Redis
-    ``suspected``        those of them that are older than HEAL_AFTER, at most 1,000 of a shard being looked at
+    ``suspected``        how many of these are older than HEAL_AFTER; at most 1,000 of a shard are looked at
     ``oldest_open``      age of the oldest of them
     ``requests``         RecountRequests
     ``requests_age``     of the oldest of them
-    ``rejected``         members that no user could be made of, kept for inspection
-    ``recovering``       shards that are recovered, or wait for that; readers count rows
+    ``rejected``         members that are not a primary key, kept for inspection
+    ``recovering``       shards in recovery, or waiting for it; readers count rows
     ``epoch``            the highest of all shards; each recovery starts one
     ``shards``           the state of each shard
     ``stats``            what has happened since Redis was new
@@ -84,8 +83,8 @@ class CounterReport:
         found: list[tuple[str, str]] = []
         if self.recovering:
             text = _(
-                "Redis is new, or not the one that was left: readers count rows until flush_counters has recovered "
-                "shard %(shards)s."
+                "Redis does not hold complete counts. They are read from the database until flush_counters has "
+                "recovered shard %(shards)s."
             )
             found.append(("recovering", text % {"shards": ", ".join(map(str, self.recovering))}))
         if self.backlog_age > max_age:
@@ -113,8 +112,8 @@ class CounterReport:
             found.append(("suspected", text % _grouped(values)))
         if self.rejected:
             text = ngettext(
-                "%(count)s member could not be stored and waits in `rejected` for somebody to look at it.",
-                "%(count)s members could not be stored and wait in `rejected` for somebody to look at them.",
+                "%(count)s member could not be stored. It is kept in `rejected` for inspection.",
+                "%(count)s members could not be stored. They are kept in `rejected` for inspection.",
                 self.rejected,
             )
             found.append(("rejected", text % _grouped({"count": self.rejected})))

@@ -1,4 +1,4 @@
-"""``{% load notifications_counter %}``: the unread count of whoever makes the request."""
+"""``{% load notifications_counter %}``: the unread count of the user who makes the request."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from django import template
 from django.template import Context
-from django.utils.crypto import salted_hmac
 from django.utils.translation import get_language, ngettext
 
 from ..context_processors import unread_of
+from ..internals import salted_hmac
 
 register = template.Library()
 
@@ -23,13 +23,13 @@ def request_of(context: Context) -> Any:
 
 @register.simple_tag(takes_context=True)
 def unread_count(context: Context) -> int:
-    """The number; 0 for nobody."""
+    """The unread count, 0 for an anonymous user."""
     return unread_of(request_of(context)) or 0
 
 
 @register.inclusion_tag("notifications_counter/badge.html", takes_context=True)
 def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
-    """The number for the eye and for the ear. Hidden at zero; ``99+`` above ``max``; nothing at all for nobody."""
+    """The badge, with a text for screen readers. Hidden at zero, ``99+`` above ``max``, empty for an anonymous user."""
     unread = unread_of(request_of(context))
     shown = f"{max}+" if unread is not None and unread > max else str(unread)
     return {"unread": unread, "shown": shown, "max": str(max)}
@@ -37,7 +37,7 @@ def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
 
 @register.inclusion_tag("notifications_counter/badge_script.html", takes_context=True)
 def unread_badge_script(context: Context) -> dict[str, Any]:
-    """The script that keeps the badges of a page current; nothing for nobody. Needs ``notifications_counter.urls``."""
+    """The script that updates a page's badges, empty for an anonymous user. Needs ``notifications_counter.urls``."""
     user = getattr(request_of(context), "user", None)
     if user is None or not user.is_authenticated:
         return {}

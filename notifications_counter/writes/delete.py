@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter as Tally
 from typing import Any
 
-from django.db.models.sql.constants import CURSOR, ROW_COUNT
-
+from ..internals import CURSOR, ROW_COUNT
 from .facts import facts_of_where, fate
-from .rows import activity, add_up, chunks, difference, is_plain, locked, rows_of
+from .rows import activity_of, add_up, chunks, difference, is_plain, locked, rows_of
 from .statement import Statement
 
 
@@ -46,8 +45,8 @@ class Delete(Statement):
         with cursor:
             found = cursor.fetchall()
         rows = Tally({row[:-1]: row[-1] for row in found} if adds_up else map(tuple, found))
-        self.record(add_up(zip(ours.states(self.compiler, rows), (-n for n in rows.values()), strict=True)))
-        self.happened("deleted", rows.total())
+        self.record_deltas(add_up(zip(ours.states(self.compiler, rows), (-n for n in rows.values()), strict=True)))
+        self.record_activity("deleted", rows.total())
         return rows.total()
 
     def _look_first(self) -> int:
@@ -61,9 +60,9 @@ class Delete(Statement):
         else:
             number = self.execute(self.compiler, ROW_COUNT) or 0
         if number == len(found):
-            self.record(difference(found.values()))
+            self.record_deltas(difference(found.values()))
         else:
             for counter in self.counters:
                 self.ledger.doubt(counter)
-        self.ledger.happened(activity(found))
+        self.ledger.record_activity(activity_of(found))
         return number

@@ -11,10 +11,16 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
-from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
-
 from ..declaration import Declaration, counters_of_table
+from ..internals import (
+    DeleteQuery,
+    InsertQuery,
+    Query,
+    SQLDeleteCompiler,
+    SQLInsertCompiler,
+    SQLUpdateCompiler,
+    UpdateQuery,
+)
 from .delete import Delete
 from .insert import Insert
 from .ledger import Ledger

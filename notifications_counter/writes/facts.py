@@ -22,14 +22,12 @@ from django.db.models import (
     UUIDField,
     Value,
 )
-from django.db.models.expressions import Col
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact, IsNull
-from django.db.models.query_utils import DeferredAttribute
-from django.db.models.sql.where import AND, WhereNode
 
 from ..condition import NOT_NULL
 from ..declaration import Declaration
+from ..internals import AND, Col, DeferredAttribute, WhereNode
 
 Facts = dict[str, Any]
 UNKNOWN = object()

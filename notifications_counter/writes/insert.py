@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models.constants import OnConflict
-
 from ..buffer.types import Delta
 from ..declaration import Declaration
+from ..internals import OnConflict
 from .facts import UNKNOWN, Inserted, fate
 from .rows import RowState, add_up, locked_by_key
 from .statement import Statement
@@ -56,14 +55,14 @@ class Insert(Statement):
     def _insert(self) -> Any:
         result = self.execute(self.compiler, self.fields)
         for counter, deltas in self.owners.items():
-            self.ledger.record(counter, deltas)
-        self.happened("created", len(self.query.objs))
+            self.ledger.record_deltas(counter, deltas)
+        self.record_activity("created", len(self.query.objs))
         return result
 
     def _insert_returning(self) -> Any:
         result, states = self._execute_returning()
-        self.record(add_up((state, 1) for state in states))
-        self.happened("created", len(states))
+        self.record_deltas(add_up((state, 1) for state in states))
+        self.record_activity("created", len(states))
         return result
 
     def _insert_and_look(self) -> Any:
@@ -73,8 +72,8 @@ class Insert(Statement):
             self._doubt(self.named)
         else:
             found = locked_by_key(self.source, self.using, pks, self.counters)
-            self.record(add_up((state, 1) for state in found.values()))
-        self.happened("created", len(self.query.objs))
+            self.record_deltas(add_up((state, 1) for state in found.values()))
+        self.record_activity("created", len(self.query.objs))
         return result
 
     def _insert_in_doubt(self) -> Any:
@@ -99,7 +98,7 @@ class Insert(Statement):
     def _doubt(self, named: bool) -> None:
         for counter, deltas in self.owners.items():
             if named:
-                self.ledger.record(counter, dict.fromkeys(deltas))
+                self.ledger.record_deltas(counter, dict.fromkeys(deltas))
             else:
                 self.ledger.doubt(counter)
 

@@ -1,4 +1,4 @@
-"""Brings what statements change to the log of their transaction, and sends that when the database has committed it."""
+"""Collects each transaction's deltas and sends them after commit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.dispatch import receiver
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
+from ..internals import wrap_commit
 from .transaction import TransactionLog, forget, mark_dirty, request_recounts
 
 T = TypeVar("T")
@@ -29,11 +30,11 @@ ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE
 
 
 class _NotBegun(Exception):
-    """Redis did not take a begin whose statement is not executed yet."""
+    """Redis refused a begin whose statement has not been executed yet."""
 
 
-class _Hook:
-    """What Django keeps in run_on_commit: as long as it lives there, so does the log's transaction."""
+class _CommitHook:
+    """Our entry in run_on_commit. The transaction is open for as long as the entry is in there."""
 
     __slots__ = ("log", "__weakref__")
 
@@ -45,19 +46,18 @@ class _Hook:
 
 
 class Ledger:
-    """The logs of one database connection, and the wrapper around each of its statements."""
+    """The transaction logs of one database connection, and the wrapper around its statements."""
 
     def __init__(self, connection: Any):
         self._connection = weakref.ref(connection)
         self.using: str = connection.alias
         self._log: TransactionLog | None = None
-        self._hook: weakref.ref[_Hook] | None = None
-        self._unsent: list[weakref.ref[_Hook]] = []
+        self._hook: weakref.ref[_CommitHook] | None = None
+        self._unsent: list[weakref.ref[_CommitHook]] = []
         self._standalone: list[TransactionLog] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
-        self._commit_of_others = connection.__dict__.get("_commit")
-        connection._commit = self._commit
+        wrap_commit(connection, self._before_commit)
 
     @classmethod
     def of(cls, using: str) -> Ledger:
@@ -75,9 +75,9 @@ class Ledger:
         assert connection is not None
         return connection
 
-    # ------------------------------------------------------------------- logs
+    # ------------------------------------------------------- transaction logs
     def _open_log(self) -> TransactionLog | None:
-        """The log of the transaction under way, if it has one."""
+        """Return the log of the current transaction, if there is one."""
         if self._log is None or self._hook is None:
             return None
         hook = self._hook()
@@ -92,55 +92,55 @@ class Ledger:
         log = self._open_log()
         if log is None:
             log = self._log = TransactionLog(self.using)
-            hook = _Hook(log)
-            # Not by on_commit(): the log outlives the savepoint it was made in, and cuts itself back.
+            hook = _CommitHook(log)
+            # Not by on_commit(): the log outlives the savepoint it was made in, and follows rollbacks itself.
             self.connection.run_on_commit.append((set(), hook, True))
             self._hook = weakref.ref(hook)
             self._unsent = [ref for ref in self._unsent if ref() is not None] + [self._hook]
         return log
 
-    def record(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
-        """Note what the statement just run has changed. None: unknown, the user goes to a recount."""
+    def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
+        """Note what the statement just run has changed. None means unknown: the owner is recounted."""
         if not deltas or counter.db != self.using:  # a counter belongs to one database
             return
         if self._standalone and not self.connection.in_atomic_block:
-            self._standalone[-1].record(counter, deltas)
+            self._standalone[-1].record_deltas(counter, deltas)
         elif self.in_manual_transaction():
             request_recounts(self.using, [(counter, member) for member in deltas])
             mark_dirty((counter, member) for member in deltas)
         elif self.connection.in_atomic_block:
-            self._transaction_log().record(counter, deltas)
+            self._transaction_log().record_deltas(counter, deltas)
         else:
             log = TransactionLog(self.using)
-            log.record(counter, dict.fromkeys(deltas))
+            log.record_deltas(counter, dict.fromkeys(deltas))
             log.send()
 
     def doubt(self, counter: Declaration) -> None:
-        """Note that the statement just run has changed counts, nobody knows whose: everyone is recounted. Only inside a
-        transaction, with which the request for that commits."""
+        """Note that the statement just run may have changed any owner's count: everyone is recounted. Call it inside a
+        transaction, because the request for the recount commits with it."""
         request_recounts(self.using, [(counter, None)])
         if self.in_manual_transaction():
             forget(counter)
         else:
             self._transaction_log().doubt(counter)
 
-    def happened(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
-        """Note for the time-sliced counters what the statement just run has done, if RECORD_ACTIVITY is on."""
+    def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
+        """Note what the statement just run has done, for the time-sliced counters, if RECORD_ACTIVITY is on."""
         if not options.RECORD_ACTIVITY or not activity or self.in_manual_transaction():
             return
         activity = {(counter, what): n for (counter, what), n in activity.items() if counter.db == self.using}
         if self.connection.in_atomic_block:
-            self._transaction_log().happened(activity)
+            self._transaction_log().record_activity(activity)
         elif self._standalone:
-            self._standalone[-1].happened(activity)
+            self._standalone[-1].record_activity(activity)
 
     def write(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
-        """Run a statement that changes rows of these owners, None if they are not known before, and records what it has
-        changed.
+        """Run a statement that changes rows of these owners, and that records what it has changed. None: the owners are
+        not known before.
 
-        In a transaction they begin right before its commit; owners that are not known need one. In autocommit the
-        statement is prepared while begin is on its way. If Redis does not take that, the statement is called again,
-        before anything was executed, in a transaction that commits it together with a RecountRequest.
+        In a transaction, owners begin right before the commit. Without one, the statement is prepared while begin is on
+        its way. If Redis refuses the begin, nothing has been executed yet: the statement is run again in a transaction,
+        which commits it together with a RecountRequest. A statement whose owners are not known needs a transaction.
         """
         if owners is None:
             with transaction.atomic(using=self.using, savepoint=False):
@@ -172,15 +172,15 @@ class Ledger:
 
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Declaration, member: str) -> bool:
-        """Has this connection changed rows of the user that others may not see, or whose deltas are not sent yet?"""
+        """Return whether this connection has changed rows of this owner and not sent the deltas yet."""
         return any(member in log.touched.get(counter, ()) or counter in log.doubted for log in self._unsent_logs())
 
     def doubts(self, counter: Declaration) -> bool:
-        """Is that so of everyone?"""
+        """Return whether that is so for everyone."""
         return any(counter in log.doubted for log in self._unsent_logs())
 
     def all_touched(self, counter: Declaration) -> set[str]:
-        """Every user of whom that is so."""
+        """Return every owner for whom that is so."""
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
@@ -191,7 +191,7 @@ class Ledger:
         return logs + self._standalone
 
     def in_manual_transaction(self) -> bool:
-        """Was autocommit switched off by hand? Then nothing tells of a commit, not even for an atomic block inside."""
+        """Return whether autocommit was switched off by hand. Then Django announces no commit, not even in atomic()."""
         connection = self.connection
         if connection.in_atomic_block:
             return not connection.commit_on_exit
@@ -214,23 +214,20 @@ class Ledger:
             log.follow(savepoint)
         return result
 
-    def _commit(self) -> None:
-        """In the place of the connection's own, because Django calls nobody before a commit."""
+    def _before_commit(self) -> None:
+        log = self._open_log()
+        if log is None:
+            return
         connection = self.connection
-        if log := self._open_log():
-            connection.in_atomic_block = True  # as it still is: Atomic has put the mark away already
-            try:
-                if connection.errors_occurred and not connection.is_usable():
-                    log.cut_back(0, 0)  # PostgreSQL will roll back, and say nothing
-                log.begin_the_changed()
-            finally:
-                connection.in_atomic_block = False
-            # Ours first: one of somebody else that raises takes those after it along.
-            connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _Hook))
-        if self._commit_of_others is None:
-            type(connection)._commit(connection)
-        else:
-            self._commit_of_others()
+        connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
+        try:
+            if connection.errors_occurred and not connection.is_usable():
+                log.cut_back(0, 0)  # PostgreSQL will roll back without an error
+            log.begin_the_changed()
+        finally:
+            connection.in_atomic_block = False
+        # Ours first: a hook that raises keeps those after it from running.
+        connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _CommitHook))
 
 
 @receiver(connection_created)

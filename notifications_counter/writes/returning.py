@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Any
 
 from django.db.models import F
-from django.db.models.sql import Query
 
 from ..declaration import Declaration
+from ..internals import Query
 from .rows import RowState
 
 

@@ -1,4 +1,4 @@
-"""What the database says of rows of a source, and what a statement has changed about them."""
+"""What rows of a source count for, according to the database, and how a statement changed that."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import connections
 from django.db.models import Model, QuerySet
-from django.db.models.sql import Query
 
 from ..declaration import Declaration
+from ..internals import Query
 
 RowState = list[tuple[Declaration, str | None, bool]]
 """What a row counts for: for each counter, whose it is, and whether it counts."""
@@ -19,7 +19,7 @@ Deltas = dict[Declaration, dict[str, int]]
 
 
 def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
-    """Parts small enough to be parameters of one statement."""
+    """Split items into chunks that fit into the parameters of one statement."""
     size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
     if items and isinstance(items[0], tuple):  # a composite primary key
         size //= len(items[0])
@@ -28,14 +28,14 @@ def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
 
 
 def is_plain(query: Query) -> bool:
-    """Does a query look at nothing but the columns of its own table?"""
+    """Return whether a query reads only the columns of its own table."""
     return sum(1 for uses in query.alias_refcount.values() if uses) <= 1 and not (
         query.distinct or query.combinator or query.group_by or query.annotations or query.extra
     )
 
 
 def rows_of(query: Query, source: type[Model], using: str) -> QuerySet:
-    """The rows that a statement is about to change."""
+    """Return the rows that a statement is about to change."""
     inner = query.chain(klass=Query)
     inner.get_initial_alias()
     inner.select_related = False
@@ -48,7 +48,7 @@ def rows_of(query: Query, source: type[Model], using: str) -> QuerySet:
 
 
 def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, RowState]:
-    """Lock the selected rows, in the order of their primary keys, and say what they count for."""
+    """Lock the selected rows, in the order of their primary keys, and return what they count for."""
     # One by one: as a whole, a composite primary key comes as the database has it, and not as instances do.
     key = [field.attname for field in queryset.model._meta.pk_fields]
     columns = [column for c in counters for column in (c.owner_attname, c.condition.flag)]
@@ -65,7 +65,7 @@ def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, Row
 def locked_by_key(
     source: type[Model], using: str, pks: Sequence[Any], counters: Sequence[Declaration]
 ) -> dict[Any, RowState]:
-    """The same for rows given by their primary keys. Missing rows are left out."""
+    """Do the same for rows given by their primary keys. Missing rows are left out."""
     found: dict[Any, RowState] = {}
     for chunk in chunks(pks, using):
         found |= locked(QuerySet(source, using=using).filter(pk__in=chunk), counters)
@@ -73,7 +73,7 @@ def locked_by_key(
 
 
 def add_up(states: Iterable[tuple[RowState, int]]) -> Deltas:
-    """The deltas of rows, each given with a number: how many came, or minus how many went."""
+    """Add up the deltas of rows, each with a number: how many were added, negative if they were removed."""
     deltas: Deltas = defaultdict(lambda: defaultdict(int))
     for state, number in states:
         for counter, member, counts in state:
@@ -83,19 +83,19 @@ def add_up(states: Iterable[tuple[RowState, int]]) -> Deltas:
 
 
 def difference(before: Iterable[RowState], after: Iterable[RowState] = ()) -> Deltas:
-    """What a statement has changed, given all its rows before and after."""
+    """Return the deltas of a statement, given all its rows before and after."""
     return add_up([*((state, -1) for state in before), *((state, 1) for state in after)])
 
 
-def activity(
+def activity_of(
     before: Mapping[Any, RowState], after: Mapping[Any, RowState] | None = None
 ) -> dict[tuple[Declaration, str], int]:
-    """How many rows a statement deleted, and how many stayed and ceased to count (``read``)."""
-    happened: dict[tuple[Declaration, str], int] = defaultdict(int)
+    """Return how many rows a statement deleted, and how many no longer count (``read``)."""
+    activity: dict[tuple[Declaration, str], int] = defaultdict(int)
     for pk, state in before.items():
         for i, (counter, _, counted) in enumerate(state):
             if after is None:
-                happened[counter, "deleted"] += 1
+                activity[counter, "deleted"] += 1
             elif counted and pk in after and not after[pk][i][2]:
-                happened[counter, "read"] += 1
-    return happened
+                activity[counter, "read"] += 1
+    return activity

@@ -45,19 +45,19 @@ class Statement:
         features = self.connection.features
         return self.known and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
 
-    def record(self, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
+    def record_deltas(self, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
         """Note what the statement has changed."""
         for counter, of_counter in deltas.items():
-            self.ledger.record(counter, {member: delta for member, delta in of_counter.items() if delta})
+            self.ledger.record_deltas(counter, {member: delta for member, delta in of_counter.items() if delta})
 
     def record_doubt(self, states: Iterable[RowState]) -> None:
         """Send the owners of these rows to a recount."""
         for state in states:
             for counter, member, _ in state:
                 if member is not None:
-                    self.ledger.record(counter, {member: None})
+                    self.ledger.record_deltas(counter, {member: None})
 
-    def happened(self, what: str, number: int) -> None:
+    def record_activity(self, what: str, number: int) -> None:
         """Note for the time-sliced counters that so many rows were ``created``, ``read`` or ``deleted``."""
         if number:
-            self.ledger.happened({(counter, what): number for counter in self.counters})
+            self.ledger.record_activity({(counter, what): number for counter in self.counters})

@@ -1,8 +1,8 @@
-"""Stored totals are written by the flusher. Whoever else writes one, such as a fixture, a shell or an admin, makes its
-owner doubtful: the owner is recounted.
+"""Only the flusher writes stored totals. If anything else does, such as a fixture, a shell or an admin, the owner is
+recounted.
 
-Saves and deletions of instances send ``post_save`` and ``post_delete``. For ``update()``, ``bulk_create()`` and raw
-deletions, which send none, the door listens.
+Saving or deleting an instance sends ``post_save`` or ``post_delete``. The door sees the statements that send no signal:
+``update()``, ``bulk_create()`` and raw deletions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from django.db.models import Model
 from django.db.models.signals import post_delete, post_save
-from django.db.models.sql import InsertQuery, UpdateQuery
 
 from ..declaration import Declaration, declarations
+from ..internals import InsertQuery, UpdateQuery
 from .ledger import Ledger
 from .rows import rows_of
 
@@ -25,7 +25,7 @@ _maintained: ContextVar[bool] = ContextVar("maintained", default=False)
 
 @contextmanager
 def maintained() -> Iterator[None]:
-    """Totals that are written meanwhile are right: the app itself writes them."""
+    """Mark writes to totals as the app's own, which need no recount."""
     token = _maintained.set(True)
     try:
         yield
@@ -72,4 +72,4 @@ def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None
 
 def _doubt(ledger: Ledger, counter: Declaration, keys: list[Any]) -> None:
     members = (counter.encode(key) for key in keys)
-    ledger.record(counter, dict.fromkeys(member for member in members if member is not None))
+    ledger.record_deltas(counter, dict.fromkeys(member for member in members if member is not None))

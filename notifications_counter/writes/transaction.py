@@ -1,8 +1,7 @@
 """The deltas of one database transaction, and what has begun in Redis for them.
 
-A log follows the transaction's savepoints, so that what is rolled back takes its deltas along. Every user whose count
-it changes has begun in Redis before the database commits; one that could not has a RecountRequest in the same
-transaction.
+A transaction log follows savepoints, so that a rollback also drops its deltas. Every owner whose count changes has
+begun in Redis before the database commits; if Redis is out of reach, the same transaction writes a RecountRequest.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from ..timeseries import TimeSeries
 logger = logging.getLogger("notifications_counter")
 
 PartDeltas = tuple[Declaration, str, dict[str, Delta]]
-"""What a commit sends of a part: its counter, its id, and its deltas."""
+"""What a commit sends for a part: its counter, its id, and its deltas."""
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """What one begin registered: users of one shard. ``reply`` is there until it is read."""
+    """What one begin registered: owners of one shard. ``reply`` is None once it is read."""
 
     id: str
     counter: Declaration
@@ -51,12 +50,12 @@ class TransactionLog:
 
     def __init__(self, using: str):
         self.using = using
-        # Each statement's deltas, None for those of everyone.
+        # Each statement's deltas; None if anyone's count may have changed.
         self.entries: list[tuple[Declaration, dict[str, Delta] | None]] = []
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
         self.begun: dict[Declaration, set[str]] = defaultdict(set)
         self.parts: list[Part] = []
-        self.requested: set[tuple[Declaration, str]] = set()  # users with a RecountRequest
+        self.requested: set[tuple[Declaration, str]] = set()  # owners with a RecountRequest
         self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
         self.unread: list[Part] = []
@@ -64,9 +63,9 @@ class TransactionLog:
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
-        """Register users, each named once, that have not begun here. The last reply stays unread until ``settle``.
+        """Register owners, each named once, that have not begun here. The last reply stays unread until ``settle``.
 
-        Returns those that Redis did not take so far; ``settle`` returns the rest.
+        Returns those that Redis has refused so far; ``settle`` returns the rest.
         """
         failed: list[tuple[Declaration, str]] = []
         for counter, members in owners.items():
@@ -92,7 +91,7 @@ class TransactionLog:
         return []
 
     def settle(self) -> list[tuple[Declaration, str]]:
-        """Read the replies of what has begun. Returns the users that Redis did not take."""
+        """Read the replies of what has begun. Returns the owners that Redis refused."""
         if not self.unread:
             return []
         failed: list[tuple[Declaration, str]] = []
@@ -109,7 +108,7 @@ class TransactionLog:
         return failed
 
     def begin_the_changed(self) -> None:
-        """Before the database commits: register every user whose count changes, or leave a RecountRequest for it."""
+        """Register every owner whose count changes, or write a RecountRequest for it, before the database commits."""
         owners = {counter: [m for m, delta in deltas.items() if delta != 0] for counter, deltas in self.net().items()}
         failed = self.begin(owners) + self.settle()
         try:
@@ -121,18 +120,18 @@ class TransactionLog:
             self.requested.update(failed)
 
     # ----------------------------------------------------------------- record
-    def record(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
-        """Note what a statement changed. None: unknown, the user goes to a recount."""
+    def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
+        """Note what a statement changed. None means unknown: the owner is recounted."""
         self.entries.append((counter, dict(deltas)))
         self.touched[counter].update(deltas)
 
     def doubt(self, counter: Declaration) -> None:
-        """Note that a statement has changed the counts of owners whom nobody knows."""
+        """Note that a statement may have changed any owner's count."""
         self.entries.append((counter, None))
         self.doubted.add(counter)
 
     def net(self) -> dict[Declaration, dict[str, Delta]]:
-        """What all entries come to."""
+        """Return the sum of all entries."""
         net: dict[Declaration, dict[str, Delta]] = {}
         for counter, deltas in self.entries:
             if deltas is None:
@@ -146,7 +145,7 @@ class TransactionLog:
                 sums[member] = None if delta is None or before is None else before + delta
         return net
 
-    def happened(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
+    def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
         """Note what a statement did, for the time-sliced counters."""
         self.activity += [(f"{c.activity}:{what}", n) for (c, what), n in activity.items() if c.activity and n]
 
@@ -171,20 +170,20 @@ class TransactionLog:
             del self.savepoints[at + 1 if at is not None else 0 :]
 
     def mark_unknown(self) -> None:
-        """Send users that have begun, and of whom nothing is known, to a recount."""
+        """Have owners recounted that have begun, and whose deltas are unknown."""
         net = self.net()
         for counter, members in self.begun.items():
-            self.record(counter, dict.fromkeys(members - net.get(counter, {}).keys()))
+            self.record_deltas(counter, dict.fromkeys(members - net.get(counter, {}).keys()))
 
     # ------------------------------------------------------------------- send
     def send(self) -> None:
-        """Bring the deltas to Redis, after the database commit. Never raises."""
+        """Send the deltas to Redis, after the database has committed. Never raises."""
         try:
             self._send()
         except Exception:
             users = sum(map(len, self.touched.values()))
             about = {"event": "send_failed", "database": self.using, "users": users}
-            text = "Deltas of %d users could not be sent; they are recounted once they are overdue."
+            text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
             logger.exception(text, users, extra=about)
         finally:
             self.touched.clear()
@@ -217,20 +216,20 @@ class TransactionLog:
             deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
             grouped[part.buffer].append((part.counter, part.id, deltas))
         for buffer, parts in grouped.items():
-            for slice_ in _slices(parts) if len(parts) > 1 else (parts,):
+            for group in _groups(parts) if len(parts) > 1 else (parts,):
                 try:
-                    buffer.commit([(id_, deltas) for _, id_, deltas in slice_])
+                    buffer.commit([(id_, deltas) for _, id_, deltas in group])
                 except BufferUnavailable:
-                    failed += [(counter, m) for counter, _, deltas in slice_ for m in deltas]
+                    failed += [(counter, m) for counter, _, deltas in group for m in deltas]
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         for reply in on_its_way:
             with suppress(BufferUnavailable):
                 reply.read()
         if failed:
-            request_recounts(self.using, [user for user in failed if user not in self.requested])
+            request_recounts(self.using, [owner for owner in failed if owner not in self.requested])
 
     def _send_activity(self) -> list[Reply]:
-        """Raise the time-sliced counters; while that is on its way, the deltas follow."""
+        """Add to the time-sliced counters, without waiting for the replies."""
         counts: dict[str, int] = defaultdict(int)
         for name, n in self.activity:
             counts[name] += n
@@ -240,28 +239,26 @@ class TransactionLog:
             return []
 
 
-def _slices(
-    parts: list[tuple[Declaration, str, dict[str, Delta]]],
-) -> Iterator[list[tuple[Declaration, str, dict[str, Delta]]]]:
-    """Parts in groups of at most USERS_PER_CALL users, a part without deltas counting as one."""
-    slice_: list[tuple[Declaration, str, dict[str, Delta]]] = []
+def _groups(parts: list[PartDeltas]) -> Iterator[list[PartDeltas]]:
+    """Parts in groups of at most USERS_PER_CALL owners, a part without deltas counting as one."""
+    group: list[PartDeltas] = []
     size = 0
     for part in parts:
         weight = max(1, len(part[2]))
-        if slice_ and size + weight > USERS_PER_CALL:
-            yield slice_
-            slice_, size = [], 0
-        slice_.append(part)
+        if group and size + weight > USERS_PER_CALL:
+            yield group
+            group, size = [], 0
+        group.append(part)
         size += weight
-    if slice_:
-        yield slice_
+    if group:
+        yield group
 
 
-def mark_dirty(users: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
-    """Send users to a recount. Returns those for whom Redis was out of reach."""
+def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
+    """Have owners recounted. Returns those for which Redis was out of reach."""
     failed: list[tuple[Declaration, str]] = []
     grouped: dict[Declaration, list[str]] = defaultdict(list)
-    for counter, member in users:
+    for counter, member in owners:
         grouped[counter].append(member)
     for counter, members in grouped.items():
         for buffer, mine in counter.by_shard(members):
@@ -273,20 +270,20 @@ def mark_dirty(users: Iterable[tuple[Declaration, str]]) -> list[tuple[Declarati
 
 
 def forget(counter: Declaration) -> None:
-    """Have readers count rows until everyone was recounted, which a RecountRequest asks for."""
+    """Have readers count rows until everyone is recounted, which a RecountRequest asks for."""
     for buffer in counter.buffers:
         with suppress(BufferUnavailable):
             buffer.forget()
 
 
-def request_recounts(using: str, users: Sequence[tuple[Declaration, str | None]]) -> None:
-    """Ask for recounts through the database, in the transaction under way if there is one. None: of everyone."""
-    if not users:
+def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:
+    """Write RecountRequests, in the current transaction if there is one. None stands for everyone."""
+    if not owners:
         return
     model = apps.get_model("notifications_counter", "RecountRequest")
     with transaction.atomic(using=using):
         requests: QuerySet[Any] = QuerySet(model, using=using)
         requests.bulk_create(
-            [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in users],
+            [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],
             batch_size=USERS_PER_CALL,
         )

@@ -8,13 +8,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django.db.models.sql import UpdateQuery
-from django.db.models.sql.constants import CURSOR, ROW_COUNT
-
 from ..declaration import Declaration
+from ..internals import CURSOR, ROW_COUNT, UpdateQuery
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
 from .returning import returning
-from .rows import RowState, activity, add_up, chunks, difference, is_plain, locked, locked_by_key, rows_of
+from .rows import RowState, activity_of, add_up, chunks, difference, is_plain, locked, locked_by_key, rows_of
 from .statement import Statement
 
 
@@ -109,9 +107,9 @@ class Update(Statement):
         result = self._call(self.compiler)
         if number := _number(result):
             for change in self.changes:
-                self.record({change.counter: change.deltas(number)})
+                self.record_deltas({change.counter: change.deltas(number)})
                 if change.was.counts and not change.becomes.counts:
-                    self.ledger.happened({(change.counter, "read"): number})
+                    self.ledger.record_activity({(change.counter, "read"): number})
         return result
 
     # ------------------------------------------------------------ PostgreSQL
@@ -137,12 +135,12 @@ class Update(Statement):
         numbers, columns = [row[-2] for row in found], len(self.counters) * 2
         was = self.returning.states(compiler, [row[:columns] for row in found])
         became = self.returning.states(compiler, [row[columns : 2 * columns] for row in found])
-        self.record(add_up([*zip(was, (-n for n in numbers), strict=True), *zip(became, numbers, strict=True)]))
+        self.record_deltas(add_up([*zip(was, (-n for n in numbers), strict=True), *zip(became, numbers, strict=True)]))
         read: dict[tuple[Declaration, str], int] = defaultdict(int)
         for before, after, number in zip(was, became, numbers, strict=True):
             for (counter, _, counted), (_, _, counts) in zip(before, after, strict=True):
                 read[counter, "read"] += number if counted and not counts else 0
-        self.ledger.happened(read)
+        self.ledger.record_activity(read)
         return sum(numbers) + (self._update_missed(missed) if missed else 0)
 
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
@@ -222,8 +220,8 @@ class Update(Statement):
         return result
 
     def _record_difference(self, before: dict[Any, RowState], after: dict[Any, RowState]) -> None:
-        self.record(difference(before.values(), after.values()))
-        self.ledger.happened(activity(before, after))
+        self.record_deltas(difference(before.values(), after.values()))
+        self.ledger.record_activity(activity_of(before, after))
 
     def _doubt(self, before: dict[Any, RowState]) -> None:
         """The rows cannot be found again: their owners are recounted, those before and those after."""
@@ -232,4 +230,4 @@ class Update(Statement):
             if change.moves and not change.becomes.names_owner:
                 self.ledger.doubt(change.counter)
             else:
-                self.ledger.record(change.counter, dict.fromkeys(change.becomes.members))
+                self.ledger.record_deltas(change.counter, dict.fromkeys(change.becomes.members))

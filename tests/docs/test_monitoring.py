@@ -49,7 +49,7 @@ def test_every_record_of_the_log_has_an_event() -> None:
 
 
 def test_every_message_of_an_event_is_used() -> None:
-    calls = [node for node in NODES if isinstance(node, ast.Call) and ast.unparse(node.func) == "record"]
+    calls = [node for node in NODES if isinstance(node, ast.Call) and ast.unparse(node.func) == "record_event"]
     assert {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)} == set(MESSAGES)
 
 

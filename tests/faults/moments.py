@@ -76,7 +76,7 @@ def of_healing() -> list[Call]:
 
     return [
         ("look", Buffer, "snapshot"),
-        ("count", Reader, "rows"),
+        ("count", Reader, "count_rows"),
         ("fix", Buffer, "fix"),
         ("recheck", Buffer, "recheck"),
         ("epoch", healing, "start_epoch"),
@@ -110,6 +110,6 @@ def of_a_read() -> list[Call]:
     return [
         ("get", Buffer, "totals"),
         ("look", Buffer, "snapshot"),
-        ("count", Reader, "rows"),
+        ("count", Reader, "count_rows"),
         ("keep", Buffer, "keep"),
     ]

@@ -26,13 +26,13 @@ def users(healed, make_user) -> list[Any]:
 @pytest.fixture
 def slow(monkeypatch) -> None:
     """Rows that take 20 ms a user to count."""
-    rows = Reader.rows
+    rows = Reader.count_rows
 
     def slowly(self: Reader, keys: Any) -> dict[Any, int]:
         time.sleep(0.02 * len(keys))
         return rows(self, keys)
 
-    monkeypatch.setattr(Reader, "rows", slowly)
+    monkeypatch.setattr(Reader, "count_rows", slowly)
 
 
 def test_users_who_are_slow_to_count(users, slow):

@@ -322,7 +322,7 @@ def test_the_command_goes_on_where_it_was(interrupted, capsys):
     assert unread.recount(dry_run=True).checked == 2300
     call_command("recount_counters")
     said = capsys.readouterr().out
-    assert f"unread: resumes after user {interrupted[999]}, where a run was interrupted" in said
+    assert f"unread: resuming after user {interrupted[999]}, where a run was interrupted" in said
     assert "unread: checked 1,300 users, 1,300 wrong, corrected 1,300." in said
 
 

@@ -379,7 +379,7 @@ def wrong(all_healed, make_user):
 
 def test_recount_prints_each_wrong_count(wrong):
     assert of_unread(run("recount_counters")) == [
-        f"unread: user {wrong.pk} was 7, is 2.",
+        f"unread: user {wrong.pk}: count 7, rows 2 → corrected (-5)",
         "unread: checked 1 user, 1 wrong, corrected 1.",
     ]
     assert unread.count(wrong) == 2
@@ -389,7 +389,7 @@ def test_recount_prints_each_wrong_count(wrong):
 
 def test_dry_run_changes_nothing(wrong):
     assert of_unread(run("recount_counters", "--dry-run")) == [
-        f"unread: user {wrong.pk} was 7, would be 2.",
+        f"unread: user {wrong.pk}: count 7, rows 2 → would be corrected (-5)",
         "unread: checked 1 user, 1 wrong, would correct 1.",
     ]
     assert unread.status()[0].status.pending == 0
@@ -405,7 +405,7 @@ def test_recount_starts_an_epoch_if_redis_is_new(make_user):
     with redis_out_of_reach():
         notify(user, 2)
     lines = of_unread(run("recount_counters"))
-    assert f"unread: user {user.pk} was 0, is 2." in lines
+    assert f"unread: user {user.pk}: count 0, rows 2 → corrected (+2)" in lines
     assert lines[-1].endswith("1 wrong, corrected 1.")
     assert not unread.status()[0].recovering
 
@@ -420,11 +420,11 @@ def test_recount_of_users(wrong, make_user):
     unread.flush()
     corrupt(other, 5)
     assert run("recount_counters", "--user", str(wrong.pk)) == [
-        f"unread: user {wrong.pk} was 7, is 2.",
+        f"unread: user {wrong.pk}: count 7, rows 2 → corrected (-5)",
         "unread: checked 1 user, 1 wrong, corrected 1.",
     ]
     lines = run("recount_counters", "--user", str(wrong.pk), "--user", str(other.pk), verbosity=1)
-    assert lines[0] == f"unread: user {other.pk} was 5, is 1."
+    assert lines[0] == f"unread: user {other.pk}: count 5, rows 1 → corrected (-4)"
     assert unread.count(other) == 1
 
 
@@ -434,7 +434,7 @@ def test_recount_is_silent_if_told_so(wrong):
 
 def test_recount_says_what_is_wrong_with_a_key(all_healed):
     bad = "x" * 101 if unread.key_field.get_internal_type() == "CharField" else "nobody"
-    with pytest.raises(CommandError, match="is no primary key of a user.* Give --user"):
+    with pytest.raises(CommandError, match="is not a primary key of a user.* Pass --user"):
         run("recount_counters", "--user", bad)
     assert unread.status()[0].status.rejected == 0
 
@@ -462,7 +462,7 @@ def gone(all_healed, make_user):
 def test_recount_removes_totals_of_users_that_are_gone(gone, make_user):
     user = make_user()
     UserNotificationsCount.objects.create(pk=user.pk)
-    assert "unread: removed 1 total of users that are gone." in run("recount_counters")
+    assert "unread: removed 1 total of deleted users." in run("recount_counters")
     assert list(UserNotificationsCount.objects.values_list("pk", flat=True)) == [user.pk]
 
 
@@ -497,10 +497,10 @@ def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_total_back(all_he
     unread.heal()
     late = unread.buffers[0].cut(1)
     flusher = Flusher(unread, 100)
-    slices = list(flusher._slices(unread.buffers[0], *late))
+    chunks = list(flusher._chunks(unread.buffers[0], *late))
     unread.flush()
     assert remove_orphans(unread) == 1
-    assert not flusher._apply(0, late[0], slices[0])
+    assert not flusher._apply(0, late[0], chunks[0])
     assert not UserNotificationsCount.objects.filter(pk=key).exists()
 
 

@@ -15,7 +15,7 @@ from django.utils.translation import override
 
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.history import history
-from notifications_counter.maintenance.shards import rows as shard_rows
+from notifications_counter.maintenance.shards import shard_rows
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import duration, grouped
 from notifications_counter.timeseries import update_counters
@@ -132,7 +132,7 @@ def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, ma
     response = admin_client.get(url)
     assert response.status_code == 200
     assert "out of reach" in health(response)
-    assert "Counts are right meanwhile" in health(response)
+    assert "Counts are still right, but slower" in health(response)
 
 
 def test_a_redis_that_may_evict_is_a_problem(admin_client, url, all_healed, monkeypatch):
@@ -294,7 +294,7 @@ def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, 
         notify(make_user())
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
     assert messages(response)[0] == "1 user was recounted, 0 corrected."
-    assert "recount again to go on" in messages(response)[1]
+    assert "Run it again to continue" in messages(response)[1]
     monkeypatch.undo()
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
     assert messages(response) == ["2 users were recounted, 0 corrected."]
@@ -310,7 +310,7 @@ def test_buttons_work_also_where_requests_are_transactions(admin_client, url, al
 @pytest.mark.parametrize("button", ["flush", "recount"])
 def test_buttons_leave_the_recovery_to_the_flusher(admin_client, url, button):
     [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
-    assert "the next run of flush_counters recovers it first" in message
+    assert "The next run of flush_counters recovers them" in message
 
 
 def test_buttons_without_redis_say_so(admin_client, url, unreachable_redis):

@@ -168,7 +168,7 @@ def test_a_batch_counts_once_whoever_finishes_it(healed, alice):
     Notification.objects.create(user=alice, title="x")
     buffer = unread.buffers[0]
     batch, size = buffer.cut(1)
-    assert list(Flusher(unread, 10)._slices(buffer, batch, size))
+    assert list(Flusher(unread, 10)._chunks(buffer, batch, size))
     unread.flush()
     assert not buffer.finish(batch, seconds=1)
     assert look_at(unread).stats.flushed == 1
@@ -243,7 +243,7 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(all_healed):
         r"unread: The oldest change has waited for 1,0\d\d s, more than 300 s: is flush_counters running\?",
         r"unread: 1 recount request, written .*, has waited for 4\d\d s, more than 300 s: is flush_counters running\?",
         r"unread: 2 transactions have been open for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s: .*",
-        r"unread: 1 member could not be stored and waits in `rejected` for somebody to look at it\.",
+        r"unread: 1 member could not be stored\. It is kept in `rejected` for inspection\.",
     ]
     for line, sentence in zip(error.splitlines(), sentences, strict=True):
         assert re.fullmatch(sentence, line)
@@ -251,8 +251,8 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(all_healed):
 
 def test_check_says_that_a_recovery_is_under_way():
     assert check()[1].splitlines() == [
-        f"{counter.name}: Redis is new, or not the one that was left: readers count rows until flush_counters has "
-        "recovered shard 0."
+        f"{counter.name}: Redis does not hold complete counts. They are read from the database until flush_counters "
+        "has recovered shard 0."
         for counter in all_counters()
     ]
 

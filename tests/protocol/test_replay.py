@@ -17,7 +17,7 @@ from notifications_counter.maintenance.shards import (
     epoch_of,
     is_known_server,
     reject_batches_up_to,
-    row,
+    shard_row,
     start_epoch,
 )
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
@@ -221,7 +221,7 @@ class Replay:
         yield
         if total is None:
             if totals is None or not snapshot.ready or snapshot.users[member].dirty:
-                total = self.reader.rows([key]).get(key, 0)
+                total = self.reader.count_rows([key]).get(key, 0)
                 yield
             else:
                 total = snapshot.value(member, *self.reader.stored([key]).get(key, (0, 0)))
@@ -252,12 +252,12 @@ class Replay:
                 yield from self.audit(f"{me}", status.epoch)
 
     def audit(self, me: str, epoch: int) -> Step:
-        stored = row(unread, 0)
+        stored = shard_row(unread, 0)
         after = stored.values_list("audited", flat=True).first() or ""
         if after:
             yield
         else:
-            if len(self.reader.rows(self.keys)) < len(self.keys):
+            if len(self.reader.count_rows(self.keys)) < len(self.keys):
                 yield
             pages = list(self.recounter.pages(after))
             yield
@@ -291,7 +291,7 @@ class Replay:
         keys = {member: unread.decode(member) for member in members}
         snapshot = self.buffer.snapshot(members, me)
         yield
-        rows = self.reader.rows(list(keys.values()))
+        rows = self.reader.count_rows(list(keys.values()))
         yield
         stored = self.reader.stored(list(keys.values()))
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}

@@ -86,26 +86,26 @@ def test_names_are_kept_apart():
 @pytest.mark.parametrize("name", ["", None, 7, b"hits", "a{b", "a}b", "a\nb", "a\x00b", "a\x7fb", "\ud800", "x" * 201])
 @pytest.mark.parametrize("call", [update_counter, lambda name: get_slices(name, 60)])
 def test_bad_names(call, name):
-    with pytest.raises(ValueError, match="give a text|give one"):
+    with pytest.raises(ValueError, match="pass a string|pass one"):
         call(name)
 
 
 @pytest.mark.parametrize("count", [0, 1.0, "1", None, True, 2**53, -(2**53)])
 def test_bad_counts(count):
-    with pytest.raises(ValueError, match="give a whole number"):
+    with pytest.raises(ValueError, match="pass an integer"):
         update_counter("hits", count)
 
 
 @pytest.mark.parametrize(
     ("now", "hint"),
     [
-        (datetime(2026, 1, 1), "give an aware datetime"),
+        (datetime(2026, 1, 1), "pass an aware one"),
         (-1, "seconds, not milliseconds"),
         (LONG_AGO * 1000, "seconds, not milliseconds"),
         (float("nan"), "seconds"),
         (float("inf"), "seconds"),
-        ("2026-01-01", "give seconds"),
-        (True, "give seconds"),
+        ("2026-01-01", "pass seconds"),
+        (True, "pass seconds"),
     ],
 )
 def test_bad_times(now, hint):
@@ -121,7 +121,7 @@ def test_bad_times(now, hint):
 
 @pytest.mark.parametrize("precision", [2, 0, -60, 60.0, "60", None, True])
 def test_bad_precisions(precision):
-    with pytest.raises(ValueError, match="give one of 1, 5, 60, 300, 3600, 18000, 86400"):
+    with pytest.raises(ValueError, match="pass one of 1, 5, 60, 300, 3600, 18000, 86400"):
         get_slices("hits", precision)
 
 

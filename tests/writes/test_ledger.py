@@ -25,7 +25,7 @@ def log_of(statements: str) -> str:
             assert found
             log.follow(found)
         else:
-            log.record(None, {statement: 1})  # type: ignore[arg-type]
+            log.record_deltas(None, {statement: 1})  # type: ignore[arg-type]
     return "".join(member for _, deltas in log.entries for member in deltas)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -138,6 +138,31 @@ def test_set_rollback(alice):
         transaction.set_rollback(True)
     assert unread.count(alice) == 3
     assert_heals(alice)
+
+
+def test_a_commit_that_somebody_else_has_put_on_the_connection(alice):
+    """As a tracer does before the connection is used: it is called once for each commit, after begin and before the
+    deltas."""
+    with sent() as commands, OtherConnection() as other:
+
+        def change() -> None:
+            connection = connections["default"]
+            assert "counter_ledger" not in vars(connection)
+            commit = connection._commit
+
+            def traced() -> None:
+                commands.append("COMMIT")
+                commit()
+
+            connection._commit = traced
+            for number in (1, 2):
+                with transaction.atomic():
+                    add(alice, number)
+
+        other.run(change)
+    assert commands == ["begin", "COMMIT", "commit"] * 2
+    assert unread.count(alice) == 3
+    assert_exact(alice)
 
 
 def test_durable_transactions(alice):

@@ -10,7 +10,7 @@ local untils = redis.call('HMGET', state, 'leased_until', 'live_until')
 local leases = tonumber(untils[1] or 0) >= now_ms
 local fenced = redis.call('EXISTS', fences) == 1
 local added, sent = false, 0
-local changed = untils[2] and {} -- nobody has ever listened to most shards
+local changed = untils[2] and {} -- most shards never have a listener
 
 local i = 1
 while i <= #ARGV do

@@ -1,8 +1,8 @@
--- Counts a slice of the events by reading the type of each.
+-- Counts a page of events by reading the type of each.
 -- KEYS  events (zset: id → timestamp)
 -- ARGV  1 base of the log's keys  2 first timestamp, or '-inf'  3 '(' and the timestamp at which to end, or '+inf'
---       4 number of events  5 timestamp and 6 id of the event after which the slice begins, '' at first
--- Reply timestamp and id of the last event of the slice ('' at the end), then type as JSON, count, …
+--       4 number of events  5 timestamp and 6 id of the event after which the page begins, '' at first
+-- Reply timestamp and id of the last event of the page ('' at the end), then type as JSON, count, …
 local score, member = ARGV[5], ARGV[6]
 local first
 if member == '' then
@@ -14,13 +14,13 @@ else
   first = redis.call('ZRANK', events, member) + 1
 end
 local size = math.min(tonumber(ARGV[4]), redis.call('ZCOUNT', events, '-inf', ARGV[3]) - first)
-local slice = size > 0 and redis.call('ZRANGE', events, first, first + size - 1) or {}
+local page = size > 0 and redis.call('ZRANGE', events, first, first + size - 1) or {}
 local counts = {}
-for _, id in ipairs(slice) do
+for _, id in ipairs(page) do
   local kind = redis.call('HGET', ARGV[1] .. ':event:' .. string.format('%.0f', tonumber(id)), 'type')
   if kind then counts[kind] = (counts[kind] or 0) + 1 end
 end
-local last = slice[#slice]
+local last = page[#page]
 local reply = {last and redis.call('ZSCORE', events, last) or '', last or ''}
 for kind, count in pairs(counts) do
   reply[#reply + 1] = kind

@@ -1,4 +1,4 @@
--- Keeps members that no user can be made of, and deltas that no column holds, for inspection.
+-- Keeps members that are not a primary key, and deltas that do not fit their column, for inspection.
 -- KEYS  dirty (zset)  rejected (hash)
 -- ARGV  1 '1' if the members waited for a recount, which they then no longer do, else ''
 --       then for each: member, what was to be done with it

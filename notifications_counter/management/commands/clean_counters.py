@@ -32,7 +32,7 @@ class Command(CounterCommand):
                 self.run(stop, lambda precision: True)
 
     def loop(self, stop: Stop) -> None:
-        """Run until asked to stop. An outage is said once, and so is its end."""
+        """Run until asked to stop. Logs the beginning of an outage once, and its end."""
         passes, outage = 0, False
         while not stop.asked():
             started = monotonic()
@@ -51,7 +51,7 @@ class Command(CounterCommand):
             stop.wait(max(0, started + MINUTE - monotonic()))
 
     def run(self, stop: Stop, due: Callable[[int], bool], quiet: bool = False) -> None:
-        """One pass. ``quiet``: without a word where there was nothing to do."""
+        """Do one pass. ``quiet``: say nothing if there was nothing to do."""
         with Meter(self.stdout, self.verbosity) as meter:
             cleaned = clean_counters(
                 due,

@@ -85,7 +85,7 @@ class Command(CounterCommand):
 
     # ------------------------------------------------------------------ flush
     def loop(self, stop: Stop, interval: float) -> None:
-        """Run until asked to stop. An outage is said once, and so is its end."""
+        """Run until asked to stop. Logs the beginning of an outage once, and its end."""
         before: set[type[Exception]] = set()
         while not stop.asked():
             outages: set[type[Exception]] = set()
@@ -106,7 +106,7 @@ class Command(CounterCommand):
             stop.wait(interval)
 
     def run(self, counter: Counter, stop: Stop, quiet: bool = False) -> None:
-        """Heal and flush one counter. ``quiet``: without a word where there was nothing to do."""
+        """Heal and flush one counter. ``quiet``: say nothing if there was nothing to do."""
         name = counter.name
         if self.verbosity > 1:
             self.tell_shards(counter)
@@ -136,7 +136,7 @@ class Command(CounterCommand):
                 meter.say(f"{name}: {self.nothing(counter)}")
 
     def nothing(self, counter: Counter) -> str:
-        """Why nothing was flushed."""
+        """Say why nothing was flushed."""
         states = [shard.status for shard in counter.status()]
         waiting, dirty, open_ = (
             sum(each) for each in zip(*((s.pending + s.flushing, s.dirty, s.open) for s in states), strict=True)
@@ -159,7 +159,7 @@ class Command(CounterCommand):
 
     # ------------------------------------------------------------------ check
     def check_state(self, max_age: float, as_json: bool) -> None:
-        """Print the state of all counters. CommandError if anything is wrong with it, in a sentence for each thing."""
+        """Print the state of all counters. Raises CommandError with a sentence for each problem."""
         report = look()
         if as_json:
             self.stdout.write(json.dumps(report.as_json(max_age), indent=2))

@@ -20,23 +20,23 @@ class Command(CounterCommand):
             metavar="KEY",
             help="primary key of a user whose unread notifications are recounted instead of everything; repeatable",
         )
-        parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be changed")
+        parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would change")
         parser.add_argument(
             "--restored",
             action="store_true",
-            help="the database was restored from a backup: trust nothing that Redis holds",
+            help="the database was restored from a backup: discard what Redis holds",
         )
         parser.add_argument(
             "--restart",
             action="store_true",
-            help="begin with the first user, although a run was interrupted less than an hour ago",
+            help="start from the first user, even if a run was interrupted less than an hour ago",
         )
 
     def handle(
         self, *, user: list[Any] | None, dry_run: bool, restored: bool, restart: bool, verbosity: int, **options: Any
     ) -> None:
         if restored and (user or dry_run):
-            raise CommandError("--restored is of everyone, and changes what is wrong: leave out --user and --dry-run.")
+            raise CommandError("--restored recounts and corrects everyone. Leave out --user and --dry-run.")
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             keys = None if user is None else [self.key(value) for value in user]
             counters = all_counters() if keys is None else [unread]
@@ -50,15 +50,19 @@ class Command(CounterCommand):
             return unread.decode(str(unread.key(value)))
         except (ValueError, ValidationError):
             raise CommandError(
-                f"{value!r} is no primary key of a user: it is of another kind. Give --user the value of the user's "
+                f"{value!r} is not a primary key of a user. Pass --user the value of the user's "
                 f"{unread.key_field.name!r}, once for each user."
             ) from None
 
     def recount(self, counter: Counter, keys: list[Any] | None, dry_run: bool, restart: bool, meter: Meter) -> None:
         def report(correction: Correction) -> None:
-            was = "unreadable" if correction.was is None else f"{correction.was:,}"
-            now = "would be" if dry_run else "is"
-            meter.say(f"{counter.name}: user {correction.user} was {was}, {now} {correction.rows:,}.")
+            count, change = "unreadable", ""
+            if correction.was is not None:
+                count, change = f"{correction.was:,}", f" ({correction.rows - correction.was:+,})"
+            done = "would be corrected" if dry_run else "corrected"
+            meter.say(
+                f"{counter.name}: user {correction.user}: count {count}, rows {correction.rows:,} → {done}{change}"
+            )
 
         def progress(checked: int) -> None:
             meter.show(f"{counter.name}: users recounted", checked)
@@ -67,7 +71,7 @@ class Command(CounterCommand):
         resume = keys is None and not dry_run and not restart
         if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
             meter.say(
-                f"{counter.name}: resumes after user {after}, where a run was interrupted; --restart begins again."
+                f"{counter.name}: resuming after user {after}, where a run was interrupted; --restart starts over."
             )
         result = counter.recount(keys, dry_run, report, progress, resume=resume)
         removed = 0 if dry_run or keys is not None else remove_orphans(counter)
@@ -78,4 +82,4 @@ class Command(CounterCommand):
         corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
         meter.say(f"{counter.name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
         if removed:
-            meter.say(f"{counter.name}: removed {number(removed, 'total')} of users that are gone.")
+            meter.say(f"{counter.name}: removed {number(removed, 'total')} of deleted users.")

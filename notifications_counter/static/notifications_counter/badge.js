@@ -46,7 +46,7 @@
     if (channel) channel.postMessage({ unread });
   };
 
-  // Ask once; 304 as long as nothing has changed. False if nobody is logged in any more.
+  // Ask once; 304 as long as nothing has changed. Returns false if the user has logged out.
   const look = async () => {
     const asked = heard;
     const reply = await fetch(poll, { cache: "no-cache" }).catch(() => null);
@@ -65,7 +65,7 @@
     return badges.length > 0;
   };
 
-  // Until the signal. `end` is called if nobody is logged in any more.
+  // Until the signal. Calls `end` if the user has logged out.
   const lead = (signal, end) => {
     let source = null;
     let timer = 0;

@@ -81,7 +81,7 @@
 
   const drawAll = () => all.forEach(draw);
   drawAll();
-  // The theme changes with that of the system, or on the page.
+  // The theme follows the system's, or the choice on the page.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   new MutationObserver(drawAll).observe(document.documentElement, { attributeFilter: ["class", "data-theme"] });
 })();
