@@ -13,7 +13,7 @@ demo: .venv/demo.stamp
 serve: .venv/demo.stamp
 	$(BIN)/python manage.py serve
 
-# ARGS go to pytest: make test ARGS="tests/unit -k fence"
+# ARGS go to pytest: make test ARGS="tests/maintenance -k fence"
 test: .venv/test.stamp
 	$(BIN)/python -m tests $(ARGS)
 

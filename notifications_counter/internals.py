@@ -1,6 +1,6 @@
 """Every private or undocumented name of other packages that this app uses: one small function each, with the reason.
 
-``tests/unit/test_internals.py`` checks what we take for granted against the installed versions, and fails if such a
+``tests/test_internals.py`` checks what we take for granted against the installed versions, and fails if such a
 name is used anywhere else. This module imports nothing of ours.
 """
 

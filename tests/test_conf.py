@@ -45,5 +45,5 @@ print([message.id for message in run_checks()])
 
 
 def test_a_site_without_the_setting_and_without_the_admin():
-    run = subprocess.run([sys.executable, "-c", SITE], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", SITE], cwd=Path(__file__).parents[1], capture_output=True, text=True)
     assert run.stdout == "['notifications_counter.E005']\n", run.stderr  # Django's default cache
