@@ -9,7 +9,7 @@ Redis may be out of reach, may lose everything, or may come back with older data
   END    when everything has stopped, two runs of healer and flusher make counter, stored count and cached total
          equal to the rows
 
-    python -m tests.protocol.model                 # every scenario, in minutes: 'bad 0' on each line
+    python -m tests.protocol.model                 # every scenario, in a minute: 'bad 0' on each line
     python -m tests.protocol.model --drop fence    # without one rule: the shortest history that breaks
 
 A remover may delete a total of zero at any time, although it should be only that of a user that is gone.
