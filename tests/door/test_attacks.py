@@ -1,0 +1,82 @@
+"""Statements that once were counted wrongly, or did for the site what plain Django does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection, models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.test.utils import isolate_apps
+from django.utils import timezone
+
+from notifications_counter import declaration
+from notifications_counter.counters import Counter
+from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
+from tests.support import assert_exact, notify
+from tests.tasks.models import Project
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
+
+objects = Notification.objects
+totals = UserNotificationsCount.objects
+
+
+@pytest.fixture
+def house() -> Project:
+    return Project.objects.create()
+
+
+@pytest.fixture
+def garden() -> Project:
+    return Project.objects.create()
+
+
+@contextmanager
+def counted(table: str, condition: Q, **fields: Any) -> Iterator[tuple[Any, Counter]]:
+    """A model with these fields, and a counter of its rows for a project."""
+
+    def model(name: str, base: type[models.Model], table: str, **fields: Any) -> Any:
+        meta = type("Meta", (), {"app_label": "tasks", "db_table": table})
+        return type(name, (base,), {"__module__": __name__, "Meta": meta, **fields})
+
+    with isolate_apps("tests.tasks"):
+        key = models.OneToOneField(Project, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+")
+        owner = models.ForeignKey(Project, models.CASCADE, related_name="+")
+        source = model("Row", models.Model, table, project=owner, **fields)
+        sums = model("RowCount", BaseCount, f"{table}_count", project=key, number=models.IntegerField(default=0))
+    with connection.schema_editor() as editor:
+        editor.create_model(source)
+        editor.create_model(sums)
+    counter = Counter(
+        table, source="tasks.Row", owner="project", condition=condition, totals="tasks.RowCount", field="number"
+    )
+    counter.source, counter.totals = source, sums
+    try:
+        counter.heal()
+        yield source, counter
+    finally:
+        del declaration._declarations[table]
+        declaration._by_table.clear()
+        with connection.schema_editor() as editor:
+            editor.delete_model(source)
+            editor.delete_model(sums)
+
+
+# ---------------------------------------------------------------------------------------------- as plain Django does it
+def test_update_of_a_queryset_that_would_lock(alice):
+    """Django leaves the lock out of an UPDATE, so that it needs no transaction."""
+    notify(alice)
+    locking = objects.select_for_update(nowait=connection.features.has_select_for_update_nowait)
+    assert locking.filter(user=alice, title="1").update(read_at=timezone.now()) == 1
+    assert locking.filter(user__username="alice").update(read_at=Now()) == 3
+    assert_exact(alice)
+
+
+# -------------------------------------------------------------------------------------------------------- wrong counts
+
+
+# ---------------------------------------------------------------------------------------------------------- the totals
