@@ -191,7 +191,8 @@ class Update(Statement):
             result = self._call(self.compiler)
         else:
             result = [] if self.returns else 0
-            for chunk in chunks(list(found), self.using):
+            # Without rows, nothing goes to the database, but wrong values still raise.
+            for chunk in [*chunks(list(found), self.using)] or [()]:
                 result += self._call(self._of(chunk))
         number = _number(result)
         if number > len(found):  # nobody knows what those were that were not locked

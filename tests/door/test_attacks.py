@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.core.exceptions import FieldError, ValidationError
 from django.db import connection, models
-from django.db.models import Q
+from django.db.models import Max, Q
 from django.db.models.functions import Now
 from django.test.utils import isolate_apps
 from django.utils import timezone
@@ -74,6 +75,12 @@ def test_update_of_a_queryset_that_would_lock(alice):
     assert locking.filter(user=alice, title="1").update(read_at=timezone.now()) == 1
     assert locking.filter(user__username="alice").update(read_at=Now()) == 3
     assert_exact(alice)
+
+
+@pytest.mark.parametrize(("value", "error"), [("no date", ValidationError), (Max("created_at"), FieldError)])
+def test_a_wrong_value_for_no_row(value, error):
+    with pytest.raises(error):
+        objects.filter(pk=-1).update(read_at=value)
 
 
 # -------------------------------------------------------------------------------------------------------- wrong counts
