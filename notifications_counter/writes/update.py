@@ -179,7 +179,6 @@ class Update(Statement):
     def _of(self, pks: Sequence[Any]) -> Any:
         """A compiler of the same statement for some of its rows."""
         query = self.query.clone()
-        query.clear_ordering(force=True)
         query.add_filter("pk__in", pks)
         return query.get_compiler(self.using)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import FieldError, ValidationError
 from django.db import connection, models
-from django.db.models import Max, Q
+from django.db.models import Case, F, Max, Q, When
 from django.db.models.functions import Now
 from django.test.utils import isolate_apps
 from django.utils import timezone
@@ -81,6 +81,17 @@ def test_update_of_a_queryset_that_would_lock(alice):
 def test_a_wrong_value_for_no_row(value, error):
     with pytest.raises(error):
         objects.filter(pk=-1).update(read_at=value)
+
+
+def test_an_order_that_unique_keys_need(house):
+    number, sold = models.IntegerField(unique=True), models.BooleanField(default=False)
+    with counted("ordered", Q(sold=False), number=number, sold=sold) as (model, counter):
+        if connection.vendor != "mysql":
+            pytest.skip("Only MySQL and MariaDB update in an order.")
+        model.objects.bulk_create(model(project=house, number=i) for i in range(3))
+        sell_one = Case(When(number=1, then=True), default=False)
+        assert model.objects.order_by("-number").update(number=F("number") + 1, sold=sell_one) == 3
+        assert_exact(house, counter=counter)
 
 
 # -------------------------------------------------------------------------------------------------------- wrong counts
