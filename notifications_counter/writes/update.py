@@ -136,8 +136,9 @@ class Update(Statement):
         return sum(numbers) + (self._update_missed(missed) if missed else 0)
 
     def _writer(self) -> Any:
-        """A compiler of that statement. ``old`` locks the rows and says what they were, ``new`` updates them and says
-        what they are. A row whose primary key another session has changed meanwhile is in ``old`` only."""
+        """A compiler of that statement. ``rows_before`` locks the rows and says what they were, ``rows_after`` updates
+        them and says what they are. A row whose primary key another session has changed meanwhile is not in the latter.
+        """
         ours, quote = self.returning, self.connection.ops.quote_name
         fields = self.source._meta.pk_fields
         columns = [column for c in self.counters for column in (c.owner_attname, c.condition.flag)]
@@ -152,16 +153,20 @@ class Update(Statement):
             select, selected_params = selected.query.get_compiler(self.using).as_sql()
             update, params = plain_as_sql()
             table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
-            same = " AND ".join(f"{table}.{quote(f.column)} = old.{key}" for f, key in zip(fields, keys, strict=True))
+            same = " AND ".join(
+                f"{table}.{quote(f.column)} = rows_before.{key}" for f, key in zip(fields, keys, strict=True)
+            )
             was, key = ", ".join(ours.names("w")), ", ".join(keys)
+            old = ", ".join(f"rows_before.{name}" for name in (*keys, *ours.names("w")))
             states = f"{was}, {', '.join(ours.names('b'))}"
             return (
-                f"WITH old ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
-                f" new AS ({update} FROM old WHERE {same} RETURNING {key}, {was}, {ours.as_columns('b')}),"
-                f" numbers AS (SELECT {states}, COUNT(*) FROM new GROUP BY {states})"
-                f" SELECT numbers.*, CASE WHEN (SELECT COUNT(*) FROM old) <> (SELECT COUNT(*) FROM new) THEN"
+                f"WITH rows_before ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
+                f" rows_after AS ({update} FROM rows_before WHERE {same} RETURNING {old}, {ours.as_columns('b')}),"
+                f" numbers AS (SELECT {states}, COUNT(*) FROM rows_after GROUP BY {states})"
+                f" SELECT numbers.*,"
+                f" CASE WHEN (SELECT COUNT(*) FROM rows_before) <> (SELECT COUNT(*) FROM rows_after) THEN"
                 f" (SELECT json_agg(json_build_array({key}))::text"
-                f" FROM (SELECT {key} FROM old EXCEPT SELECT {key} FROM new) AS missed) END"
+                f" FROM (SELECT {key} FROM rows_before EXCEPT SELECT {key} FROM rows_after) AS missed) END"
                 f" FROM (VALUES (1)) AS always LEFT JOIN numbers ON true",
                 (*selected_params, *params, *ours.params),
             )

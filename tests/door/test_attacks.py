@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import FieldError, ValidationError
 from django.db import connection, models
-from django.db.models import Case, F, Max, Q, When
+from django.db.models import Case, F, Max, Q, Subquery, When
 from django.db.models.functions import Now
 from django.test.utils import isolate_apps
 from django.utils import timezone
@@ -92,6 +92,16 @@ def test_an_order_that_unique_keys_need(house):
         sell_one = Case(When(number=1, then=True), default=False)
         assert model.objects.order_by("-number").update(number=F("number") + 1, sold=sell_one) == 3
         assert_exact(house, counter=counter)
+
+
+def test_columns_and_a_table_that_are_called_as_ours_could_be(house, garden):
+    columns = {name: models.IntegerField(default=0) for name in ("k0", "w0", "b0", "c0")}
+    with counted("old", Q(w0=0), **columns) as (model, counter):
+        model.objects.bulk_create(model(project=house) for _ in range(3))
+        assert model.objects.filter(k0=0).update(w0=Case(When(pk__gt=1, then=1), default=0)) == 3
+        zero = Subquery(model.objects.filter(w0=0).values("w0")[:1])
+        assert model.objects.filter(w0=1).update(project=garden, w0=zero) == 2
+        assert_exact(house, garden, counter=counter)
 
 
 # -------------------------------------------------------------------------------------------------------- wrong counts
