@@ -76,7 +76,7 @@ class Update(Statement):
         rows: from Django 6.0 on, ``save()`` may refresh an instance by UPDATE … RETURNING."""
         self.how, self.returns = how, isinstance(how, list | tuple)
         names = {field.attname for field, *_ in self.query.values}
-        self.counters = tuple(c for c in self.counters if c.reads(names))
+        self.counters = tuple(c for c in self.counters if names and c.reads(names))
         if not self.counters:
             return self._call(self.compiler)
         self.changes = [change for counter in self.counters if not (change := self._change(counter, names)).is_none]

@@ -104,6 +104,14 @@ def test_columns_and_a_table_that_are_called_as_ours_could_be(house, garden):
         assert_exact(house, garden, counter=counter)
 
 
+def test_an_update_of_nothing_where_a_generated_column_counts(house):
+    double = models.GeneratedField(expression=F("number") * 2, output_field=models.IntegerField(), db_persist=True)
+    with counted("generated", Q(double=0), number=models.IntegerField(), double=double) as (model, counter):
+        model.objects.create(project=house, number=0)
+        assert model.objects.update() == 0
+        assert_exact(house, counter=counter)
+
+
 # -------------------------------------------------------------------------------------------------------- wrong counts
 
 
