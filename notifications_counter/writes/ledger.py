@@ -142,10 +142,10 @@ class Ledger:
         statement is prepared while begin is on its way. If Redis does not take that, the statement is called again,
         before anything was executed, in a transaction that commits it together with a RecountRequest.
         """
-        if owners is None:
+        if owners is None and not self.in_manual_transaction():
             with transaction.atomic(using=self.using, savepoint=False):
                 return statement()
-        owners = {counter: members for counter, members in owners.items() if counter.db == self.using}
+        owners = {counter: members for counter, members in (owners or {}).items() if counter.db == self.using}
         if not owners or self.connection.in_atomic_block or self.in_manual_transaction():
             return statement()
         try:

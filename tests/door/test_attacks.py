@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import FieldError, ValidationError
-from django.db import connection, models
+from django.db import IntegrityError, connection, models, transaction
 from django.db.models import Case, F, Max, Q, Subquery, When
 from django.db.models.functions import Now
 from django.test.utils import isolate_apps
@@ -17,7 +17,7 @@ from django.utils import timezone
 from notifications_counter import declaration
 from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
-from tests.support import assert_exact, notify
+from tests.support import assert_exact, assert_heals, notify, savepoint_create
 from tests.tasks.models import Project
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
@@ -92,6 +92,21 @@ def test_an_order_that_unique_keys_need(house):
         sell_one = Case(When(number=1, then=True), default=False)
         assert model.objects.order_by("-number").update(number=F("number") + 1, sold=sell_one) == 3
         assert_exact(house, counter=counter)
+
+
+def test_an_error_without_autocommit_that_a_savepoint_undoes(alice):
+    one, *_ = notify(alice)
+    transaction.set_autocommit(False)
+    try:
+        savepoint = savepoint_create()
+        with pytest.raises(IntegrityError):
+            objects.filter(title__gt="0").update(id=one.pk, read_at=Now())
+        transaction.savepoint_rollback(savepoint)
+        assert objects.count() == 3
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert_heals(alice)
 
 
 def test_columns_and_a_table_that_are_called_as_ours_could_be(house, garden):
