@@ -7,14 +7,14 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
-from .transaction import TransactionLog, forget, mark_dirty, request_recounts
+from .transaction import TransactionLog, forget, mark_dirty, request_recounts, requests_exist
 
 T = TypeVar("T")
 
@@ -118,7 +118,12 @@ class Ledger:
     def doubt(self, counter: Declaration) -> None:
         """Note that the statement just run has changed counts, nobody knows whose: everyone is recounted. Only inside a
         transaction, with which the request for that commits."""
-        request_recounts(self.using, [(counter, None)])
+        try:
+            request_recounts(self.using, [(counter, None)])
+        except DatabaseError:
+            if requests_exist(self.using):
+                raise
+            return  # before our first migration, no count is stored that could be wrong
         if self.in_manual_transaction():
             forget(counter)
         else:

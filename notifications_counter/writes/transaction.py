@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.apps import apps
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import QuerySet
 
 from ..buffer import Buffer
@@ -290,3 +290,9 @@ def request_recounts(using: str, users: Sequence[tuple[Declaration, str | None]]
             [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in users],
             batch_size=USERS_PER_CALL,
         )
+
+
+def requests_exist(using: str) -> bool:
+    """Is there a table for them? A migration of another app may run before the one that creates it."""
+    table = apps.get_model("notifications_counter", "RecountRequest")._meta.db_table
+    return table in connections[using].introspection.table_names()

@@ -16,9 +16,10 @@ from django.utils import timezone
 
 from notifications_counter import declaration
 from notifications_counter.counters import Counter
-from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
+from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
 from tests.support import assert_exact, assert_heals, notify, savepoint_create
-from tests.tasks.models import Project
+from tests.tasks.counters import open_tasks
+from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
 
@@ -125,6 +126,28 @@ def test_an_update_of_nothing_where_a_generated_column_counts(house):
         model.objects.create(project=house, number=0)
         assert model.objects.update() == 0
         assert_exact(house, counter=counter)
+
+
+def test_a_migration_before_ours(house):
+    """A new database: a model of somebody else's migration lacks a column, and RecountRequest has no table yet."""
+    with isolate_apps("tests.tasks"):
+
+        class Old(models.Model):
+            title = models.CharField(max_length=100)
+
+            class Meta:
+                app_label = "tasks"
+                db_table = Task._meta.db_table
+
+    Task.objects.create(project=house)
+    with connection.schema_editor() as editor:
+        editor.delete_model(RecountRequest)
+    try:
+        assert Old.objects.all().delete()[0] == 1
+    finally:
+        with connection.schema_editor() as editor:
+            editor.create_model(RecountRequest)
+    open_tasks.recount([house])
 
 
 # -------------------------------------------------------------------------------------------------------- wrong counts
