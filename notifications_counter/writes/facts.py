@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db.models import (
     BooleanField,
@@ -126,7 +127,8 @@ def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
 
 
 def _fact_of_value(field: Any, value: Any) -> Any:
-    if type(value) is Value and not isinstance(field, JSONField):  # whose null is not NULL
+    # The null of JSON is not NULL. Other values of a Value are not made to fit: the database rounds 1.5.
+    if type(value) is Value and not isinstance(field, JSONField) and isinstance(value.value, int | UUID | None):
         value = value.value
     if isinstance(value, Now):
         return NOT_NULL

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import FieldError, ValidationError
 from django.db import IntegrityError, connection, models, transaction
-from django.db.models import Case, F, Max, Q, Subquery, When
+from django.db.models import Case, F, Max, Q, Subquery, Value, When
 from django.db.models.functions import Now
 from django.test.utils import isolate_apps
 from django.utils import timezone
@@ -151,6 +151,12 @@ def test_a_migration_before_ours(house):
 
 
 # -------------------------------------------------------------------------------------------------------- wrong counts
+@pytest.mark.parametrize("value", [0.6, 1.5])
+def test_a_number_that_the_database_rounds(house, value):
+    with counted("rounded", Q(number=1), number=models.IntegerField()) as (model, counter):
+        model.objects.create(project=house, number=7)
+        assert model.objects.filter(project=house, number=7).update(number=Value(value)) == 1
+        assert_exact(house, counter=counter)
 
 
 # ---------------------------------------------------------------------------------------------------------- the totals
