@@ -25,7 +25,7 @@ from .buffer.keys import Keys
 from .condition import Condition
 from .conf import SETTING, options
 from .exceptions import ConfigurationError
-from .primary_keys import LIMIT, fits, primary_key
+from .primary_keys import LIMIT, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
@@ -179,7 +179,7 @@ class Declaration:
         if key is None or type(key) is int:
             return None if key is None else str(key)
         try:
-            return str(self.key_field.to_python(key))
+            return str(self.key_field.to_python(plain(key)))
         except ValidationError:
             return None
 

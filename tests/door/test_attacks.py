@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from notifications_counter import declaration
 from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
 from tests.support import assert_exact, assert_heals, notify, savepoint_create
-from tests.tasks.counters import open_tasks, open_transfers
-from tests.tasks.models import Project, Task, Transfer
+from tests.tasks.counters import open_tasks, open_transfers, visible_posts
+from tests.tasks.models import Post, Project, Task, Topic, Transfer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
 
@@ -167,6 +168,18 @@ def test_a_key_that_is_another_each_time(house):
     assert open_transfers.count(house) == 1
     open_transfers.heal()
     assert_exact(house, counter=open_transfers)
+
+
+class Subject(str, Enum):  # noqa: UP042 - StrEnum is told apart by str() as it is
+    NEWS = "news"
+
+
+def test_a_member_of_an_enum_as_owner():
+    Topic.objects.create(id="news")
+    Post.objects.create(topic_id=Subject.NEWS)
+    assert visible_posts.count("news") == visible_posts.count(Subject.NEWS) == 1
+    assert Post.objects.filter(topic_id="news").update(topic_id=Subject.NEWS, hidden=True) == 1
+    assert_exact("news", counter=visible_posts)
 
 
 # ---------------------------------------------------------------------------------------------------------- the totals
