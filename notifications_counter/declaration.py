@@ -152,11 +152,10 @@ class Declaration:
         return self._generated or not self._names.isdisjoint(names)
 
     def has_columns(self, model: type[Model]) -> bool:
-        """Has a model of the source's table all these columns? One of a migration may lack some."""
+        """Has a model of the source's table all these columns? One of a migration may lack some, or have others."""
         if model._meta.concrete_model is self.source:
             return True
-        theirs = {(field.name, field.column) for field in model._meta.concrete_fields}
-        return all((field.name, field.column) in theirs for field in self.columns)
+        return set(map(_identity, self.columns)) <= set(map(_identity, model._meta.concrete_fields))
 
     @property
     def db(self) -> str:
@@ -222,6 +221,15 @@ class Declaration:
         for member in members:
             grouped.setdefault(self.buffer_of(str(member)), []).append(member)
         yield from grouped.items()
+
+
+def _identity(field: Any) -> tuple[str, str, str, str]:
+    """What two models of a table must have in common, so that the same expressions fit this column."""
+    target = field
+    while target.remote_field:
+        target = target.target_field
+    kind = "Integer" if isinstance(target, IntegerField) else target.get_internal_type()
+    return field.name, field.attname, field.column, kind
 
 
 @receiver(setting_changed)

@@ -16,9 +16,9 @@ from django.test.utils import isolate_apps
 from django.utils import timezone
 
 from notifications_counter import declaration
-from notifications_counter.counters import Counter
+from notifications_counter.counters import Counter, unread
 from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
-from tests.support import assert_exact, assert_heals, notify, savepoint_create
+from tests.support import assert_exact, assert_heals, assert_reads, notify, savepoint_create
 from tests.tasks.counters import open_tasks, open_transfers, visible_posts
 from tests.tasks.models import Post, Project, Task, Topic, Transfer
 
@@ -180,6 +180,55 @@ def test_a_member_of_an_enum_as_owner():
     assert visible_posts.count("news") == visible_posts.count(Subject.NEWS) == 1
     assert Post.objects.filter(topic_id="news").update(topic_id=Subject.NEWS, hidden=True) == 1
     assert_exact("news", counter=visible_posts)
+
+
+def test_a_twin_whose_owner_is_no_foreign_key(alice, bob):
+    class_, length = unread.key_field.__class__, unread.key_field.max_length
+    class_ = models.BigIntegerField if issubclass(class_, models.AutoField) else class_
+    with isolate_apps("tests.tasks"):
+
+        class Twin(models.Model):
+            user = class_(max_length=length, db_column="user_id")
+            read_at = models.DateTimeField(null=True)
+
+            class Meta:
+                app_label = "tasks"
+                managed = False
+                db_table = Notification._meta.db_table
+
+    one, *_ = notify(alice)
+    assert Twin.objects.filter(pk=one.pk).update(user=bob.pk) == 1
+    assert_reads(alice, bob)
+    assert Twin.objects.filter(user=alice.pk).update(read_at=timezone.now()) == 2
+    assert_reads(alice, bob)
+    assert_heals(alice, bob)
+
+
+def test_a_column_that_was_of_another_type(house):
+    """As in a data migration, before the one that changes the column."""
+    with isolate_apps("tests.tasks"):
+
+        class Old(models.Model):
+            project = models.ForeignKey(Project, models.CASCADE, related_name="+")
+            sold = models.IntegerField(default=0)
+
+            class Meta:
+                app_label = "tasks"
+                db_table = "changed"
+
+    with counted("changed", Q(sold=False), sold=models.BooleanField(default=False)) as (model, counter):
+        new, old = model._meta.get_field("sold"), Old._meta.get_field("sold")
+        if connection.vendor == "postgresql":
+            with connection.schema_editor() as editor:
+                editor.execute("ALTER TABLE changed ALTER sold TYPE integer USING sold::integer")
+        Old.objects.bulk_create(Old(project=house) for _ in range(3))
+        assert Old.objects.filter(pk__gt=1).update(sold=1) == 2
+        assert Old.objects.filter(pk__gt=2).delete()[0] == 1
+        if connection.vendor == "postgresql":
+            with connection.schema_editor() as editor:
+                editor.execute("ALTER TABLE changed ALTER sold TYPE boolean USING sold = 1")
+        assert new.column == old.column
+        assert_heals(house, counter=counter)
 
 
 # ---------------------------------------------------------------------------------------------------------- the totals
