@@ -18,7 +18,7 @@ from django.utils import timezone
 from notifications_counter import declaration
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
-from tests.support import assert_exact, assert_heals, assert_reads, notify, savepoint_create
+from tests.support import assert_exact, assert_heals, assert_reads, notify, savepoint_create, stored, unheard
 from tests.tasks.counters import open_tasks, open_transfers, visible_posts
 from tests.tasks.models import Post, Project, Task, Topic, Transfer
 
@@ -232,3 +232,21 @@ def test_a_column_that_was_of_another_type(house):
 
 
 # ---------------------------------------------------------------------------------------------------------- the totals
+def test_a_total_given_to_another_owner(alice, bob):
+    notify(alice)
+    assert totals.filter(pk=alice.pk).update(user=bob) == 1
+    assert_exact(alice, bob, dirty=2)
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+def test_a_total_of_an_owner_whom_the_database_finds(alice, bulk):
+    notify(alice)
+    unheard(totals.filter(pk=alice.pk)._raw_delete, "default")
+    key = Value(alice.pk, output_field=unread.key_field)
+    total = UserNotificationsCount(user_id=key, unread_count=7, updated_at=timezone.now())
+    if bulk:
+        totals.bulk_create([total])
+    else:
+        total.save(force_insert=True)
+    assert stored(alice) == 7
+    assert_heals(alice)
