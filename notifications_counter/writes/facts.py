@@ -6,7 +6,7 @@ row that the statement touches, also if another session changed the row while th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -143,14 +143,15 @@ def _fact_of_value(field: Any, value: Any) -> Any:
 class Inserted:
     """The values that an INSERT will write, as far as its instances show them."""
 
-    def __init__(self, model: type[Model], fields: Iterable[Field], written: Iterable[Field], raw: bool):
+    def __init__(self, model: type[Model], fields: Iterable[Field], written: Collection[Field], raw: bool):
         """Of these ``fields``, given the fields that are ``written``, ``raw`` if as they are."""
         names = {field.attname for field in written}
+        meddled = any(type(field).pre_save not in PRE_SAVES for field in written)  # and may set other attributes
         self._known: list[str] = []
         self._made: Facts = {}
         self._hidden = False
         for field in fields:
-            how = _how_written(model, field.attname) if field.attname in names else "hidden"
+            how = _how_written(model, field.attname) if field.attname in names and not meddled else "hidden"
             if how == "as it is" or (how == "now" and raw):
                 self._known.append(field.attname)
             elif how == "now":
