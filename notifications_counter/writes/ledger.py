@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
@@ -26,6 +26,9 @@ COMMITS_NOTHING = re.compile(
     r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE
 )
 ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
+
+DEADLOCK = 1213
+"""The error after which MySQL and MariaDB have rolled back the transaction, and not only the statement."""
 
 
 class _NotBegun(Exception):
@@ -214,7 +217,12 @@ class Ledger:
             return execute(sql, params, many, context)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
             log.begin_the_changed()
-        result = execute(sql, params, many, context)
+        try:
+            result = execute(sql, params, many, context)
+        except OperationalError as error:
+            if self.connection.vendor == "mysql" and error.args[:1] == (DEADLOCK,):
+                log.start_again()
+            raise
         if savepoint := SAVEPOINT.match(text):
             log.follow(savepoint)
         return result
@@ -226,7 +234,7 @@ class Ledger:
             connection.in_atomic_block = True  # as it still is: Atomic has put the mark away already
             try:
                 if connection.errors_occurred and not connection.is_usable():
-                    log.cut_back(0, 0)  # PostgreSQL will roll back, and say nothing
+                    log.start_again()  # PostgreSQL will roll back, and say nothing
                 log.begin_the_changed()
             finally:
                 connection.in_atomic_block = False

@@ -155,6 +155,12 @@ class TransactionLog:
         del self.entries[position:]
         del self.activity[activity:]
 
+    def start_again(self) -> None:
+        """Forget everything: the database has rolled back the whole transaction by itself."""
+        self.cut_back(0, 0)
+        self.requested.clear()
+        self.savepoints.clear()
+
     def follow(self, statement: re.Match[str]) -> None:
         """A savepoint was set, released or rolled back to."""
         made, released, name = statement.groups()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import FieldError, ValidationError
-from django.db import IntegrityError, connection, models, transaction
+from django.db import IntegrityError, OperationalError, connection, models, transaction
 from django.db.models import Case, F, Func, Max, Q, Subquery, UUIDField, Value, When
 from django.db.models.functions import Now
 from django.test.utils import isolate_apps
@@ -18,7 +19,16 @@ from django.utils import timezone
 from notifications_counter import declaration
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
-from tests.support import assert_exact, assert_heals, assert_reads, notify, savepoint_create, stored, unheard
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    notify,
+    savepoint_create,
+    stored,
+    unheard,
+)
 from tests.tasks.counters import open_tasks, open_transfers, visible_posts
 from tests.tasks.models import Post, Project, Task, Topic, Transfer
 
@@ -229,6 +239,52 @@ def test_a_column_that_was_of_another_type(house):
                 editor.execute("ALTER TABLE changed ALTER sold TYPE boolean USING sold = 1")
         assert new.column == old.column
         assert_heals(house, counter=counter)
+
+
+class Meddling(models.CharField):
+    """Not the only field of its kind: a slug or a status may be set along with others."""
+
+    def pre_save(self, instance, add):
+        instance.sold = True
+        return super().pre_save(instance, add)
+
+
+def test_a_field_that_sets_another_one(house):
+    fields = {"slug": Meddling(max_length=10, default=""), "sold": models.BooleanField(default=False)}
+    with counted("meddling", Q(sold=False), **fields) as (model, counter):
+        model.objects.create(project=house)
+        model.objects.bulk_create([model(project=house), model(project=house)])
+        assert_exact(house, counter=counter)
+
+
+def test_a_deadlock_that_the_site_ignores(alice):
+    """MySQL rolls back everything, and the site goes on."""
+    if connection.vendor != "mysql":
+        pytest.skip("Elsewhere the transaction cannot be committed after that.")
+    one, two, *_ = notify(alice)
+    locked = threading.Event()
+    update = f"UPDATE {Notification._meta.db_table} SET title = 'x' WHERE id = %s"
+
+    def other() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(update, [two.pk])
+            Project.objects.bulk_create(Project() for _ in range(50))  # the lighter transaction is the victim
+            locked.set()
+            cursor.execute(update, [one.pk])
+
+    with OtherConnection() as session:
+        with transaction.atomic():
+            Notification.objects.create(user=alice, title="lost")
+            with connection.cursor() as cursor:
+                cursor.execute(update, [one.pk])
+                waiting = session.start(other)
+                locked.wait(30)
+                with pytest.raises(OperationalError, match="1213"):
+                    cursor.execute(update, [two.pk])
+            Notification.objects.create(user=alice, title="kept")
+        waiting.result(30)
+    assert unread.count(alice) == 4
+    assert_exact(alice)
 
 
 # ---------------------------------------------------------------------------------------------------------- the totals
