@@ -55,6 +55,7 @@ class Ledger:
         self.using: str = connection.alias
         self._log: TransactionLog | None = None
         self._hook: weakref.ref[_Hook] | None = None
+        self._place = 0  # where the hook was among those of the connection
         self._unsent: list[weakref.ref[_Hook]] = []
         self._standalone: list[TransactionLog] = []
         self.isolation_was_set = False
@@ -83,9 +84,11 @@ class Ledger:
         """The log of the transaction under way, if it has one."""
         if self._log is None or self._hook is None:
             return None
-        hook = self._hook()
+        hook, entries = self._hook(), self.connection.run_on_commit
         if hook is not None:
-            for entry in reversed(self.connection.run_on_commit):
+            if self._place < len(entries) and entries[self._place][1] is hook:  # a site may have thousands there
+                return self._log
+            for self._place, entry in enumerate(entries):
                 if entry[1] is hook:
                     return self._log
         self._log = self._hook = None  # committed and not sent yet, or rolled back
