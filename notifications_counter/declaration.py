@@ -25,7 +25,7 @@ from .buffer.keys import Keys
 from .condition import Condition
 from .conf import SETTING, options
 from .exceptions import ConfigurationError
-from .primary_keys import LIMIT, fits, primary_key
+from .primary_keys import LIMIT, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
@@ -152,11 +152,11 @@ class Declaration:
         return self._generated or not self._names.isdisjoint(names)
 
     def has_columns(self, model: type[Model]) -> bool:
-        """Return whether a model of the source's table has all these columns. A historical model may lack some."""
+        """Return whether a model of the source's table has all these columns. A historical model may lack some, or have
+        others."""
         if model._meta.concrete_model is self.source:
             return True
-        theirs = {(field.name, field.column) for field in model._meta.concrete_fields}
-        return all((field.name, field.column) in theirs for field in self.columns)
+        return set(map(_identity, self.columns)) <= set(map(_identity, model._meta.concrete_fields))
 
     @property
     def db(self) -> str:
@@ -179,7 +179,7 @@ class Declaration:
         if key is None or type(key) is int:
             return None if key is None else str(key)
         try:
-            return str(self.key_field.to_python(key))
+            return str(self.key_field.to_python(plain(key)))
         except ValidationError:
             return None
 
@@ -222,6 +222,15 @@ class Declaration:
         for member in members:
             grouped.setdefault(self.buffer_of(str(member)), []).append(member)
         yield from grouped.items()
+
+
+def _identity(field: Any) -> tuple[str, str, str, str]:
+    """What two models of a table must have in common, so that the same expressions fit this column."""
+    target = field
+    while target.remote_field:
+        target = target.target_field
+    kind = "Integer" if isinstance(target, IntegerField) else target.get_internal_type()
+    return field.name, field.attname, field.column, kind
 
 
 @receiver(setting_changed)

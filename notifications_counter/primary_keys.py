@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -17,7 +18,7 @@ def primary_key(field: Field, value: Any) -> Any:
     Raises ValueError if there is none, as for 1.5 and True, or if no database could store it.
     """
     try:
-        key = None if isinstance(value, bool) else field.to_python(value)
+        key = None if isinstance(value, bool) else field.to_python(plain(value))
     except (ValidationError, ValueError, TypeError, OverflowError) as error:
         reason = " ".join(getattr(error, "messages", [str(error)]))
         raise ValueError(f"{value!r:.200} is not a primary key: {reason}") from None
@@ -25,6 +26,11 @@ def primary_key(field: Field, value: Any) -> Any:
     if key is None or rounded or not fits(field, key):
         raise ValueError(f"{value!r:.200} is not a primary key.")
     return key
+
+
+def plain(value: Any) -> Any:
+    """What is stored of a member of an Enum whose members are texts or numbers, which str() would call by its name."""
+    return value.value if isinstance(value, Enum) else value
 
 
 def fits(field: Field, key: Any) -> bool:

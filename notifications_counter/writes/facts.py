@@ -6,9 +6,10 @@ row that the statement touches, also if another session changed the row while th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db.models import (
     BooleanField,
@@ -124,7 +125,8 @@ def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
 
 
 def _fact_of_value(field: Any, value: Any) -> Any:
-    if type(value) is Value and not isinstance(field, JSONField):  # whose null is not NULL
+    # The null of JSON is not NULL. Other values of a Value are not made to fit: the database rounds 1.5.
+    if type(value) is Value and not isinstance(field, JSONField) and isinstance(value.value, int | UUID | None):
         value = value.value
     if isinstance(value, Now):
         return NOT_NULL
@@ -139,14 +141,15 @@ def _fact_of_value(field: Any, value: Any) -> Any:
 class Inserted:
     """The values that an INSERT will write, as far as its instances show them."""
 
-    def __init__(self, model: type[Model], fields: Iterable[Field], written: Iterable[Field], raw: bool):
+    def __init__(self, model: type[Model], fields: Iterable[Field], written: Collection[Field], raw: bool):
         """Of these ``fields``, given the fields that are ``written``, ``raw`` if as they are."""
         names = {field.attname for field in written}
+        meddled = any(type(field).pre_save not in PRE_SAVES for field in written)  # and may set other attributes
         self._known: list[str] = []
         self._made: Facts = {}
         self._hidden = False
         for field in fields:
-            how = _how_written(model, field.attname) if field.attname in names else "hidden"
+            how = _how_written(model, field.attname) if field.attname in names and not meddled else "hidden"
             if how == "as it is" or (how == "now" and raw):
                 self._known.append(field.attname)
             elif how == "now":

@@ -72,7 +72,10 @@ class Insert(Statement):
             self._doubt(self.named)
         else:
             found = locked_by_key(self.source, self.using, pks, self.counters)
-            self.record_deltas(add_up((state, 1) for state in found.values()))
+            if len(found) == len(pks):
+                self.record_deltas(add_up((state, 1) for state in found.values()))
+            else:  # a key was an expression, or is not stored as the instance has it
+                self._doubt(self.named)
         self.record_activity("created", len(self.query.objs))
         return result
 

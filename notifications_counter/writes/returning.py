@@ -49,6 +49,6 @@ class Returning:
 
 @lru_cache(maxsize=100)
 def returning(counters: tuple[Declaration, ...], using: str, alias: str = "") -> Returning:
-    """The columns of these counters, which share a source, for a database; of the ``old`` or the ``new`` row, where the
+    """The columns of these counters, which share a source, for a database; of the row under this ``alias``, where the
     database tells both."""
     return Returning(counters, using, alias)

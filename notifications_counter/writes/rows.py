@@ -38,7 +38,7 @@ def rows_of(query: Query, source: type[Model], using: str) -> QuerySet:
     """Return the rows that a statement is about to change."""
     inner = query.chain(klass=Query)
     inner.get_initial_alias()
-    inner.select_related = False
+    inner.select_related = inner.select_for_update = False
     inner.clear_ordering(force=True)
     inner.clear_select_clause()
     if is_plain(query):

@@ -48,9 +48,14 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
             keys = [instance.pk for instance in query.objs]
         else:
             keys = list(rows_of(query, query.model, using).select_for_update().values_list("pk", flat=True))
+            if isinstance(query, UpdateQuery):
+                keys += [value for field, _, value in query.values if field.primary_key]  # type: ignore[attr-defined]
         result = execute()
         for counter in counters:
-            _doubt(ledger, counter, keys)
+            if any(hasattr(key, "resolve_expression") for key in keys):
+                ledger.doubt(counter)
+            else:
+                _doubt(ledger, counter, keys)
         return result
 
     return ledger.write(None, execute_in_doubt)
@@ -71,5 +76,5 @@ def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None
 
 
 def _doubt(ledger: Ledger, counter: Declaration, keys: list[Any]) -> None:
-    members = (counter.encode(key) for key in keys)
+    members = (counter.encode(getattr(key, "pk", key)) for key in keys)
     ledger.record_deltas(counter, dict.fromkeys(member for member in members if member is not None))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.apps import apps
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import QuerySet
 
 from ..buffer import Buffer
@@ -154,6 +154,12 @@ class TransactionLog:
         del self.entries[position:]
         del self.activity[activity:]
 
+    def start_again(self) -> None:
+        """Forget everything: the database has rolled back the whole transaction by itself."""
+        self.cut_back(0, 0)
+        self.requested.clear()
+        self.savepoints.clear()
+
     def follow(self, statement: re.Match[str]) -> None:
         """A savepoint was set, released or rolled back to."""
         made, released, name = statement.groups()
@@ -287,3 +293,9 @@ def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]
             [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],
             batch_size=USERS_PER_CALL,
         )
+
+
+def requests_exist(using: str) -> bool:
+    """Is there a table for them? A migration of another app may run before the one that creates it."""
+    table = apps.get_model("notifications_counter", "RecountRequest")._meta.db_table
+    return table in connections[using].introspection.table_names()

@@ -75,7 +75,7 @@ class Update(Statement):
         rows: from Django 6.0 on, ``save()`` may refresh an instance by UPDATE … RETURNING."""
         self.how, self.returns = how, isinstance(how, list | tuple)
         names = {field.attname for field, *_ in self.query.values}
-        self.counters = tuple(c for c in self.counters if c.reads(names))
+        self.counters = tuple(c for c in self.counters if names and c.reads(names))
         if not self.counters:
             return self._call(self.compiler)
         self.changes = [change for counter in self.counters if not (change := self._change(counter, names)).is_none]
@@ -145,17 +145,19 @@ class Update(Statement):
 
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """From PostgreSQL 18 on, RETURNING tells what a row was and what it is."""
-        old, new = (returning(self.counters, self.using, alias) for alias in ("old", "new"))
+        old, new = (returning(self.counters, self.using, alias) for alias in ("row_before", "row_after"))
         states = ", ".join([*old.names("w"), *new.names("b")])
         return (
-            f"WITH changed AS ({update} RETURNING {old.as_columns('w')}, {new.as_columns('b')})"
+            f"WITH changed AS ({update} RETURNING WITH (OLD AS row_before, NEW AS row_after)"
+            f" {old.as_columns('w')}, {new.as_columns('b')})"
             f" SELECT {states}, COUNT(*), NULL FROM changed GROUP BY {states}",
             (*params, *old.params, *new.params),
         )
 
     def _locking_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """Before that, ``old`` locks the rows and says what they were, ``new`` updates them and says what they are. A
-        row whose primary key another session changes meanwhile is in ``old`` only: the last column names such rows."""
+        """Before that, ``rows_before`` locks the rows and says what they were, ``rows_after`` updates them and says
+        what they are. A row whose primary key another session has changed meanwhile is not in the latter: the last
+        column names such rows."""
         ours, quote = self.returning, self.connection.ops.quote_name
         fields = self.source._meta.pk_fields
         columns = [column for c in self.counters for column in (c.owner_attname, c.condition.flag)]
@@ -163,16 +165,20 @@ class Update(Statement):
         selected = rows.values_list(*(field.attname for field in fields), *columns).query
         select, selected_params = selected.get_compiler(self.using).as_sql()
         table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
-        same = " AND ".join(f"{table}.{quote(f.column)} = old.{key}" for f, key in zip(fields, keys, strict=True))
+        same = " AND ".join(
+            f"{table}.{quote(f.column)} = rows_before.{key}" for f, key in zip(fields, keys, strict=True)
+        )
         was, key = ", ".join(ours.names("w")), ", ".join(keys)
+        old = ", ".join(f"rows_before.{name}" for name in (*keys, *ours.names("w")))
         states = f"{was}, {', '.join(ours.names('b'))}"
         return (
-            f"WITH old ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
-            f" new AS ({update} FROM old WHERE {same} RETURNING {key}, {was}, {ours.as_columns('b')}),"
-            f" numbers AS (SELECT {states}, COUNT(*) FROM new GROUP BY {states})"
-            f" SELECT numbers.*, CASE WHEN (SELECT COUNT(*) FROM old) <> (SELECT COUNT(*) FROM new) THEN"
+            f"WITH rows_before ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
+            f" rows_after AS ({update} FROM rows_before WHERE {same} RETURNING {old}, {ours.as_columns('b')}),"
+            f" numbers AS (SELECT {states}, COUNT(*) FROM rows_after GROUP BY {states})"
+            f" SELECT numbers.*,"
+            f" CASE WHEN (SELECT COUNT(*) FROM rows_before) <> (SELECT COUNT(*) FROM rows_after) THEN"
             f" (SELECT json_agg(json_build_array({key}))::text"
-            f" FROM (SELECT {key} FROM old EXCEPT SELECT {key} FROM new) AS missed) END"
+            f" FROM (SELECT {key} FROM rows_before EXCEPT SELECT {key} FROM rows_after) AS missed) END"
             f" FROM (VALUES (1)) AS always LEFT JOIN numbers ON true",
             (*selected_params, *params, *ours.params),
         )
@@ -187,7 +193,6 @@ class Update(Statement):
     def _of(self, pks: Sequence[Any]) -> Any:
         """A compiler of the same statement for some of its rows."""
         query = self.query.clone()
-        query.clear_ordering(force=True)
         query.add_filter("pk__in", pks)
         return query.get_compiler(self.using)
 
@@ -199,7 +204,8 @@ class Update(Statement):
             result = self._call(self.compiler)
         else:
             result = [] if self.returns else 0
-            for chunk in chunks(list(found), self.using):
+            # Without rows, nothing goes to the database, but wrong values still raise.
+            for chunk in [*chunks(list(found), self.using)] or [()]:
                 result += self._call(self._of(chunk))
         number = _number(result)
         if number > len(found):  # nobody knows what those were that were not locked

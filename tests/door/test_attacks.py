@@ -1,0 +1,308 @@
+"""Statements that once were counted wrongly, or did for the site what plain Django does not do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+import pytest
+from django.core.exceptions import FieldError, ValidationError
+from django.db import IntegrityError, OperationalError, connection, models, transaction
+from django.db.models import Case, F, Func, Max, Q, Subquery, UUIDField, Value, When
+from django.db.models.functions import Now
+from django.test.utils import isolate_apps
+from django.utils import timezone
+
+from notifications_counter import declaration
+from notifications_counter.counters import Counter, unread
+from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    notify,
+    savepoint_create,
+    stored,
+    unheard,
+)
+from tests.tasks.counters import open_tasks, open_transfers, visible_posts
+from tests.tasks.models import Post, Project, Task, Topic, Transfer
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
+
+objects = Notification.objects
+totals = UserNotificationsCount.objects
+
+
+@pytest.fixture
+def house() -> Project:
+    return Project.objects.create()
+
+
+@pytest.fixture
+def garden() -> Project:
+    return Project.objects.create()
+
+
+@contextmanager
+def counted(table: str, condition: Q, **fields: Any) -> Iterator[tuple[Any, Counter]]:
+    """A model with these fields, and a counter of its rows for a project."""
+
+    def model(name: str, base: type[models.Model], table: str, **fields: Any) -> Any:
+        meta = type("Meta", (), {"app_label": "tasks", "db_table": table})
+        return type(name, (base,), {"__module__": __name__, "Meta": meta, **fields})
+
+    with isolate_apps("tests.tasks"):
+        key = models.OneToOneField(Project, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+")
+        owner = models.ForeignKey(Project, models.CASCADE, related_name="+")
+        source = model("Row", models.Model, table, project=owner, **fields)
+        sums = model("RowCount", BaseCount, f"{table}_count", project=key, number=models.IntegerField(default=0))
+    with connection.schema_editor() as editor:
+        editor.create_model(source)
+        editor.create_model(sums)
+    counter = Counter(
+        table, source="tasks.Row", owner="project", condition=condition, totals="tasks.RowCount", field="number"
+    )
+    counter.source, counter.totals = source, sums
+    try:
+        counter.heal()
+        yield source, counter
+    finally:
+        del declaration._declarations[table]
+        declaration._by_table.clear()
+        with connection.schema_editor() as editor:
+            editor.delete_model(source)
+            editor.delete_model(sums)
+
+
+# ---------------------------------------------------------------------------------------------- as plain Django does it
+def test_update_of_a_queryset_that_would_lock(alice):
+    """Django leaves the lock out of an UPDATE, so that it needs no transaction."""
+    notify(alice)
+    locking = objects.select_for_update(nowait=connection.features.has_select_for_update_nowait)
+    assert locking.filter(user=alice, title="1").update(read_at=timezone.now()) == 1
+    assert locking.filter(user__username="alice").update(read_at=Now()) == 3
+    assert_exact(alice)
+
+
+@pytest.mark.parametrize(("value", "error"), [("no date", ValidationError), (Max("created_at"), FieldError)])
+def test_a_wrong_value_for_no_row(value, error):
+    with pytest.raises(error):
+        objects.filter(pk=-1).update(read_at=value)
+
+
+def test_an_order_that_unique_keys_need(house):
+    number, sold = models.IntegerField(unique=True), models.BooleanField(default=False)
+    with counted("ordered", Q(sold=False), number=number, sold=sold) as (model, counter):
+        if connection.vendor != "mysql":
+            pytest.skip("Only MySQL and MariaDB update in an order.")
+        model.objects.bulk_create(model(project=house, number=i) for i in range(3))
+        sell_one = Case(When(number=1, then=True), default=False)
+        assert model.objects.order_by("-number").update(number=F("number") + 1, sold=sell_one) == 3
+        assert_exact(house, counter=counter)
+
+
+def test_an_error_without_autocommit_that_a_savepoint_undoes(alice):
+    one, *_ = notify(alice)
+    transaction.set_autocommit(False)
+    try:
+        savepoint = savepoint_create()
+        with pytest.raises(IntegrityError):
+            objects.filter(title__gt="0").update(id=one.pk, read_at=Now())
+        transaction.savepoint_rollback(savepoint)
+        assert objects.count() == 3
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert_heals(alice)
+
+
+def test_columns_and_a_table_that_are_called_as_ours_could_be(house, garden):
+    columns = {name: models.IntegerField(default=0) for name in ("k0", "w0", "b0", "c0")}
+    with counted("old", Q(w0=0), **columns) as (model, counter):
+        model.objects.bulk_create(model(project=house) for _ in range(3))
+        assert model.objects.filter(k0=0).update(w0=Case(When(pk__gt=1, then=1), default=0)) == 3
+        zero = Subquery(model.objects.filter(w0=0).values("w0")[:1])
+        assert model.objects.filter(w0=1).update(project=garden, w0=zero) == 2
+        assert_exact(house, garden, counter=counter)
+
+
+def test_an_update_of_nothing_where_a_generated_column_counts(house):
+    double = models.GeneratedField(expression=F("number") * 2, output_field=models.IntegerField(), db_persist=True)
+    with counted("generated", Q(double=0), number=models.IntegerField(), double=double) as (model, counter):
+        model.objects.create(project=house, number=0)
+        assert model.objects.update() == 0
+        assert_exact(house, counter=counter)
+
+
+def test_a_migration_before_ours(house):
+    """A new database: a model of somebody else's migration lacks a column, and RecountRequest has no table yet."""
+    with isolate_apps("tests.tasks"):
+
+        class Old(models.Model):
+            title = models.CharField(max_length=100)
+
+            class Meta:
+                app_label = "tasks"
+                db_table = Task._meta.db_table
+
+    Task.objects.create(project=house)
+    with connection.schema_editor() as editor:
+        editor.delete_model(RecountRequest)
+    try:
+        assert Old.objects.all().delete()[0] == 1
+    finally:
+        with connection.schema_editor() as editor:
+            editor.create_model(RecountRequest)
+    open_tasks.recount([house])
+
+
+# -------------------------------------------------------------------------------------------------------- wrong counts
+@pytest.mark.parametrize("value", [0.6, 1.5])
+def test_a_number_that_the_database_rounds(house, value):
+    with counted("rounded", Q(number=1), number=models.IntegerField()) as (model, counter):
+        model.objects.create(project=house, number=7)
+        assert model.objects.filter(project=house, number=7).update(number=Value(value)) == 1
+        assert_exact(house, counter=counter)
+
+
+def test_a_key_that_is_another_each_time(house):
+    if connection.vendor != "sqlite":
+        pytest.skip("Elsewhere RETURNING tells.")
+    key = Func(template="lower(hex(randomblob(16)))", output_field=UUIDField())
+    Transfer.objects.create(id=key, sender=house, receiver=house)
+    assert open_transfers.count(house) == 1
+    open_transfers.heal()
+    assert_exact(house, counter=open_transfers)
+
+
+class Subject(str, Enum):  # noqa: UP042 - StrEnum is told apart by str() as it is
+    NEWS = "news"
+
+
+def test_a_member_of_an_enum_as_owner():
+    Topic.objects.create(id="news")
+    Post.objects.create(topic_id=Subject.NEWS)
+    assert visible_posts.count("news") == visible_posts.count(Subject.NEWS) == 1
+    assert Post.objects.filter(topic_id="news").update(topic_id=Subject.NEWS, hidden=True) == 1
+    assert_exact("news", counter=visible_posts)
+
+
+def test_a_twin_whose_owner_is_no_foreign_key(alice, bob):
+    class_, length = unread.key_field.__class__, unread.key_field.max_length
+    class_ = models.BigIntegerField if issubclass(class_, models.AutoField) else class_
+    with isolate_apps("tests.tasks"):
+
+        class Twin(models.Model):
+            user = class_(max_length=length, db_column="user_id")
+            read_at = models.DateTimeField(null=True)
+
+            class Meta:
+                app_label = "tasks"
+                managed = False
+                db_table = Notification._meta.db_table
+
+    one, *_ = notify(alice)
+    assert Twin.objects.filter(pk=one.pk).update(user=bob.pk) == 1
+    assert_reads(alice, bob)
+    assert Twin.objects.filter(user=alice.pk).update(read_at=timezone.now()) == 2
+    assert_reads(alice, bob)
+    assert_heals(alice, bob)
+
+
+def test_a_column_that_was_of_another_type(house):
+    """As in a data migration, before the one that changes the column."""
+    with isolate_apps("tests.tasks"):
+
+        class Old(models.Model):
+            project = models.ForeignKey(Project, models.CASCADE, related_name="+")
+            sold = models.IntegerField(default=0)
+
+            class Meta:
+                app_label = "tasks"
+                db_table = "changed"
+
+    with counted("changed", Q(sold=False), sold=models.BooleanField(default=False)) as (model, counter):
+        new, old = model._meta.get_field("sold"), Old._meta.get_field("sold")
+        if connection.vendor == "postgresql":
+            with connection.schema_editor() as editor:
+                editor.execute("ALTER TABLE changed ALTER sold TYPE integer USING sold::integer")
+        Old.objects.bulk_create(Old(project=house) for _ in range(3))
+        assert Old.objects.filter(pk__gt=1).update(sold=1) == 2
+        assert Old.objects.filter(pk__gt=2).delete()[0] == 1
+        if connection.vendor == "postgresql":
+            with connection.schema_editor() as editor:
+                editor.execute("ALTER TABLE changed ALTER sold TYPE boolean USING sold = 1")
+        assert new.column == old.column
+        assert_heals(house, counter=counter)
+
+
+class Meddling(models.CharField):
+    """Not the only field of its kind: a slug or a status may be set along with others."""
+
+    def pre_save(self, instance, add):
+        instance.sold = True
+        return super().pre_save(instance, add)
+
+
+def test_a_field_that_sets_another_one(house):
+    fields = {"slug": Meddling(max_length=10, default=""), "sold": models.BooleanField(default=False)}
+    with counted("meddling", Q(sold=False), **fields) as (model, counter):
+        model.objects.create(project=house)
+        model.objects.bulk_create([model(project=house), model(project=house)])
+        assert_exact(house, counter=counter)
+
+
+def test_a_deadlock_that_the_site_ignores(alice):
+    """MySQL rolls back everything, and the site goes on."""
+    if connection.vendor != "mysql":
+        pytest.skip("Elsewhere the transaction cannot be committed after that.")
+    one, two, *_ = notify(alice)
+    locked = threading.Event()
+    update = f"UPDATE {Notification._meta.db_table} SET title = 'x' WHERE id = %s"
+
+    def other() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(update, [two.pk])
+            Project.objects.bulk_create(Project() for _ in range(50))  # the lighter transaction is the victim
+            locked.set()
+            cursor.execute(update, [one.pk])
+
+    with OtherConnection() as session:
+        with transaction.atomic():
+            Notification.objects.create(user=alice, title="lost")
+            with connection.cursor() as cursor:
+                cursor.execute(update, [one.pk])
+                waiting = session.start(other)
+                locked.wait(30)
+                with pytest.raises(OperationalError, match="1213"):
+                    cursor.execute(update, [two.pk])
+            Notification.objects.create(user=alice, title="kept")
+        waiting.result(30)
+    assert unread.count(alice) == 4
+    assert_exact(alice)
+
+
+# ---------------------------------------------------------------------------------------------------------- the totals
+def test_a_total_given_to_another_owner(alice, bob):
+    notify(alice)
+    assert totals.filter(pk=alice.pk).update(user=bob) == 1
+    assert_exact(alice, bob, dirty=2)
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+def test_a_total_of_an_owner_whom_the_database_finds(alice, bulk):
+    notify(alice)
+    unheard(totals.filter(pk=alice.pk)._raw_delete, "default")
+    key = Value(alice.pk, output_field=unread.key_field)
+    total = UserNotificationsCount(user_id=key, unread_count=7, updated_at=timezone.now())
+    if bulk:
+        totals.bulk_create([total])
+    else:
+        total.save(force_insert=True)
+    assert stored(alice) == 7
+    assert_heals(alice)
