@@ -213,9 +213,8 @@ class Buffer:
         return bool(self._run("recover", epoch, epoch * BATCHES))
 
     def forget(self) -> None:
-        """Have readers count rows until a recovery has recounted everyone, as if this were another Redis."""
-        self.client.call(self.keys.state, "HDEL", self.keys.state, "server")
-        self.client.call(self.keys.ready, "DEL", self.keys.ready)
+        """Have readers count rows until a new epoch has recounted everyone, as if this were another Redis."""
+        self._run("forget")
 
     def complete(self, epoch: int) -> bool:
         """End the recovery of this epoch. False if it has ended before, or another server was recovered."""

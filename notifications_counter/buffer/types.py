@@ -29,11 +29,12 @@ class Snapshot:
     users: dict[str, Waiting]
 
     def value(self, member: str, count: int, flushed_batch: int) -> int | None:
-        """The counter of a user, given its row, read after the snapshot. None if it cannot be known."""
-        if flushed_batch > self.batch:  # a later cut carried the snapshot's pending along
-            return count
+        """The counter of a user, given its row, read after the snapshot. None if it cannot be known.
+
+        A row with a later batch than the snapshot's tells nothing: the user may have become dirty before that cut.
+        """
         pending, flushing, _ = self.users[member]
-        if pending is None or flushing is None:
+        if flushed_batch > self.batch or pending is None or flushing is None:
             return None
         return count + pending + (flushing if self.cut and flushed_batch < self.batch else 0)
 

@@ -11,7 +11,8 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_heals
+from notifications_counter.writes.transaction import request_recounts
+from tests.support import assert_heals, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -61,6 +62,17 @@ def test_killed(step, times, flusher, traffic, check):
         here.writes()
         here.reads()
     check(here)
+
+
+@pytest.mark.parametrize("step", ["before epoch", "after epoch"])
+def test_killed_when_everyone_is_to_be_recounted(step, flusher, users, healed):
+    """The request outlives a flusher that has not started the epoch, and a writer that has told Redis nothing."""
+    unheard(Notification.objects.bulk_create, (Notification(user_id=user, title="x") for user in users))
+    request_recounts("default", [(unread, None)])
+    child = flusher(step)
+    child.reached()
+    child.kill()
+    assert_heals(*users)
 
 
 @pytest.mark.parametrize(("step", "times"), [s for s in STEPS if s[0] not in INSIDE])

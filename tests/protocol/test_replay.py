@@ -112,6 +112,8 @@ class Replay:
 
     # ------------------------------------------------------------------------------------------------------ processes
     def write(self, me: int, writer: model.Writer) -> Step:
+        if writer.unsaid:
+            yield
         sent: list[tuple[str, dict[str, Delta]]] = []
         unknown = "unknown" in writer.faults
         failed: list[str] = []
@@ -130,9 +132,13 @@ class Replay:
             with transaction.atomic():
                 for user, key in enumerate(self.keys):
                     self.change_rows(key, writer.delta(user))
-                request(failed)
+                request([*failed, *([None] if writer.unsaid else [])])
             self.in_flight.add(me)
-            if sent:
+            if writer.unsaid:
+                yield
+                if self.label == "":
+                    self.buffer.forget()
+            if sent and self.label != "killed":
                 yield
             if self.label != "killed":
                 yield from self.commit(sent)
@@ -226,7 +232,10 @@ class Replay:
             else:
                 total = snapshot.value(member, *self.reader.stored([key]).get(key, (0, 0)))
                 yield
-                self.buffer.keep(snapshot, {member: total})
+                if total is None:
+                    total = self.reader.rows([key]).get(key, 0)
+                else:
+                    self.buffer.keep(snapshot, {member: total})
                 yield
         assert (
             total in self.allowed.pop(me)
@@ -237,6 +246,9 @@ class Replay:
     def heal(self, me: int, healer: model.Healer) -> Step:
         yield
         for _ in range(healer.runs):
+            yield from self.do_requested()
+            if self.label == "killed":
+                continue
             if not is_known_server(self.buffer.status(), epoch_of(unread, 0)):
                 yield
                 yield
@@ -250,6 +262,25 @@ class Replay:
             else:
                 yield
                 yield from self.audit(f"{me}", status.epoch)
+
+    def do_requested(self) -> Step:
+        """What RecountRequests ask for."""
+        while requests := list(RecountRequest.objects.values_list("pk", "owner", "everyone")):
+            if any(everyone for *_, everyone in requests):
+                yield
+                if self.label == "killed":
+                    return
+                start_epoch(unread, 0, self.buffer, always=True)
+                yield
+            else:
+                self.buffer.mark_dirty([owner for _, owner, _ in requests])
+                yield
+            if self.label != "killed before":
+                RecountRequest.objects.filter(pk__in=[pk for pk, *_ in requests]).delete()
+            if self.label:
+                return
+            yield
+        yield
 
     def audit(self, me: str, epoch: int) -> Step:
         stored = shard_row(unread, 0)
@@ -275,15 +306,13 @@ class Replay:
     def doubt(self, me: str) -> Step:
         """Drop what gives reason to doubt when the users are dirty, then recount everyone."""
         oldest, parts = self.buffer.seq() + 1, list(self.buffer.open_parts())
-        requests = list(RecountRequest.objects.values_list("pk", flat=True))
         dead = [part.id for part in parts if self.label == "suspects" or part.id not in self.living]
-        if dead or requests:
+        if dead:
             self.buffer.mark_dirty(self.members)
             yield
             for part in dead:
                 self.buffer.recheck(part, None)
             self.buffer.drop_fences(min([oldest, *(part.seq for part in parts)]))
-            RecountRequest.objects.filter(pk__in=requests).delete()
             yield
         yield from self.recount(me, self.members)
 
@@ -296,9 +325,10 @@ class Replay:
         stored = self.reader.stored(list(keys.values()))
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
         yield
-        fixed = self.buffer.fix(snapshot.epoch, me, {m: rows.get(keys[m], 0) - counts[m] for m in members})
+        corrections = {m: rows.get(keys[m], 0) - count for m, count in counts.items() if count is not None}
+        fixed = self.buffer.fix(snapshot.epoch, me, corrections)
         yield
-        if active := [member for member, done in fixed.items() if not done]:
+        if active := [member for member in members if not fixed.get(member)]:
             self.buffer.mark_dirty(active)
             yield
 
@@ -334,7 +364,7 @@ class Replay:
         return list(self.redis.scan_iter(match=f"{self.buffer.keys.base}:*", count=1000))
 
 
-def request(members: list[str]) -> None:
+def request(members: list[str | None]) -> None:
     request_recounts("default", [(unread, member) for member in members])
 
 

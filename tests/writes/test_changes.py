@@ -165,6 +165,23 @@ def test_bulk_creation_that_gives_conflicts_to_another_owner(alice, bob):
     assert_exact(alice, bob)
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_everyone_is_recounted_after_the_commit_only(committed, alice, bob):
+    first, *_ = notify(alice)
+    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
+    new = [Notification(pk=first.pk, user=bob, title="again")]
+    (buffer,) = unread.buffers
+    with transaction.atomic():
+        objects.bulk_create(new, update_conflicts=True, update_fields=["user"], **unique)
+        assert_reads(alice, bob)
+        assert buffer.status().ready
+        transaction.set_rollback(not committed)
+    assert bool(buffer.status().ready) != committed
+    assert RecountRequest.objects.filter(everyone=True).exists() == committed
+    assert_reads(alice, bob)
+    assert_heals(alice, bob)
+
+
 def test_bulk_creation_for_many_users():
     """More users than one part holds."""
     model = get_user_model()

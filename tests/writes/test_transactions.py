@@ -406,6 +406,12 @@ CHANGES = {
     "create": lambda alice, bob: add(alice),
     "bulk_create": lambda alice, bob: objects.bulk_create([Notification(user=alice, title="x")]),
     "save": lambda alice, bob: Notification(pk=objects.first().pk, user=bob, created_at=timezone.now()).save(),
+    "upsert": lambda alice, bob: objects.bulk_create(
+        [Notification(pk=objects.first().pk, user=bob, title="x")],
+        update_conflicts=True,
+        update_fields=["user"],
+        unique_fields=None if connection.vendor == "mysql" else ["pk"],
+    ),
     "update": lambda alice, bob: objects.filter(user__username="alice", title="0").update(read_at=Now()),
     "mark": lambda alice, bob: objects.for_user(alice).mark_as_read(),
     "delete": lambda alice, bob: objects.filter(user=alice, title="0").delete(),
@@ -427,6 +433,7 @@ def test_autocommit_switched_off_by_hand(alice, bob, change):
             right = {user.pk: rows(user) for user in (alice, bob)}
             assert unread.counts([alice, bob]) == right
             transaction.commit()
+            assert other.run(unread.counts, [alice.pk, bob.pk]) == right
             other.run(unread.heal)
             assert other.run(unread.counts, [alice.pk, bob.pk]) == right
             CHANGES[change](alice, bob)

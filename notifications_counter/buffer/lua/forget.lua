@@ -1,0 +1,5 @@
+-- Has readers count rows until a new epoch has recounted everyone: a recovery under way can no longer complete.
+-- KEYS  state (hash)  ready (integer)
+-- Reply nothing
+redis.call('HDEL', state, 'server')
+redis.call('DEL', ready)
