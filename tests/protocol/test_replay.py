@@ -233,7 +233,7 @@ class Replay:
                 total = snapshot.value(member, *self.reader.stored([key]).get(key, (0, 0)))
                 yield
                 if total is None:
-                    total = self.reader.rows([key]).get(key, 0)
+                    total = self.reader.count_rows([key]).get(key, 0)
                 else:
                     self.buffer.keep(snapshot, {member: total})
                 yield
