@@ -193,7 +193,7 @@ ATTRIBUTES = {
         "relabeled_clone": "The expression with another alias for its table.",
     },
     "compiler": {
-        "apply_converters": "Makes what the driver returns what fields return. Takes lists, and returns them.",
+        "apply_converters": "Converts what the driver returns to what fields return. Rows have to be lists.",
         "as_sql": "SQL and parameters; of an INSERT, a list of these. Ours, on an instance, adds RETURNING.",
         "compile": "The SQL and parameters of an expression.",
         "connection": "Where the statement goes.",

@@ -118,7 +118,7 @@ def test_a_recount_refuses_to_run_inside_a_transaction(healed, alice):
 
 
 def test_keys_that_are_none(healed):
-    with pytest.raises(ValueError, match="without a primary key"):
+    with pytest.raises(ValueError, match="needs an owner with a primary key"):
         unread.recount([None])
 
 

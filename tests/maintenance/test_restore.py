@@ -101,7 +101,7 @@ def test_readers_count_rows_at_once(healed, alice, bob, backup):
 
 def test_a_restore_is_of_everyone(healed, alice):
     for option in (["--dry-run"], ["--user", str(alice.pk)]):
-        with pytest.raises(CommandError, match="--restored is of everyone"):
+        with pytest.raises(CommandError, match="--restored recounts and corrects everyone"):
             call_command("recount_counters", "--restored", *option)
 
 
