@@ -300,7 +300,12 @@ OPERATIONS = [
     ),
     Operation("`mark_as_read()` of 100 users' rows", lambda: of_everybody(100).mark_as_read, 2, 3, elsewhere=4),
     Operation(
-        "`for_user().update(read_at=…)`", lambda: partial(of_user().update, read_at=timezone.now()), 2, 1, elsewhere=4
+        "`for_user().update(read_at=…)`",
+        lambda: partial(of_user().update, read_at=timezone.now()),
+        2,
+        1,
+        elsewhere=4,
+        text_keys=(2, 3, 4),
     ),
     Operation("`update(title=…)`", lambda: partial(of_user().update, title="Bye"), 0, 1),
     Operation("`for_user().delete()`", lambda: of_user().delete, 2, 3, sqlite=4),

@@ -136,6 +136,7 @@ ATTRIBUTES = {
         "execute_wrappers": "A list, to whose front we add ours for good; execute_wrapper() pops the last one.",
         "features": "What the database can do: see features.",
         "in_atomic_block": "Is a transaction of atomic() under way? False already when it commits.",
+        "introspection": "The tables that exist: another app's migration may write before ours are made.",
         "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
         "is_usable": "Whether a transaction with an error can still commit: on PostgreSQL it cannot.",
         "isolation_level": "MySQL: what Django has set, as OPTIONS may say. PostgreSQL is asked instead.",
