@@ -1,4 +1,4 @@
-"""DELETE: what is gone is what RETURNING says. Where there is none, the rows are locked and looked at first."""
+"""DELETE. RETURNING tells what was deleted. Databases without it lock and count the rows first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Delete(Statement):
     """A DELETE of the rows that a query selects."""
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Execute it and record what it changes. Returns the number of rows."""
+        """Execute it, record what it changes, and return the number of rows."""
         if self.can_return and (self.connection.vendor == "postgresql" or self.compiler.single_alias):
             facts = facts_of_where(self.query.where) if is_plain(self.query) else {}
             fates = {counter: fate(counter, facts, self.using) for counter in self.counters}
@@ -25,7 +25,7 @@ class Delete(Statement):
 
     def _returning(self) -> int:
         ours, as_sql = self.returning, self.compiler.as_sql
-        adds_up = self.connection.vendor == "postgresql"  # owners come back, not rows
+        adds_up = self.connection.vendor == "postgresql"  # one row for each owner
 
         def as_sql_with_ours() -> tuple[str, tuple[Any, ...]]:
             sql, params = as_sql()
@@ -40,7 +40,7 @@ class Delete(Statement):
             cursor = self.execute(self.compiler, CURSOR)
         finally:
             del self.compiler.as_sql
-        if cursor is None:  # the condition is one that nothing meets
+        if cursor is None:  # the WHERE clause matches nothing
             return 0
         with cursor:
             found = cursor.fetchall()
@@ -51,7 +51,7 @@ class Delete(Statement):
 
     def _look_first(self) -> int:
         found = locked(rows_of(self.query, self.source, self.using), self.counters)
-        if self.known and self.connection.vendor != "sqlite":  # another row may have come meanwhile
+        if self.known and self.connection.vendor != "sqlite":  # another row may have appeared
             number = 0
             for chunk in chunks(list(found), self.using):
                 part = type(self.query)(self.query.model)

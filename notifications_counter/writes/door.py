@@ -1,8 +1,8 @@
-"""One door: every statement by which the ORM writes to a counted table passes here, whoever sends it.
+"""The one door through which every write of the ORM to a counted table passes.
 
 ``save()``, ``create()``, ``bulk_create()``, ``update()``, ``bulk_update()``, ``delete()``, cascades, related managers,
-fixtures and the admin all end in ``execute_sql()`` of three compilers. Each is wrapped once, by ``install()``. So a
-source needs no base class, no manager and no signal receivers, and may be a model of any app.
+fixtures and the admin all end in ``execute_sql()`` of three compilers. ``install()`` wraps each of them once. So any
+model can be counted, without a base class, a manager or signal receivers.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ DOORS = (
 
 
 def install() -> None:
-    """Put a door before each way to write. Once, however often it is called."""
+    """Wrap each way to write, unless it is wrapped already."""
     for compiler, method in DOORS:
         if hasattr(compiler, method) and not _is_door(getattr(compiler, method)):
             setattr(compiler, method, _door(compiler, method))
 
 
 def missing() -> list[str]:
-    """The ways to write that have no door any more, because somebody put the methods back that were there before."""
+    """Return the methods that are not wrapped any more, because other code has put the original ones back."""
     return [
         f"{compiler.__name__}.{method}"
         for compiler, method in DOORS
@@ -57,13 +57,13 @@ def missing() -> list[str]:
 
 
 def _is_door(method: Any) -> bool:
-    """Is it a door, or a wrapper around one?"""
+    """Return whether a method is a door, or a wrapper around one."""
     return method is not None and (hasattr(method, "is_door") or _is_door(getattr(method, "__wrapped__", None)))
 
 
 def _door(kind: Any, name: str) -> Callable[..., Any]:
     original: Any = vars(kind).get(name)
-    if original is None:  # inherited: call what the parent has by then, which others may have patched
+    if original is None:  # inherited: others may still patch the parent's method
 
         def original(compiler: Any, *args: Any, **kwargs: Any) -> Any:
             return getattr(super(kind, compiler), name)(*args, **kwargs)
@@ -76,7 +76,7 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
         if name == "execute_returning_sql" and not (
             args[0] and compiler.connection.features.can_return_rows_from_update
         ):
-            return original(compiler, *args, **kwargs)  # which calls execute_sql()
+            return original(compiler, *args, **kwargs)  # it calls execute_sql()
         if tables.totals:
             return write_totals(tables.totals, compiler, lambda: original(compiler, *args, **kwargs))
         return _count(tables.sources, kind, compiler, original, *args, **kwargs)
@@ -119,5 +119,5 @@ def _count(
 
 
 def _may_change(counter: Declaration, query: Any) -> bool:
-    """May a statement of a model that lacks columns of the counter, as in a migration, change a count?"""
+    """Return whether a statement can change a count, although its model lacks columns of the counter."""
     return type(query) in (InsertQuery, DeleteQuery) or counter.reads(field.attname for field, *_ in query.values)

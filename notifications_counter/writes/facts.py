@@ -1,7 +1,8 @@
-"""What a statement says about its rows, before the database is asked: values by attribute name.
+"""What a statement says about the rows that it touches, without asking the database.
 
-A value that is missing is unknown; ``NOT_NULL`` says that there is one. Nothing here is a guess: a fact holds for every
-row that the statement touches, also if another session changed the row while the statement waited for its lock.
+Facts are values by attribute name. A missing attribute is unknown. ``NOT_NULL`` means that the value is not NULL, and
+that nothing else is known. A fact holds for every row of the statement, even for a row that another session changed
+while the statement waited for its lock.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from django.db.models import (
     DateField,
     DateTimeField,
     Field,
+    FileField,
     IntegerField,
     JSONField,
     Model,
@@ -34,34 +36,37 @@ Facts = dict[str, Any]
 UNKNOWN = object()
 
 PRE_SAVES = {Field.pre_save, DateField.pre_save, DateTimeField.pre_save, TimeField.pre_save}
-"""Those that write what the instance holds, or the time."""
+"""Methods that write the value of the instance, or the current time."""
 
 
 class Fate(NamedTuple):
-    """Whose the rows are, and whether they count. ``owner`` is UNKNOWN or a member, None for no owner; ``counts`` is
-    None where only the database can tell."""
+    """What a statement says about its rows, for one counter.
+
+    ``owner``   a member; None if the rows have no owner; or UNKNOWN
+    ``counts``  whether the rows count; None if only the database can tell
+    """
 
     owner: Any
     counts: bool | None
 
     @property
     def names_owner(self) -> bool:
-        """Is it said whose count the rows are part of, if they are part of any?"""
+        """Whether we know whose count the rows are part of, if they count at all."""
         return self.counts is False or self.owner is not UNKNOWN
 
     @property
     def is_known(self) -> bool:
-        """Is it said what the rows count for?"""
+        """Whether we know what the rows count for."""
         return self.counts is not None and self.names_owner
 
     @property
     def members(self) -> list[str]:
-        """The owner whose count the rows may be part of, if there is one."""
+        """The owner whose count the rows may be part of, as a list."""
         return [] if self.counts is False or self.owner in (UNKNOWN, None) else [self.owner]
 
 
 def fate(counter: Declaration, facts: Mapping[str, Any], using: str) -> Fate:
-    """What rows count for, given what is known about them."""
+    """Return what these facts say about the rows."""
     owner = facts.get(counter.owner_attname, UNKNOWN)
     if owner is NOT_NULL or hasattr(owner, "resolve_expression"):
         owner = UNKNOWN
@@ -70,10 +75,10 @@ def fate(counter: Declaration, facts: Mapping[str, Any], using: str) -> Fate:
 
 # ------------------------------------------------------------------------ WHERE
 def facts_of_where(where: WhereNode) -> Facts:
-    """What the conditions of a query say of each row that it selects, where the query has no joins.
+    """Return what a WHERE clause says about every row that it selects. The query must not have joins.
 
-    Only conditions that all rows meet say anything: those that AND combines at the top. A condition on another row,
-    such as a subquery's, says nothing, because the database does not look at it again after it has waited for a lock.
+    Only conditions that AND combines at the top apply to every row. A condition on other rows, such as a subquery, says
+    nothing: after waiting for a lock, the database does not check it again.
     """
     facts: Facts = {}
     if where.connector != AND or (where.negated and len(where.children) != 1):
@@ -88,7 +93,7 @@ def facts_of_where(where: WhereNode) -> Facts:
 
 
 def _add(facts: Facts, name: str, value: Any) -> None:
-    """A value says more than NOT_NULL."""
+    """Add a fact. A value says more than NOT_NULL."""
     if name and (value is not NOT_NULL or name not in facts):
         facts[name] = value
 
@@ -105,7 +110,7 @@ def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
 
 
 def _is_identity(field: Any) -> bool:
-    """Are values that the database calls equal the same? Whether texts are depends on their collation."""
+    """Return whether equal values are identical. Equal texts may differ, depending on their collation."""
     while field.remote_field:
         field = field.target_field
     return isinstance(field, BooleanField | IntegerField | UUIDField)
@@ -113,7 +118,7 @@ def _is_identity(field: Any) -> bool:
 
 # -------------------------------------------------------------------------- SET
 def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
-    """What is known of the rows once an UPDATE has set these (field, model, value)."""
+    """Return what is known about the rows after an UPDATE has set these (field, model, value)."""
     after = dict(facts)
     for field, _, value in values:
         known = _fact_of_value(field, value)
@@ -125,7 +130,7 @@ def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
 
 
 def _fact_of_value(field: Any, value: Any) -> Any:
-    # The null of JSON is not NULL. Other values of a Value are not made to fit: the database rounds 1.5.
+    # JSON null is not NULL. Other types are converted by the database, which rounds 1.5, for example.
     if type(value) is Value and not isinstance(field, JSONField) and isinstance(value.value, int | UUID | None):
         value = value.value
     if isinstance(value, Now):
@@ -139,12 +144,12 @@ def _fact_of_value(field: Any, value: Any) -> Any:
 
 # ----------------------------------------------------------------------- INSERT
 class Inserted:
-    """The values that an INSERT will write, as far as its instances show them."""
+    """What the instances of an INSERT say about the rows that it writes."""
 
     def __init__(self, model: type[Model], fields: Iterable[Field], written: Collection[Field], raw: bool):
-        """Of these ``fields``, given the fields that are ``written``, ``raw`` if as they are."""
+        """``fields`` are those to look at, ``written`` those in the INSERT. ``raw``: no ``pre_save()`` is called."""
         names = {field.attname for field in written}
-        meddled = any(type(field).pre_save not in PRE_SAVES for field in written)  # and may set other attributes
+        meddled = any(map(_sets_others, written))
         self._known: list[str] = []
         self._made: Facts = {}
         self._hidden = False
@@ -158,17 +163,24 @@ class Inserted:
                 self._hidden = True
 
     def facts(self, instance: Model) -> Mapping[str, Any]:
-        """Of one row."""
+        """Return the facts about one row."""
         values = instance.__dict__
         if not self._made and not self._hidden:
             return values
         return {name: values[name] for name in self._known if name in values} | self._made
 
 
+def _sets_others(field: Any) -> bool:
+    """Return whether ``pre_save()`` may set attributes of other fields."""
+    if getattr(field, "width_field", None) or getattr(field, "height_field", None):  # of an image
+        return True
+    return type(field).pre_save not in {*PRE_SAVES, FileField.pre_save}
+
+
 @lru_cache(maxsize=1000)
 def _how_written(model: type[Model], attname: str) -> str:
-    """Is what an instance holds in its ``__dict__`` what an INSERT writes? Not if a descriptor or ``pre_save()`` of
-    somebody else stands in between."""
+    """Return where an INSERT takes the value of a field from: the ``__dict__`` of the instance ("as it is"), the clock
+    ("now"), or a descriptor or ``pre_save()`` that we know nothing about ("hidden")."""
     field: Any = model._meta.get_field(attname)
     descriptor = getattr(model, attname, None)
     plain = isinstance(descriptor, DeferredAttribute) and type(descriptor).__get__ is DeferredAttribute.__get__

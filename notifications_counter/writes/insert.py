@@ -1,4 +1,4 @@
-"""INSERT: rows that Python can judge add what they count for. RETURNING tells of the others, or a look at them."""
+"""INSERT. Python can often tell whether the new rows count. If it cannot, RETURNING or a SELECT tells."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from .statement import Statement
 
 
 class Insert(Statement):
-    """An INSERT of one row or many. Afterwards ``owners`` has what they add for each owner, None where only the
-    database can tell, and ``named`` says whether all owners are in there."""
+    """An INSERT of one or more rows.
+
+    ``owners``  how many rows it adds for each owner; None if only the database can tell
+    ``named``   whether all owners are in ``owners``
+    """
 
     def run(self, returning_fields: Sequence[Any] | None = None) -> Any:
         """Execute it and record what it changes."""
         self.fields = returning_fields
         self.owners, self.named = self._judge()
-        on_conflict = self.query.on_conflict if self.known else OnConflict.UPDATE  # others may do anything
+        on_conflict = self.query.on_conflict if self.known else OnConflict.UPDATE  # another class may do anything
         if on_conflict is OnConflict.UPDATE:
             return self.ledger.write(None, self._upsert)
         owners = self.owners if self.named else None
@@ -74,7 +77,7 @@ class Insert(Statement):
             found = locked_by_key(self.source, self.using, pks, self.counters)
             if len(found) == len(pks):
                 self.record_deltas(add_up((state, 1) for state in found.values()))
-            else:  # a key was an expression, or is not stored as the instance has it
+            else:  # a key is an expression, or stored in another form
                 self._doubt(self.named)
         self.record_activity("created", len(self.query.objs))
         return result
@@ -85,8 +88,8 @@ class Insert(Statement):
         return result
 
     def _upsert(self) -> Any:
-        """Nobody says which rows were there, and what they counted for. Their owners are recounted: those that the
-        database names, if the statement does not give rows to other owners."""
+        """Insert or update. Nothing tells which rows existed, or what they counted for, so their owners are recounted:
+        those that the database returns, unless the statement changes owners."""
         features = self.connection.features
         returns = features.can_return_columns_from_insert and features.can_return_rows_from_bulk_insert
         taken = {field.attname for field in self.query.update_fields} if self.known else set()
@@ -106,7 +109,7 @@ class Insert(Statement):
                 self.ledger.doubt(counter)
 
     def _primary_keys(self, result: Any) -> list[Any]:
-        """The keys of the new rows; None for one that the database does not tell."""
+        """Return the primary keys of the new rows, None for each that is unknown."""
         key: Any = self.source._meta.pk
         names = [field.attname for field in self.fields or ()]
         if key.attname in names and len(result or ()) == len(self.query.objs):
@@ -115,7 +118,7 @@ class Insert(Statement):
         return [None if isinstance(pk, tuple) and None in pk else pk for pk in keys]
 
     def _execute_returning(self) -> tuple[list[Any], list[RowState]]:
-        """Django's own columns come first, ours follow and are taken off again."""
+        """Execute it with our columns after those that Django returns, and separate the two."""
         compiler, ours = self.compiler, self.returning
         asked = list(self.fields or [self.query.get_meta().pk_fields[0]])
         as_sql, convert = compiler.as_sql, compiler.apply_converters
@@ -127,7 +130,7 @@ class Insert(Statement):
             return convert([row for row in rows if row], converters)
 
         compiler.as_sql = as_sql_with_ours
-        compiler.apply_converters = convert_what_came  # before Django 6.0, an ignored row comes back as None
+        compiler.apply_converters = convert_what_came  # before Django 6.0, an ignored row is None
         try:
             rows = [row for row in self.execute(compiler, asked) if row]
         finally:

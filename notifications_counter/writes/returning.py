@@ -1,4 +1,4 @@
-"""What RETURNING brings back for the counters: whose a row is, and whether it counts."""
+"""The columns that the counters need from RETURNING."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .rows import RowState
 
 
 class Returning:
-    """Two columns for each counter, the owner and the flag, compiled once."""
+    """Two columns for each counter, its owner and whether the row counts, compiled once."""
 
     def __init__(self, counters: Sequence[Declaration], using: str, alias: str = ""):
         self.counters = counters
@@ -32,15 +32,15 @@ class Returning:
         self.params: tuple[Any, ...] = tuple(chain(*params))
 
     def as_columns(self, prefix: str) -> str:
-        """The columns, called ``{prefix}0``, ``{prefix}1``, …"""
+        """Return the columns, named ``{prefix}0``, ``{prefix}1``, …"""
         return ", ".join(f"{column} AS {name}" for column, name in zip(self.sql, self.names(prefix), strict=True))
 
     def names(self, prefix: str) -> list[str]:
-        """What ``as_columns`` calls them."""
+        """Return these names."""
         return [f"{prefix}{i}" for i in range(len(self.columns))]
 
     def states(self, compiler: Any, rows: Iterable[Sequence[Any]]) -> list[RowState]:
-        """What the rows count for, as the database says."""
+        """Convert rows of these columns."""
         converted = compiler.apply_converters([list(row) for row in rows], compiler.get_converters(self.columns))
         return [
             [(c, c.encode(row[2 * i]), bool(row[2 * i + 1])) for i, c in enumerate(self.counters)] for row in converted
@@ -49,6 +49,6 @@ class Returning:
 
 @lru_cache(maxsize=100)
 def returning(counters: tuple[Declaration, ...], using: str, alias: str = "") -> Returning:
-    """The columns of these counters, which share a source, for a database; of the row under this ``alias``, where the
-    database tells both."""
+    """Return the columns of counters of one source. If the database returns both the old and the new row, ``alias`` is
+    the name of one."""
     return Returning(counters, using, alias)

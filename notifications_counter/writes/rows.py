@@ -13,7 +13,7 @@ from ..declaration import Declaration
 from ..internals import Query
 
 RowState = list[tuple[Declaration, str | None, bool]]
-"""What a row counts for: for each counter, whose it is, and whether it counts."""
+"""What a row counts for: for each counter, its owner and whether it counts."""
 
 Deltas = dict[Declaration, dict[str, int]]
 
@@ -49,7 +49,7 @@ def rows_of(query: Query, source: type[Model], using: str) -> QuerySet:
 
 def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, RowState]:
     """Lock the selected rows, in the order of their primary keys, and return what they count for."""
-    # One by one: as a whole, a composite primary key comes as the database has it, and not as instances do.
+    # Column by column, because a whole composite key would not be converted to Python.
     key = [field.attname for field in queryset.model._meta.pk_fields]
     columns = [column for c in counters for column in (c.owner_attname, c.condition.flag)]
     rows = queryset.select_related(None).order_by("pk").select_for_update()

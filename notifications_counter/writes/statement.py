@@ -1,4 +1,4 @@
-"""What the three kinds of statements have in common."""
+"""What INSERT, UPDATE and DELETE have in common."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from .rows import RowState
 
 
 class Statement:
-    """A statement of the ORM on its way to the database. ``execute`` is what the compiler does without the door;
-    ``known`` says whether query and compiler are Django's own, so that its text can be added to."""
+    """A statement of the ORM on its way to the database.
+
+    ``execute``  executes a compiler as if there were no door
+    ``known``    whether query and compiler have the classes that Django gives them, so that their SQL can be extended
+    """
 
     def __init__(self, counters: tuple[Declaration, ...], compiler: Any, execute: Callable[..., Any], known: bool):
         self.counters = counters
@@ -29,24 +32,23 @@ class Statement:
 
     @property
     def source(self) -> type[Model]:
-        """The model whose table is written to. ``query.model`` may be another one of the same table."""
+        """The model that is counted. ``query.model`` may be another model of the same table."""
         return self.counters[0].source
 
     @property
     def returning(self) -> Returning:
-        """Whose a row is and whether it counts, as columns to ask for."""
+        """Owner and flag of each counter, as columns for RETURNING."""
         return returning(self.counters, self.using)
 
     @property
     def can_return(self) -> bool:
-        """Has the database a RETURNING that can be trusted? PostgreSQL and MariaDB have. MySQL has none, and SQLite
-        3.40, which is in wide use, returns a wrong ``column IS NULL`` if the first column of the table cannot be NULL.
-        """
+        """Whether RETURNING can be used and trusted. MySQL has none. SQLite 3.40, which is widely used, returns a wrong
+        ``column IS NULL`` if the first column of the table is NOT NULL."""
         features = self.connection.features
         return self.known and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
 
     def record_deltas(self, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
-        """Note what the statement has changed."""
+        """Record what the statement has changed."""
         for counter, of_counter in deltas.items():
             self.ledger.record_deltas(counter, {member: delta for member, delta in of_counter.items() if delta})
 
@@ -58,6 +60,6 @@ class Statement:
                     self.ledger.record_deltas(counter, {member: None})
 
     def record_activity(self, what: str, number: int) -> None:
-        """Note for the time-sliced counters that so many rows were ``created``, ``read`` or ``deleted``."""
+        """Record for the time-sliced counters how many rows were ``created``, ``read`` or ``deleted``."""
         if number:
             self.ledger.record_activity({(counter, what): number for counter in self.counters})

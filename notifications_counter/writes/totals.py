@@ -34,7 +34,7 @@ def maintained() -> Iterator[None]:
 
 
 def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Callable[[], Any]) -> Any:
-    """Execute a statement of the ORM that writes totals of these counters."""
+    """Execute a statement of the ORM that writes the totals of these counters."""
     query, using = compiler.query, compiler.connection.alias
     if isinstance(query, UpdateQuery):
         names = {field.name for field, *_ in query.values}  # type: ignore[attr-defined]
@@ -62,14 +62,14 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
 
 
 def listen() -> None:
-    """Connect the receivers of the counters that are declared."""
+    """Connect the receivers to the totals of all declared counters."""
     for model in {counter.totals for counter in declarations()}:
         for signal in (post_save, post_delete):
             signal.connect(_written, sender=model, dispatch_uid="notifications_counter")
 
 
 def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
-    """A total was saved or deleted, also by ``loaddata``."""
+    """Recount the owner of a total that was saved, also by ``loaddata``, or deleted."""
     for counter in declarations():
         if counter.totals is sender and not _maintained.get():
             _doubt(Ledger.of(using), counter, [instance.pk])

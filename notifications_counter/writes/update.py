@@ -1,5 +1,5 @@
-"""UPDATE: one whose WHERE and SET say what its rows were and become costs no more than itself. Any other looks at its
-rows: in the same statement on PostgreSQL, before and after it elsewhere."""
+"""UPDATE. If WHERE and SET say what the rows were and what they become, the number of rows is all that we need.
+Otherwise the rows are counted: on PostgreSQL by the same statement, on other databases before and after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from .statement import Statement
 
 
 class Change(NamedTuple):
-    """What all rows of an UPDATE were and become, for one counter; ``moves`` if the owner is among what is set."""
+    """What an UPDATE says about its rows, for one counter.
+
+    ``was``      before it
+    ``becomes``  after it
+    ``moves``    whether it sets the owner
+    """
 
     counter: Declaration
     was: Fate
@@ -26,7 +31,7 @@ class Change(NamedTuple):
 
     @property
     def is_none(self) -> bool:
-        """Does it leave every count as it is?"""
+        """Whether it leaves every count as it is."""
         return (
             self.was.counts is not None
             and self.was.counts is self.becomes.counts
@@ -35,16 +40,16 @@ class Change(NamedTuple):
 
     @property
     def names_owners(self) -> bool:
-        """Does it say whose counts may change?"""
+        """Whether we know whose counts may change."""
         return self.was.names_owner and self.becomes.names_owner
 
     @property
     def members(self) -> list[str]:
-        """Those owners."""
+        """The owners whose counts may change, if we know them."""
         return list(dict.fromkeys(self.was.members + self.becomes.members))
 
     def deltas(self, rows: int) -> dict[str, int]:
-        """What it changes, once so many rows were changed."""
+        """Return what it changes, given the number of updated rows."""
         deltas: dict[str, int] = defaultdict(int)
         for number, state in ((-rows, self.was), (rows, self.becomes)):
             if state.counts and state.owner is not None:
@@ -53,26 +58,26 @@ class Change(NamedTuple):
 
     @property
     def tells_after(self) -> bool:
-        """Given what a row was, is it said what it becomes?"""
+        """Whether we know what a row becomes, given what it was."""
         return self.becomes.is_known or (self.becomes.counts is not None and not self.moves)
 
     def after(self, member: str | None) -> tuple[Declaration, str | None, bool]:
-        """What a row of this owner becomes, if that is said."""
+        """Return what a row of this owner becomes."""
         known = self.moves and self.becomes.owner is not UNKNOWN
         return self.counter, self.becomes.owner if known else member, bool(self.becomes.counts)
 
 
 def _number(result: Any) -> int:
-    """The number of rows in what an UPDATE returned."""
+    """Return the number of updated rows."""
     return result if isinstance(result, int) else len(result)
 
 
 class Update(Statement):
-    """An UPDATE of the rows that a query selects, and of the columns in its ``values``."""
+    """An UPDATE of the rows that a query selects."""
 
     def run(self, how: Any = None) -> Any:
-        """Execute it and record what it changes. Returns the number of rows; or, where ``how`` is a list of fields, the
-        rows: from Django 6.0 on, ``save()`` may refresh an instance by UPDATE … RETURNING."""
+        """Execute it, record what it changes, and return the number of rows. If ``how`` is a list of fields, return the
+        rows: since Django 6.0, ``save()`` may use UPDATE … RETURNING."""
         self.how, self.returns = how, isinstance(how, list | tuple)
         names = {field.attname for field, *_ in self.query.values}
         self.counters = tuple(c for c in self.counters if names and c.reads(names))
@@ -114,7 +119,7 @@ class Update(Statement):
 
     # ------------------------------------------------------------ PostgreSQL
     def _at_once(self) -> int:
-        """Look, update and look again in one statement, of which owners come back, not rows."""
+        """Count the rows, update them and count again in one statement, which returns owners instead of rows."""
         compiler, with_old = self.compiler, self._returning_old
         if self.connection.pg_version < 18_00_00:
             target: Any = UpdateQuery(self.source)
@@ -126,7 +131,7 @@ class Update(Statement):
             cursor = self.execute(compiler, CURSOR)
         finally:
             del compiler.as_sql
-        if not cursor:  # the condition is one that nothing meets
+        if not cursor:  # the WHERE clause matches nothing
             return 0
         with cursor:
             found = cursor.fetchall()
@@ -144,7 +149,7 @@ class Update(Statement):
         return sum(numbers) + (self._update_missed(missed) if missed else 0)
 
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """From PostgreSQL 18 on, RETURNING tells what a row was and what it is."""
+        """PostgreSQL 18 and newer return the old row as well as the new one."""
         old, new = (returning(self.counters, self.using, alias) for alias in ("row_before", "row_after"))
         states = ", ".join([*old.names("w"), *new.names("b")])
         return (
@@ -155,9 +160,9 @@ class Update(Statement):
         )
 
     def _locking_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """Before that, ``rows_before`` locks the rows and says what they were, ``rows_after`` updates them and says
-        what they are. A row whose primary key another session has changed meanwhile is not in the latter: the last
-        column names such rows."""
+        """On older versions, ``rows_before`` locks and counts the rows, and ``rows_after`` updates and counts them. If
+        another session changed the primary key of a row in the meantime, the row is missing from the latter. The last
+        column has the keys of such rows."""
         ours, quote = self.returning, self.connection.ops.quote_name
         fields = self.source._meta.pk_fields
         columns = [column for c in self.counters for column in (c.owner_attname, c.condition.flag)]
@@ -184,23 +189,23 @@ class Update(Statement):
         )
 
     def _update_missed(self, keys: str) -> int:
-        """Update the rows whose primary keys another session changed while the statement waited for it."""
+        """Update the rows whose primary keys another session changed while the statement waited."""
         fields = self.source._meta.pk_fields
         rows = [tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys)]
         compiler = self._of(rows if len(fields) > 1 else [key for (key,) in rows])
         return Update(self.counters, compiler, self.execute, self.known).run()
 
     def _of(self, pks: Sequence[Any]) -> Any:
-        """A compiler of the same statement for some of its rows."""
+        """Return a compiler of the same statement for some of its rows."""
         query = self.query.clone()
         query.add_filter("pk__in", pks)
         return query.get_compiler(self.using)
 
     # -------------------------------------------------------------- elsewhere
     def _look_twice(self) -> Any:
-        """Lock the rows and look, update, and look again if need be."""
+        """Lock and count the rows, update them, and count them again if necessary."""
         found = locked(rows_of(self.query, self.source, self.using), self.counters)
-        if not self.known or (found and self.connection.vendor == "sqlite"):  # where no other row can come meanwhile
+        if not self.known or (found and self.connection.vendor == "sqlite"):  # no other row can appear
             result = self._call(self.compiler)
         else:
             result = [] if self.returns else 0
@@ -208,7 +213,7 @@ class Update(Statement):
             for chunk in [*chunks(list(found), self.using)] or [()]:
                 result += self._call(self._of(chunk))
         number = _number(result)
-        if number > len(found):  # nobody knows what those were that were not locked
+        if number > len(found):  # some were not locked, and nobody knows what they were
             for counter in self.counters:
                 self.ledger.doubt(counter)
         elif number == len(found) and all(change.tells_after for change in self.changes):
@@ -230,7 +235,7 @@ class Update(Statement):
         self.ledger.record_activity(activity_of(before, after))
 
     def _doubt(self, before: dict[Any, RowState]) -> None:
-        """The rows cannot be found again: their owners are recounted, those before and those after."""
+        """Recount the owners before and after, because the rows cannot be found again."""
         self.record_doubt(before.values())
         for change in self.changes:
             if change.moves and not change.becomes.names_owner:
