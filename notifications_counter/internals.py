@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -132,13 +133,11 @@ ATTRIBUTES = {
         "commit_on_exit": "False in an atomic block inside such a transaction, which does not commit it.",
         "connection": "The driver's connection, None until it is needed.",
         "display_name": "What Django calls the database, for a message.",
-        "errors_occurred": "A statement has failed in this transaction. PostgreSQL then turns COMMIT into ROLLBACK.",
         "execute_wrappers": "A list, to whose front we add ours for good; execute_wrapper() pops the last one.",
         "features": "What the database can do: see features.",
         "in_atomic_block": "Is a transaction of atomic() under way? False already when it commits.",
         "introspection": "The tables that exist: another app's migration may write before ours are made.",
         "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
-        "is_usable": "Whether a transaction with an error can still commit: on PostgreSQL it cannot.",
         "isolation_level": "MySQL: what Django has set, as OPTIONS may say. PostgreSQL is asked instead.",
         "pg_version": "PostgreSQL: 180000 or more tells the old row in RETURNING.",
         "run_on_commit": "A list of (savepoint ids, function, robust). An entry with no savepoint ids lives until the "
@@ -227,13 +226,27 @@ def wrap_commit(connection: Any, before: Callable[[], None]) -> None:
 
     A ``_commit`` that somebody else has put on this connection is called in its turn.
     """
-    commit = connection.__dict__.get("_commit") or (lambda: type(connection)._commit(connection))
+    theirs = connection.__dict__.get("_commit")
+    itself = weakref.ref(connection)  # a closed thread's connection is freed at once, and not by the garbage collector
 
     def before_and_commit() -> None:
         before()
-        commit()
+        if theirs is not None:
+            theirs()
+        elif (connection := itself()) is not None:
+            type(connection)._commit(connection)
 
     connection._commit = before_and_commit
+
+
+def has_failed(connection: Any) -> bool:
+    """Whether PostgreSQL will turn COMMIT into ROLLBACK, without an error, because a statement has failed.
+
+    Django's ``errors_occurred`` is not set after a DataError or an IntegrityError. The driver knows, and need not ask
+    the server.
+    """
+    in_error = 3  # TransactionStatus.INERROR of psycopg, TRANSACTION_STATUS_INERROR of psycopg2
+    return connection.vendor == "postgresql" and connection.connection.info.transaction_status == in_error
 
 
 def raw_delete(queryset: QuerySet[Any], using: str) -> int:

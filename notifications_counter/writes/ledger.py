@@ -14,7 +14,7 @@ from django.dispatch import receiver
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
-from ..internals import wrap_commit
+from ..internals import has_failed, wrap_commit
 from .transaction import TransactionLog, forget, mark_dirty, request_recounts, requests_exist
 
 T = TypeVar("T")
@@ -237,7 +237,7 @@ class Ledger:
         connection = self.connection
         connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
         try:
-            if connection.errors_occurred and not connection.is_usable():
+            if has_failed(connection):
                 log.start_again()  # PostgreSQL will roll back without an error
             log.begin_the_changed()
         finally:
