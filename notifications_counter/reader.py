@@ -13,9 +13,9 @@ from .buffer.shard import USERS_PER_CALL
 from .declaration import Declaration
 from .exceptions import BufferUnavailable
 from .sql.target import Target
+from .writes.doubt import mark_dirty
 from .writes.ledger import Ledger
 from .writes.rows import chunks
-from .writes.transaction import mark_dirty
 
 READ_COMMITTED = {"read committed", "read uncommitted"}
 

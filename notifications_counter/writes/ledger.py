@@ -15,7 +15,8 @@ from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
 from ..internals import has_failed, wrap_commit
-from .transaction import TransactionLog, forget, mark_dirty, request_recounts, requests_exist
+from .doubt import forget, mark_dirty, request_recounts, requests_exist
+from .transaction import TransactionLog
 
 T = TypeVar("T")
 

@@ -10,14 +10,12 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from django.apps import apps
-from django.db import DatabaseError, connections, transaction
-from django.db.models import QuerySet
+from django.db import DatabaseError
 
 from ..buffer import Buffer
 from ..buffer.client import Reply
@@ -27,6 +25,7 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
 from ..timeseries import TimeSeries
+from .doubt import forget, mark_dirty, request_recounts
 
 logger = logging.getLogger("notifications_counter")
 
@@ -258,44 +257,3 @@ def _groups(parts: list[PartDeltas]) -> Iterator[list[PartDeltas]]:
         size += weight
     if group:
         yield group
-
-
-def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
-    """Have owners recounted. Returns those for which Redis was out of reach."""
-    failed: list[tuple[Declaration, str]] = []
-    grouped: dict[Declaration, list[str]] = defaultdict(list)
-    for counter, member in owners:
-        grouped[counter].append(member)
-    for counter, members in grouped.items():
-        for buffer, mine in counter.by_shard(members):
-            try:
-                buffer.mark_dirty(mine)
-            except BufferUnavailable:
-                failed += [(counter, m) for m in mine]
-    return failed
-
-
-def forget(counter: Declaration) -> None:
-    """Have readers count rows until everyone is recounted, which a RecountRequest asks for."""
-    for buffer in counter.buffers:
-        with suppress(BufferUnavailable):
-            buffer.forget()
-
-
-def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:
-    """Write RecountRequests, in the current transaction if there is one. None stands for everyone."""
-    if not owners:
-        return
-    model = apps.get_model("notifications_counter", "RecountRequest")
-    with transaction.atomic(using=using):
-        requests: QuerySet[Any] = QuerySet(model, using=using)
-        requests.bulk_create(
-            [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],
-            batch_size=USERS_PER_CALL,
-        )
-
-
-def requests_exist(using: str) -> bool:
-    """Is there a table for them? A migration of another app may run before the one that creates it."""
-    table = apps.get_model("notifications_counter", "RecountRequest")._meta.db_table
-    return table in connections[using].introspection.table_names()

@@ -24,7 +24,7 @@ from notifications_counter.models import Notification, RecountRequest, UserNotif
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
-from notifications_counter.writes.transaction import request_recounts
+from notifications_counter.writes.doubt import request_recounts
 from tests import support
 from tests.support import unheard
 

@@ -1,0 +1,57 @@
+"""Asking for recounts: in Redis, and through the database while Redis is out of reach."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.apps import apps
+from django.db import connections, transaction
+from django.db.models import QuerySet
+
+from ..buffer.shard import USERS_PER_CALL
+from ..declaration import Declaration
+from ..exceptions import BufferUnavailable
+
+
+def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
+    """Have owners recounted. Returns those for which Redis was out of reach."""
+    failed: list[tuple[Declaration, str]] = []
+    grouped: dict[Declaration, list[str]] = defaultdict(list)
+    for counter, member in owners:
+        grouped[counter].append(member)
+    for counter, members in grouped.items():
+        for buffer, mine in counter.by_shard(members):
+            try:
+                buffer.mark_dirty(mine)
+            except BufferUnavailable:
+                failed += [(counter, m) for m in mine]
+    return failed
+
+
+def forget(counter: Declaration) -> None:
+    """Have readers count rows until everyone is recounted, which a RecountRequest asks for."""
+    for buffer in counter.buffers:
+        with suppress(BufferUnavailable):
+            buffer.forget()
+
+
+def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:
+    """Write RecountRequests, in the current transaction if there is one. None stands for everyone."""
+    if not owners:
+        return
+    model = apps.get_model("notifications_counter", "RecountRequest")
+    with transaction.atomic(using=using):
+        requests: QuerySet[Any] = QuerySet(model, using=using)
+        requests.bulk_create(
+            [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],
+            batch_size=USERS_PER_CALL,
+        )
+
+
+def requests_exist(using: str) -> bool:
+    """Return whether their table exists. A migration of another app may run before ours."""
+    table = apps.get_model("notifications_counter", "RecountRequest")._meta.db_table
+    return table in connections[using].introspection.table_names()
