@@ -248,6 +248,46 @@ def test_totals_of_other_owners(declare):
     assert declare(Task, "project", field="unread_count").keys() == {"E008"}
 
 
+def test_totals_of_two_counters(declare, monkeypatch):
+    declare(Notification)
+    counter = Counter("y", source="", owner="user", condition=Q(read_at=None), totals="", field="unread_count")
+    vars(counter).update(source=Notification, totals=UserNotificationsCount)
+    assert "Counters 'x' and 'y' store their totals in the same model" in found()["E016"]
+
+
+@isolate_apps("tests.tasks")
+def test_an_owner_that_is_no_primary_key(declare):
+    class Message(models.Model):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE, to_field="username")
+
+    assert "refers to 'username'" in declare(Message)["E017"]
+
+
+@pytest.mark.parametrize(
+    ("field", "good"),
+    [
+        (models.IntegerField, True),
+        (models.BigIntegerField, True),
+        (models.PositiveIntegerField, False),
+        (models.PositiveBigIntegerField, False),
+        (models.FloatField, False),
+    ],
+)
+@isolate_apps("tests.tasks")
+def test_columns_of_a_count(declare, field, good):
+    class Total(BaseCount):
+        __module__ = "tests.tasks.models"
+
+        user = models.OneToOneField(
+            get_user_model(), primary_key=True, on_delete=models.DO_NOTHING, db_constraint=False
+        )
+        unread_count = field(default=0)
+
+    assert ("E018" not in declare(Notification, totals=Total)) == good
+
+
 # ------------------------------------------------------------------------------------------------------------- Redis
 def of_redis() -> dict[str, str]:
     return found(checks.REDIS_TAG, deploy=True)

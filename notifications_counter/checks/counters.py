@@ -6,7 +6,18 @@ from typing import Any
 
 from django.core.checks import Error
 from django.core.exceptions import FieldDoesNotExist, FieldError
-from django.db.models import DO_NOTHING, ForeignKey, OneToOneField, QuerySet, Subquery
+from django.db.models import (
+    DO_NOTHING,
+    ForeignKey,
+    IntegerField,
+    Model,
+    OneToOneField,
+    PositiveBigIntegerField,
+    PositiveIntegerField,
+    PositiveSmallIntegerField,
+    QuerySet,
+    Subquery,
+)
 from django.db.models.expressions import RawSQL
 
 from ..counters import Counter, all_counters
@@ -15,6 +26,8 @@ from ..models import BaseCount
 from ..writes.door import missing
 from .registration import TAG, Messages, check, id_
 
+UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallIntegerField
+
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
 
@@ -22,6 +35,7 @@ VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 @check(TAG)
 def check_counters() -> Messages:
     """A counter can see every change of its counts, and store them."""
+    by_totals: dict[type[Model], Counter] = {}
     for counter in all_counters():
         try:
             counter.totals._meta.get_field(counter.field)
@@ -38,6 +52,16 @@ def check_counters() -> Messages:
         yield from _check_condition(counter)
         yield from _check_totals(counter)
         yield from _check_on_delete(counter)
+        other = by_totals.setdefault(counter.totals, counter)
+        if other is not counter:
+            yield Error(
+                f"Counters {other.name!r} and {counter.name!r} store their totals in the same model, "
+                f"{counter.totals._meta.label}.",
+                hint="Give each counter a totals model of its own. A total remembers the last batch that was flushed, "
+                "so two counters would take each other's batches for their own, and lose changes.",
+                obj=counter.totals,
+                id=id_("E016"),
+            )
 
 
 @check(TAG)
@@ -63,6 +87,14 @@ def _check_source(counter: Counter) -> Messages:
             obj=counter.source,
             id=id_("E007"),
         )
+    if isinstance(owner, ForeignKey) and owner.target_field != owner.remote_field.model._meta.pk:
+        yield Error(
+            f"The owner of counter {counter.name!r}, {owner}, refers to {owner.target_field.name!r}, which is not the "
+            "primary key.",
+            hint="Use a foreign key without to_field. The totals are stored by primary key.",
+            obj=owner,
+            id=id_("E017"),
+        )
 
 
 def _check_totals(counter: Counter) -> Messages:
@@ -82,6 +114,14 @@ def _check_totals(counter: Counter) -> Messages:
             f"{counter.owner!r} refers to, with on_delete=DO_NOTHING and db_constraint=False.",
             obj=counter.totals,
             id=id_("E008"),
+        )
+    field = counter.totals._meta.get_field(counter.field)
+    if not isinstance(field, IntegerField) or isinstance(field, UNSIGNED):
+        yield Error(
+            f"{field} cannot store every count of counter {counter.name!r}.",
+            hint="Use an IntegerField or a BigIntegerField. A wrong count can be negative until it is corrected.",
+            obj=field,
+            id=id_("E018"),
         )
 
 
