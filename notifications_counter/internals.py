@@ -246,7 +246,8 @@ def has_failed(connection: Any) -> bool:
     the server.
     """
     in_error = 3  # TransactionStatus.INERROR of psycopg, TRANSACTION_STATUS_INERROR of psycopg2
-    return connection.vendor == "postgresql" and connection.connection.info.transaction_status == in_error
+    driver = connection.connection  # None if the connection was closed in between
+    return connection.vendor == "postgresql" and bool(driver) and driver.info.transaction_status == in_error
 
 
 def raw_delete(queryset: QuerySet[Any], using: str) -> int:
