@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
 BIN = .venv/bin
 
-.PHONY: demo serve test bench torment lint types messages
+.PHONY: demo serve test bench torment lint types messages docs
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -24,6 +24,11 @@ bench: .venv/bench.stamp
 # A fault suite on PostgreSQL and MariaDB: make torment SECONDS=3600
 torment: .venv/test.stamp
 	$(BIN)/python -m tests.torment --seconds $(or $(SECONDS),60) $(ARGS)
+
+# The documentation as a site, in build/docs.
+docs: .venv/docs.stamp
+	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
+	@echo build/docs/index.html
 
 lint: .venv/lint.stamp
 	$(BIN)/ruff check .

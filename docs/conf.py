@@ -1,0 +1,77 @@
+"""The documentation as a site: `make docs`.
+
+The same Markdown is read on GitHub. What only GitHub understands is translated here, so that no page needs to know of
+two readers: the lists of links in index.md become the menu, and a `<picture>` follows the theme of the site.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import django
+from django.conf import settings
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="(?P<dark>[^"]+)">\s*'
+    r'<img src="(?P<light>[^"]+)"[^>]*? width="(?P<width>\d+)" alt="(?P<alt>[^"]+)">\s*</picture>'
+)
+
+sys.path.insert(0, str(ROOT))
+settings.configure(
+    INSTALLED_APPS=["notifications_counter", "django.contrib.auth", "django.contrib.contenttypes"],
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+)
+django.setup()
+
+# Pages outside of docs/, such as CHANGELOG.md, are part of the site, so links to them work here and on GitHub.
+project = html_title = "notifications_counter"
+copyright = "the notifications_counter developers"
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**"]
+exclude_patterns = [".*", "build", "dist", "docs/_build"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+
+html_theme = "furo"
+html_copy_source = False
+html_show_sphinx = False
+
+myst_enable_extensions = ["attrs_inline"]
+myst_heading_anchors = 4
+autodoc_member_order = "bysource"
+
+# A link that leads nowhere is an error. Types in signatures are not links: those of Python and Django are other sites.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]
+
+
+def menu(page: str) -> str:
+    """The links of each section of a page, as an entry of the menu."""
+    menus = []
+    for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE):
+        entries = [f"{name} <{path}>" for name, path in re.findall(r"\[(.+?)\]\((.+?)\.md\)", text)]
+        menus += ["", "```{toctree}", ":hidden:", f":caption: {title}", *entries, "```"]
+    return "\n".join(menus)
+
+
+def adapt(app: Sphinx, name: str, source: list[str]) -> None:
+    """Translate what only GitHub understands."""
+    source[0] = PICTURE.sub(
+        r"![\g<alt>](\g<light>){.only-light width=\g<width>} "
+        r"![\g<alt>](\g<dark>){.only-dark width=\g<width>}",
+        source[0],
+    )
+    if name == root_doc:
+        source[0] += menu(source[0])
+
+
+def redirect(app: Sphinx, exception: Exception | None) -> None:
+    """Send visitors of the site's root to its first page."""
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={root_doc}.html">'
+    (app.outdir / "index.html").write_text(page)
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", adapt)
+    app.connect("build-finished", redirect)
