@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
 BIN = .venv/bin
 
-.PHONY: demo serve test bench torment lint types messages docs
+.PHONY: demo serve test bench torment lint types messages docs dist
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -29,6 +29,12 @@ torment: .venv/test.stamp
 docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
 	@echo build/docs/index.html
+
+# The packages of a release: docs/release.md
+dist: .venv/dist.stamp
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 lint: .venv/lint.stamp
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Settings of the demo site: SQLite and one Redis, all on this machine.
+"""Settings of the demo site: SQLite, or PostgreSQL in compose.yaml, and one Redis.
 
 The `demo` and `serve` commands point the variables below at a database and a Redis of their own.
 """
@@ -70,6 +70,18 @@ DATABASES = {
         },
     },
 }
+
+if host := os.environ.get("DEMO_POSTGRESQL"):  # compose.yaml
+    DATABASES = {
+        "default": {
+            "ENGINE": "django.db.backends.postgresql",
+            "HOST": host,
+            "PORT": os.environ.get("DEMO_POSTGRESQL_PORT", ""),
+            "NAME": "demo",
+            "USER": "demo",
+            "PASSWORD": "demo",
+        }
+    }
 
 CACHES = {
     "default": {

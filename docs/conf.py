@@ -26,7 +26,8 @@ settings.configure(
 django.setup()
 
 # Pages outside of docs/, such as CHANGELOG.md, are part of the site, so links to them work here and on GitHub.
-project = html_title = "notifications_counter"
+project = "notifications_counter"
+html_title = "notifications counter"  # may wrap
 copyright = "the notifications_counter developers"
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**"]
@@ -40,6 +41,8 @@ html_show_sphinx = False
 myst_enable_extensions = ["attrs_inline"]
 myst_heading_anchors = 4
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 88
 
 # A link that leads nowhere is an error. Types in signatures are not links: those of Python and Django are other sites.
 nitpicky = True

@@ -1,8 +1,10 @@
 """The wheel has everything in it, and works where the source tree is not."""
 
+import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -71,6 +73,22 @@ def test_wheel_is_the_package_and_nothing_else(wheel: Path) -> None:
     assert "notifications_counter/buffer/lua/begin.lua" in packed
     assert "notifications_counter/templates/notifications_counter/inbox.html" in packed
     assert "notifications_counter/static/notifications_counter/notifications.css" in packed
+
+
+def test_the_source_package_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    hatchling = [sys.executable, "-m", "hatchling", "build", "-d", tmp_path / "dist", "-t"]
+    subprocess.run([*hatchling, "sdist"], cwd=ROOT, check=True)
+    (source,) = tmp_path.glob("dist/*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    subprocess.run([*hatchling, "wheel"], cwd=tmp_path / source.name.removesuffix(".tar.gz"), check=True)
+    (built,) = tmp_path.glob("dist/*.whl")
+    assert zipfile.ZipFile(built).namelist() == zipfile.ZipFile(wheel).namelist()
+
+
+def test_the_newest_changes_are_those_of_this_version() -> None:
+    (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == version
 
 
 def test_translations_are_compiled(wheel: Path) -> None:

@@ -1,0 +1,140 @@
+"""The examples of the documentation run: on a page of their own, or, as a reader would follow them, on a new site."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import servers
+from tests.docs.test_docs import FENCE, PAGES, ROOT, page, python_blocks, section
+
+pytestmark = pytest.mark.once
+
+OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md"}  # below
+FOR_CELERY = {"push-the-number.md"}  # and for a model of devices
+WITH_PYTHON = [p for p in PAGES if python_blocks(p.read_text()) and p.name not in OF_SITES | FOR_CELERY]
+
+
+def run(code: str, names: dict[str, Any]) -> None:
+    """Execute code; an expression is followed by a comment that shows its value."""
+    lines = code.splitlines()
+    for node in ast.parse(code).body:
+        if isinstance(node, ast.Expr):
+            value = eval(ast.unparse(node), names)
+            with suppress(SyntaxError, ValueError):  # the comment is prose
+                shown = ast.literal_eval(lines[node.end_lineno - 1][node.end_col_offset :].strip().removeprefix("# "))
+                assert value == shown, ast.unparse(node)
+        else:
+            exec(compile(ast.Module([node], []), "example", "exec"), names)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_run(path: Path, alice: Any, rf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    prometheus_client = pytest.importorskip("prometheus_client")
+    monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
+    request = rf.get("/")
+    request.user = alice
+    names = {"user": alice, "request": request, "INSTALLED_APPS": [], "CACHES": {"counters": {}}}
+    for code in python_blocks(path.read_text()):
+        run(code, names)
+
+
+class Site:
+    """A Django project in a directory of its own, with a Redis of its own."""
+
+    def __init__(self, directory: Path, redis: str):
+        self.directory = directory
+        self.redis = redis
+        self.python("-m", "django", "startproject", "mysite", ".")
+        self.append("mysite/settings.py", *python_blocks(section(page("quickstart.md"), "Settings")))
+
+    def append(self, file: str, *blocks: str) -> None:
+        path = self.directory / file
+        path.parent.mkdir(exist_ok=True)
+        with path.open("a") as f:
+            f.writelines(f"\n{block}" for block in blocks)
+        text = path.read_text()
+        path.write_text(text.replace("redis://127.0.0.1:6379/1", self.redis))
+
+    def python(self, *args: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment.pop("DJANGO_SETTINGS_MODULE", None)
+        run = subprocess.run(
+            [sys.executable, *args], cwd=self.directory, env=environment, capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    def shell(self, code: str) -> str:
+        return self.python("manage.py", "shell", "--verbosity=0", "--command", code)
+
+    def console(self, text: str) -> None:
+        """Type the commands of manage.py; each shows the lines that follow it."""
+        (session,) = [code for language, code in FENCE.findall(text) if language == "console"]
+        for command, shown in re.findall(r"^\$ python (manage.py .*)\n((?:[^$].*\n)*)", session, re.MULTILINE):
+            assert shown in self.python(*command.split())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with servers.redis() as redis:
+        yield Site(tmp_path, redis.url)
+
+
+VISIT = """
+from django.test import Client
+client = Client(SERVER_NAME="localhost")
+assert client.post("/admin/login/", {"username": "anna", "password": "secret"}).status_code == 302
+assert "Welcome" in client.get("/notifications/").text
+home = client.get("/").text
+assert "notifications.css" in home
+assert ">1<" in home, home
+"""
+
+
+def test_the_quickstart(site: Site) -> None:
+    text = page("quickstart.md")
+    site.console(section(text, "Tables"))
+    site.shell(*python_blocks(section(text, "Notifications")))
+    urls, login = python_blocks(section(text, "The inbox"))
+    templates, home = python_blocks(section(text, "The badge"))
+    (site.directory / "mysite" / "urls.py").unlink()
+    site.append("mysite/urls.py", urls, home)
+    site.append("mysite/settings.py", login, templates)
+    site.append("templates/home.html", *(code for language, code in FENCE.findall(text) if language == "html"))
+    site.shell(VISIT)
+    site.python("manage.py", "flush_counters")
+    (stored,) = python_blocks(section(text, "The flusher"))
+    site.shell(f"from tests.docs.test_examples import run\nrun({stored!r}, {{}})")
+
+
+def test_count_any_model(site: Site) -> None:
+    ticket, totals, counter, use, cheap, recount, *_ = python_blocks(page("howto/count-any-model.md"))
+    head = "from django.conf import settings\nfrom django.db import models\n"
+    for app in ("tickets", "support"):
+        site.append(f"{app}/__init__.py")
+    site.append("tickets/models.py", head, ticket)
+    site.append("support/models.py", totals)
+    site.append("support/counters.py", counter)
+    site.append("mysite/settings.py", 'INSTALLED_APPS += ["tickets", "support"]\n')
+    site.python("manage.py", "makemigrations", "tickets")
+    site.console(section(page("howto/count-any-model.md"), "Use it"))
+    users = (
+        "from django.contrib.auth.models import User\nanna, bert = map(User.objects.create_user, ['anna', 'bert'])\n"
+    )
+    site.shell(users + use + cheap + recount)
+
+
+def test_test_your_site(site: Site) -> None:
+    conftest, *tests = python_blocks(page("howto/test-your-site.md"))
+    site.append("conftest.py", conftest)
+    site.append("test_badge.py", *tests)
+    assert "2 passed" in site.python("-m", "pytest", "-p", "no:randomly", "--ds", "mysite.settings")
