@@ -186,12 +186,11 @@ class Report:
         lines = [[name, *(race.cell(name) for race in races.values())] for name in names]
         return table([heading, *columns], lines)
 
-    def plot(self, name: str, title: str, across: str, series: Mapping[str, Mapping[int, float]]) -> str:
-        """Draw a plot. Returns what shows it."""
+    def plot(self, name: str, title: str, across: str, series: Mapping[str, Mapping[int, float]]) -> None:
+        """Draw a plot. The page begins with it."""
         from . import plots
 
         self.files[f"{name}.svg"] = plots.lines(title, across, series)
-        return f"![{title}, by {across}](benchmarks/{name}.svg)"
 
     def answer(self, names: Sequence[str]) -> str:
         """The races that the page begins with, beside these contestants: a race a line, and ratios without spread."""

@@ -197,7 +197,7 @@ def growth(report: Report, quick: bool) -> str:
         lines.append([what, shown, number(exponent(times))])
     if not lines:
         raise RuntimeError("nothing was measured by size")
-    shown = report.plot("growth", "Time", "users or counters", report.growth)
+    report.plot("growth", "Time", "users or counters", report.growth)
     steeper = [what for what, times in report.growth.items() if exponent(times) > 1.1]
     sentence = f"Steeper than linear: {'; '.join(steeper)}." if steeper else "Each is linear, or better."
-    return f"{table(['', 'time by size', 'exponent'], lines)}\n\n{sentence}\n\n{shown}"
+    return f"{table(['', 'time by size', 'exponent'], lines)}\n\n{sentence}"

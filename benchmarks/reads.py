@@ -82,8 +82,8 @@ def badge(report: Report, quick: bool) -> str:
         races[each] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(each)} unread")
     report.short |= {f"a badge of {size(each)} unread rows": races[each] for each in (10, sizes[-1])}
     series = {name: {each: races[each].median(name) for each in sizes} for name in races[0].rounds}
-    shown = report.plot("badge", "Time to read one badge", "unread rows of the user", series)
-    return f"{report.matrix('reading a badge', races, 'unread rows:', size)}\n\n{shown}"
+    report.plot("badge", "Time to read one badge", "unread rows of the user", series)
+    return report.matrix("reading a badge", races, "unread rows:", size)
 
 
 def by_users(report: Report, quick: bool) -> str:
@@ -168,7 +168,7 @@ def clients(report: Report, quick: bool) -> str:
     for name in (rivals[0].name, rivals[1].name):
         series[f"{name}, p50"] = {number: race.median(name) for number, race in halves.items()}
         series[f"{name}, p99"] = {number: race.median(name) for number, race in tails.items()}
-    shown = report.plot("clients", "Time to read one badge of 50 unread rows", "clients at once", series)
+    report.plot("clients", "Time to read one badge of 50 unread rows", "clients at once", series)
     half = report.matrix("half of the badges, read at once", halves, "p50, clients:")
     tail = report.matrix("the slowest hundredth of the badges, read at once", tails, "p99, clients:")
-    return f"{half}\n\n{tail}\n\n{shown}"
+    return f"{half}\n\n{tail}"
