@@ -31,7 +31,7 @@ html_title = "notifications counter"  # may wrap
 copyright = "the notifications_counter developers"
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**"]
-exclude_patterns = [".*", "build", "dist", "docs/_build"]
+exclude_patterns = [".*", "build", "dist"]
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 
 html_theme = "furo"
@@ -69,6 +69,12 @@ def adapt(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] += menu(source[0])
 
 
+def lay_out(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep the columns and the indented code of a docstring."""
+    text = re.sub(r"^(?=``.+``  )", "| ", "\n".join(lines), flags=re.MULTILINE)
+    lines[:] = text.replace("\n\n    ", "\n\n::\n\n    ").split("\n")
+
+
 def redirect(app: Sphinx, exception: Exception | None) -> None:
     """Send visitors of the site's root to its first page."""
     page = f'<!doctype html><meta http-equiv="refresh" content="0; url={root_doc}.html">'
@@ -77,4 +83,5 @@ def redirect(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", adapt)
+    app.connect("autodoc-process-docstring", lay_out)
     app.connect("build-finished", redirect)
