@@ -124,19 +124,15 @@ class Recounter:
         rows: QuerySet = QuerySet(counter.source, using=using).filter(counter.q, **{f"{owner}__isnull": False})
         theirs: QuerySet = QuerySet(counter.source, using=using).filter(counter.q, **{owner: OuterRef("pk")})
         stored: QuerySet = QuerySet(counter.totals, using=using).exclude(**{counter.field: 0}).exclude(Exists(theirs))
-        phase, _, last = after.partition(":")
+        phase, _, text = after.partition(":")
         walks = (("rows", rows.order_by(owner).distinct(), owner), ("stored", stored.order_by("pk"), "pk"))
         for name, walk, column in walks:
             if phase == "stored" and name == "rows":
                 continue
-            last = last if phase == name else ""
-            while True:
-                here = walk.filter(**{f"{column}__gt": counter.decode(last)}) if last else walk
-                keys = list(here.values_list(column, flat=True)[:PAGE])
-                if not keys:
-                    break
-                last = str(keys[-1])
-                yield [str(key) for key in keys], f"{name}:{last}"
+            here = walk.filter(**{f"{column}__gt": counter.key_field.to_python(text)}) if phase == name else walk
+            while keys := list(here.values_list(column, flat=True)[:PAGE]):
+                yield [str(key) for key in keys], f"{name}:{keys[-1]}"
+                here = walk.filter(**{f"{column}__gt": keys[-1]})
 
     def _decode(self, members: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         keys, rejected = {}, {}
