@@ -17,6 +17,7 @@ from asgiref.sync import SyncToAsync
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
+from django.db.models.functions.datetime import TimezoneMixin
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
@@ -52,6 +53,8 @@ __all__ = [
     "Col",
     "ExtraWhere",
     "WhereNode",
+    # Expressions on a datetime that use the active time zone, unless they are given one.
+    "TimezoneMixin",
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
     "DeferredAttribute",
     # Helpers that Django's own apps use, too.
@@ -190,6 +193,7 @@ ATTRIBUTES = {
         "children": "Conditions, and WhereNodes in their turn.",
         "connector": "AND, OR or XOR.",
         "negated": "NOT around all of them.",
+        "output_field": "The field that an expression has the type of.",
         "relabeled_clone": "The expression with another alias for its table.",
     },
     "compiler": {
