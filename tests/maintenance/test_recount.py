@@ -21,6 +21,7 @@ from tests.support import (
     assert_heals,
     assert_reads,
     buffer,
+    entries,
     notify,
     rows,
     stored,
@@ -123,6 +124,35 @@ def test_a_recount_refuses_to_run_inside_a_transaction(healed, alice):
 def test_keys_that_are_none(healed):
     with pytest.raises(ValueError, match="needs an owner with a primary key"):
         unread.recount([None])
+
+
+@pytest.mark.parametrize("everyone", [False, True], ids=["one user", "everyone"])
+def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
+    """The database has the row, and Redis does not know yet."""
+    notify(alice)
+    buffer().begin("part", [str(alice.pk)]).read()
+    create_uncounted(alice.pk, 1)
+    users = None if everyone else [alice]
+    seen: list[Correction] = []
+    assert unread.recount(users, dry_run=True, report=seen.append).wrong == 0
+    assert unread.recount(users, report=seen.append).wrong == 0
+    assert_reads(alice)
+    assert buffer().commit([("part", {str(alice.pk): 1})]) == 0
+    unread.heal()
+    assert unread.recount(users, report=seen.append) == RecountResult(1, 0, 0, 0)
+    assert seen == []
+    assert_exact(alice)
+
+
+def test_a_commit_that_never_comes_is_wrong_in_time(healed, alice):
+    notify(alice)
+    buffer().begin("part", [str(alice.pk)]).read()
+    create_uncounted(alice.pk, 1)
+    with entries(HEAL_AFTER=0):
+        assert unread.recount([alice], dry_run=True).wrong == 1
+        assert unread.recount([alice]) == RecountResult(1, 1, 1, 0)
+    assert_reads(alice)
+    assert_heals(alice)
 
 
 @pytest.mark.keys
