@@ -64,9 +64,7 @@ class Recounter:
     ``patient``: a difference that a commit on its way to Redis may make is not wrong; it is left to the next heal.
     """
 
-    def __init__(
-        self, counter: Declaration, report: Callable[[Correction], None] | None = None, patient: bool = False
-    ):
+    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None, patient: bool = False):
         self.counter = counter
         self.patient = patient
         self.report = report or (lambda correction: None)
