@@ -110,6 +110,14 @@ def test_two_save_the_same_row(alice, bob):
     assert_exact(alice, bob)
 
 
+def test_two_insert_the_same_row(alice):
+    """Of those that find no row to update, one inserts it, and the others fail or update it."""
+    now = timezone.now()
+    race(*[lambda number: Notification(pk=10**6 + number, user=alice, created_at=now).save()] * THREADS)
+    assert rows(alice) == unread.count(alice) == ROUNDS
+    assert_exact(alice)
+
+
 def test_two_delete_the_same_row(alice):
     pks = [one.pk for one in notify(alice, ROUNDS)]
     stale = [list(objects.order_by("pk")) for _ in range(THREADS)]
