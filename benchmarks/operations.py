@@ -326,7 +326,10 @@ OPERATIONS = [
         "`NotificationController.mark_all_as_read()`", lambda: controller().mark_all_as_read, 2, 1, text_keys=(2, 3, 4)
     ),
     Operation(
-        "`NotificationController.update_unread_count()`", lambda: partial(controller().update_unread_count, 1), 2, 0
+        "`NotificationController.update_unread_count()`",
+        lambda: transaction.atomic(partial(controller().update_unread_count, 1)),
+        2,
+        2,
     ),
     # maintenance
     Operation("`flush()`, nothing waits", lambda: unread.flush, 2, 2),

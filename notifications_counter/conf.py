@@ -23,6 +23,10 @@ def _seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
+def _minute(value: Any) -> bool:
+    return _seconds(value) and value >= 60
+
+
 def _name(value: Any) -> bool:
     return isinstance(value, str) and value != "" and not set(value) & set("{}")
 
@@ -58,7 +62,7 @@ ENTRIES = {
     "TOTAL_TTL": Entry(86400, _positive_int, "a positive integer, in seconds"),
     "FLUSH_CHUNK": Entry(20_000, _positive_int, "a positive integer"),
     "HEAL_AFTER": Entry(60, _seconds, "a non-negative number of seconds"),
-    "MAX_TRANSACTION_AGE": Entry(3600, _seconds, "a non-negative number of seconds"),
+    "MAX_TRANSACTION_AGE": Entry(3600, _minute, "a number of seconds, at least 60"),
     "RETRY_AFTER": Entry(5, _seconds, "a non-negative number of seconds"),
     "PRECISIONS": Entry(
         (1, 5, 60, 300, 3600, 18000, 86400),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.db import transaction
+
 from .counters import unread
 from .models import Notification
 from .primary_keys import primary_key
@@ -46,12 +48,20 @@ class NotificationController:
         return mine.mark_as_read()
 
     def update_unread_count(self, delta: int) -> None:
-        """Add to the count, for rows that were changed in a way that the app cannot see. Part of the transaction."""
+        """Add to the count, for rows that this transaction has changed in a way that the app cannot see.
+
+        TransactionManagementError outside of a transaction: a recount could see the rows before the count is updated,
+        and count them twice.
+        """
         if not isinstance(delta, int) or isinstance(delta, bool) or abs(delta) >= MAX_DELTA:
             raise ValueError(f"delta must be a whole number, not {delta!r}.")
         ledger = Ledger.of(unread.db)
-        member = str(self.user_id)
-        ledger.write({unread: [member]}, lambda: ledger.record_deltas(unread, {member: delta}))
+        if not ledger.connection.in_atomic_block and not ledger.in_manual_transaction():
+            raise transaction.TransactionManagementError(
+                "update_unread_count() must be called in the transaction that changes the rows. Put both into one "
+                "atomic() block."
+            )
+        ledger.record_deltas(unread, {str(self.user_id): delta})
 
 
 def _keys(value: Any) -> list[Any]:

@@ -89,7 +89,7 @@ class Counter(Declaration):
         ``stopped`` is asked after each page of everyone. ``resume``: go on where a recount of everyone was interrupted
         less than an hour ago. NotInTransaction if called inside a transaction.
         """
-        recounter = Recounter(self, report)
+        recounter = Recounter(self, report, patient=True)
         if users is not None:
             result = recounter.recount([str(self.key(user)) for user in users], dry_run)
         elif dry_run:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -124,10 +124,15 @@ class Declaration:
     @cached_property
     def key_field(self) -> Field:
         """The owner's primary key."""
-        field: Any = self.totals._meta.pk
-        while field.remote_field:
-            field = field.target_field
-        return field
+        return _target(self.totals._meta.pk)
+
+    @cached_property
+    def _owner_column(self) -> tuple[str, str]:
+        return _column_of_key(self.totals)
+
+    @property
+    def _owner_label(self) -> str:
+        return self.key_field.model._meta.label
 
     @cached_property
     def _integer_keys(self) -> bool:
@@ -166,8 +171,13 @@ class Declaration:
     # ------------------------------------------------------------------- keys
     def key(self, owner: Any) -> Any:
         """Return the primary key of an owner, given as an instance or a key. Raises ValueError for anything else."""
-        if type(owner) is not int:
-            owner = getattr(owner, "pk", owner)
+        if type(owner) is not int and hasattr(owner, "pk"):
+            if isinstance(owner, Model) and _column_of_key(owner._meta.model) != self._owner_column:
+                raise ValueError(
+                    f"Counter {self.name!r} counts for {self._owner_label}, not for {owner._meta.label}. Pass an "
+                    f"instance of {self._owner_label}, or its primary key."
+                )
+            owner = owner.pk
         if self._integer_keys and type(owner) is int and -LIMIT <= owner < LIMIT:
             return owner
         if owner is None:
@@ -184,12 +194,14 @@ class Declaration:
             return None
 
     def decode(self, member: str) -> Any:
-        """Return the primary key that a member stands for. Raises ValidationError if there is none."""
+        """Return the primary key that a member stands for. Raises ValidationError if there is none.
+
+        The field's validators are not asked: ``save()`` does not run them either.
+        """
         field = self.key_field
         key = field.to_python(member)
         if str(key) != member or not fits(field, key):
             raise ValidationError(f"{member!r} is not a primary key.")
-        field.run_validators(key)
         return key
 
     def db_keys(self, keys: Iterable[Any], connection: Any) -> list[Any]:
@@ -224,11 +236,24 @@ class Declaration:
         yield from grouped.items()
 
 
+def _target(field: Any) -> Any:
+    """Return the field whose values a foreign key has, at the end of a chain of them; any other field itself."""
+    while field.remote_field:
+        field = field.target_field
+    return field
+
+
+@lru_cache(maxsize=1000)
+def _column_of_key(model: type[Model]) -> tuple[str, str]:
+    """Return the table and column that a model's primary keys come from. A child or a profile has those of its parent,
+    and a historical model those of the current one."""
+    field = _target(model._meta.pk)
+    return field.model._meta.db_table, field.column
+
+
 def _identity(field: Any) -> tuple[str, str, str, str]:
     """What two models of a table must have in common, so that the same expressions fit this column."""
-    target = field
-    while target.remote_field:
-        target = target.target_field
+    target = _target(field)
     kind = "Integer" if isinstance(target, IntegerField) else target.get_internal_type()
     return field.name, field.attname, field.column, kind
 

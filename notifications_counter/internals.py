@@ -17,6 +17,7 @@ from asgiref.sync import SyncToAsync
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
+from django.db.models.functions.datetime import TimezoneMixin
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
@@ -52,6 +53,8 @@ __all__ = [
     "Col",
     "ExtraWhere",
     "WhereNode",
+    # Expressions on a datetime that use the active time zone, unless they are given one.
+    "TimezoneMixin",
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
     "DeferredAttribute",
     # Helpers that Django's own apps use, too.
@@ -135,13 +138,14 @@ ATTRIBUTES = {
         "display_name": "What Django calls the database, for a message.",
         "execute_wrappers": "A list, to whose front we add ours for good; execute_wrapper() pops the last one.",
         "features": "What the database can do: see features.",
+        "is_usable": "Asks the server whether it still answers, past all wrappers.",
         "in_atomic_block": "Is a transaction of atomic() under way? False already when it commits.",
         "introspection": "The tables that exist: another app's migration may write before ours are made.",
         "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
         "isolation_level": "MySQL: what Django has set, as OPTIONS may say. PostgreSQL is asked instead.",
         "pg_version": "PostgreSQL: 180000 or more tells the old row in RETURNING.",
-        "run_on_commit": "A list of (savepoint ids, function, robust). An entry with no savepoint ids lives until the "
-        "transaction ends, and is gone after a rollback; the first is called first.",
+        "run_on_commit": "A list of (savepoint ids, function, robust). It is emptied by a rollback, and the first is "
+        "called first.",
         "settings_dict": "The database's entry of DATABASES, with defaults.",
     },
     "connections": {
@@ -190,6 +194,7 @@ ATTRIBUTES = {
         "children": "Conditions, and WhereNodes in their turn.",
         "connector": "AND, OR or XOR.",
         "negated": "NOT around all of them.",
+        "output_field": "The field that an expression has the type of.",
         "relabeled_clone": "The expression with another alias for its table.",
     },
     "compiler": {
@@ -221,22 +226,27 @@ ATTRIBUTES = {
 """Attributes of Django's objects that its documentation does not have."""
 
 
-def wrap_commit(connection: Any, before: Callable[[], None]) -> None:
-    """Call ``before`` right before each COMMIT of a connection, because Django has no hook there.
+def watch_transactions(connection: Any, before_commit: Callable[[], None], before_rollback: Callable[[], None]) -> None:
+    """Call these right before each COMMIT and ROLLBACK of a connection, because Django has no hook there.
 
-    A ``_commit`` that somebody else has put on this connection is called in its turn.
+    A ``_commit`` or ``_rollback`` that somebody else has put on this connection is called in its turn.
     """
-    theirs = connection.__dict__.get("_commit")
+    connection._commit = _preceded(connection, "_commit", before_commit)
+    connection._rollback = _preceded(connection, "_rollback", before_rollback)
+
+
+def _preceded(connection: Any, name: str, before: Callable[[], None]) -> Callable[[], None]:
+    theirs = connection.__dict__.get(name)
     itself = weakref.ref(connection)  # a closed thread's connection is freed at once, and not by the garbage collector
 
-    def before_and_commit() -> None:
+    def call() -> None:
         before()
         if theirs is not None:
             theirs()
         elif (connection := itself()) is not None:
-            type(connection)._commit(connection)
+            getattr(type(connection), name)(connection)
 
-    connection._commit = before_and_commit
+    return call
 
 
 def has_failed(connection: Any) -> bool:

@@ -1,5 +1,6 @@
 """What tests of exactness share."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -137,6 +138,24 @@ def sent() -> Iterator[list[str]]:
         yield commands
     finally:
         Client.send = send
+
+
+def session() -> int:
+    """What the server calls this thread's connection. PostgreSQL or MariaDB."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT CONNECTION_ID()")
+        return cursor.fetchone()[0]
+
+
+def waits(session: int) -> bool:
+    """Whether a session waits for the lock of another."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT cardinality(pg_blocking_pids(%s))", [session])
+            return cursor.fetchone()[0] > 0
+        cursor.execute("SHOW ENGINE INNODB STATUS")  # unlike its tables, it is never of a moment ago
+        transactions = cursor.fetchone()[2].split("---TRANSACTION")
+        return any("LOCK WAIT" in text and re.search(rf"thread id {session}\b", text) for text in transactions)
 
 
 class OtherConnection:

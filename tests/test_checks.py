@@ -1,3 +1,6 @@
+from datetime import UTC, date, datetime
+from pathlib import Path
+
 import pytest
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -6,7 +9,9 @@ from django.core.management import call_command
 from django.db import connection, models
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Now, Random
+from django.db.models.functions import ExtractYear, Now, Random, TruncMonth
+from django.db.models.lookups import Exact
+from django.db.utils import ConnectionHandler
 from django.test.utils import isolate_apps, override_settings
 
 import servers
@@ -18,6 +23,10 @@ from tests.tasks.models import Post, ProjectTaskCount, RecurringTask, Task
 REDIS = "django_redis.cache.RedisCache"
 EVERY_ROW = Q()
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+
+
+class OtherClient:
+    """As that of a package for another server may be: its base is not a client of django-redis."""
 
 
 def found(tag: str = checks.TAG, deploy: bool = False) -> dict[str, str]:
@@ -45,6 +54,10 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
         ({"XYZ": 1}, {"E002": "has an unknown entry 'XYZ'. The known entries are: CACHE_ALIAS, "}),
         ({"FLUSH_CHUNK": "5"}, {"E003": "NOTIFICATIONS_COUNTER['FLUSH_CHUNK'] must be a positive integer, not '5'."}),
         ({"SHARDS": 0}, {"E003": "NOTIFICATIONS_COUNTER['SHARDS'] must be a positive integer, not 0."}),
+        (
+            {"MAX_TRANSACTION_AGE": 0},
+            {"E003": "['MAX_TRANSACTION_AGE'] must be a number of seconds, at least 60, not 0."},
+        ),
         ({"HEAL_AFTER": -1}, {"E003": "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."}),
         ({"KEY_PREFIX": "{x}"}, {"E003": "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."}),
         ({"NOTIFICATIONS": 0}, {"E003": "NOTIFICATIONS_COUNTER['NOTIFICATIONS'] must be True or False, not 0."}),
@@ -67,8 +80,45 @@ def test_the_cache_is_missing(alias):
 @pytest.mark.parametrize("backend", [LOCMEM, "django.core.cache.backends.redis.RedisCache", "no.such.Cache"])
 def test_the_cache_is_not_of_django_redis(backend):
     with override_settings(CACHES={"default": cache(backend=backend)}):
-        assert "is not a django-redis cache" in found()["E005"]
+        message = found()["E005"]
+        assert "is not a django-redis cache" in message
+        assert "BACKEND to 'django_redis.cache.RedisCache' and LOCATION to 'redis://somewhere:6379/1'" in message
         assert found(checks.REDIS_TAG, deploy=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("valkey://h:6379/2", "redis://h:6379/2"),
+        (["redis://g/1", "redis://h/1"], "redis://g/1"),
+        ("unique-snowflake", "redis://127.0.0.1:6379/1"),
+        ("", "redis://127.0.0.1:6379/1"),
+    ],
+)
+def test_the_location_for_django_redis(location, url):
+    with override_settings(CACHES={"default": cache(location, backend=LOCMEM)}):
+        assert f"LOCATION to {url!r}." in found()["E005"]
+
+
+@pytest.mark.parametrize(
+    ("client", "good"),
+    [
+        ("DefaultClient", True),
+        ("HerdClient", True),
+        ("SentinelClient", True),
+        ("ShardClient", False),
+        ("NoClient", False),
+        ("default.suppress", False),
+    ],
+)
+def test_clients_of_django_redis(client, good):
+    with override_settings(CACHES={"default": cache(CLIENT_CLASS=f"django_redis.client.{client}")}):
+        assert ("E021" not in found()) == good
+
+
+def test_a_client_of_another_package():
+    with override_settings(CACHES={"default": cache(CLIENT_CLASS=f"{__name__}.OtherClient")}):
+        assert "OtherClient" in found()["E021"]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +181,31 @@ def test_a_database_that_is_not_supported(monkeypatch):
     assert "which the database 'default' uses" in found()["W002"]
 
 
+POSTGRES = {"ENGINE": "django.db.backends.postgresql", "HOST": "127.0.0.1", "PORT": "5432", "NAME": "site"}
+SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (POSTGRES, {**POSTGRES, "HOST": "localhost", "PORT": 5432, "USER": "somebody"}, True),
+        (POSTGRES, {**POSTGRES, "TEST": {"MIRROR": "default"}}, False),
+        (POSTGRES, {**POSTGRES, "OPTIONS": {"options": "-c search_path=tenant"}}, False),
+        (POSTGRES, {**POSTGRES, "HOST": "replica"}, False),
+        (POSTGRES, {**POSTGRES, "NAME": "other"}, False),
+        (POSTGRES, {**POSTGRES, "PORT": "5433"}, False),
+        (SQLITE, {**SQLITE, "NAME": Path("site.sqlite3").absolute()}, True),
+        (SQLITE, {**SQLITE, "NAME": "other.sqlite3"}, False),
+        (SQLITE, POSTGRES, False),
+        ({**SQLITE, "NAME": ":memory:"}, {**SQLITE, "NAME": ":memory:"}, False),
+    ],
+)
+def test_two_aliases_of_one_database(one, other, same, monkeypatch):
+    databases = ConnectionHandler({"default": one, "other": other})
+    monkeypatch.setattr(checks.settings, "connections", databases)
+    assert ("'other' in DATABASES is the same database as 'default'" in found().get("E019", "")) == same
+
+
 # ---------------------------------------------------------------------------------------------------------- counters
 @pytest.fixture
 def declare(monkeypatch):
@@ -158,6 +233,10 @@ def notifications() -> models.QuerySet:
         (Q(pk__in=Notification.objects.values("pk")), "E009"),
         (Q(created_at__lt=Now()), "E010"),
         (Q(pk__lt=Random()), "E010"),
+        (Q(created_at__year=2026), "E020"),
+        (Q(read_at__date__gte=date(2026, 1, 1)), "E020"),
+        (Q(read_at__hour=3) | Q(kind="x"), "E020"),
+        (Q(Exact(TruncMonth("created_at"), datetime(2026, 1, 1, tzinfo=UTC))), "E020"),
         (Q(RawSQL("read_at IS NULL", (), output_field=models.BooleanField())), "E011"),
     ],
 )
@@ -166,7 +245,15 @@ def test_conditions_that_cannot_be_followed(declare, condition, id_):
 
 
 @pytest.mark.parametrize(
-    "condition", [Q(), Q(read_at=None), Q(user__isnull=False, user__gt=0), ~Q(kind="x") | Q(data__urgent=True)]
+    "condition",
+    [
+        Q(),
+        Q(read_at=None),
+        Q(user__isnull=False, user__gt=0),
+        ~Q(kind="x") | Q(data__urgent=True),
+        Q(created_at__gte=datetime(2026, 1, 1, tzinfo=UTC)),
+        Q(Exact(ExtractYear("created_at", tzinfo=UTC), 2026)),
+    ],
 )
 def test_conditions_that_can_be_followed(declare, condition):
     if "user__gt" in str(condition) and get_user_model()._meta.pk.get_internal_type() == "UUIDField":
@@ -193,15 +280,93 @@ def test_owners_that_are_set_by_a_deletion(declare, on_delete):
     assert "E014" not in declare(Message)
 
 
-@pytest.mark.skipif(not hasattr(models, "DB_CASCADE"), reason="Django has it from 6.1 on.")
 @isolate_apps("tests.tasks")
-def test_owners_that_are_set_by_the_database(declare):
+def test_without_time_zones_datetimes_are_as_they_are_stored(declare):
+    with override_settings(USE_TZ=False):
+        assert declare(Notification, condition=Q(created_at__year=2026)) == {}
+
+
+class DatabaseOnDelete:
+    """Stands in for that of Django 6.1."""
+
+    def __call__(self, *args):
+        raise NotImplementedError
+
+
+DB_CASCADE = getattr(models, "DB_CASCADE", None) or DatabaseOnDelete()
+DB_SET_NULL = getattr(models, "DB_SET_NULL", None) or DatabaseOnDelete()
+
+
+@pytest.mark.parametrize("on_delete", [DB_CASCADE, DB_SET_NULL])
+@isolate_apps("tests.tasks")
+def test_owners_that_are_set_by_the_database(declare, on_delete):
     class Message(models.Model):
         __module__ = "tests.tasks.models"
 
-        user = models.ForeignKey(get_user_model(), on_delete=models.DB_SET_NULL, null=True)
+        user = models.ForeignKey(get_user_model(), on_delete=on_delete, null=True)
 
     assert "E014" in declare(Message)
+
+
+@isolate_apps("tests.tasks")
+def test_rows_that_the_database_deletes_along_with_others(declare):
+    """In a chain of them, it reaches the source by a foreign key of its own. Where Django ends the chain, the database
+    refuses to delete what the source refers to."""
+
+    class Forum(models.Model):
+        __module__ = "tests.tasks.models"
+
+    class Thread(models.Model):
+        __module__ = "tests.tasks.models"
+
+        forum = models.ForeignKey(Forum, on_delete=DB_CASCADE)
+
+    class Message(models.Model):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
+        thread = models.ForeignKey(Thread, on_delete=DB_CASCADE)
+
+    class Draft(models.Model):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
+        thread = models.ForeignKey(Thread, on_delete=models.CASCADE)
+
+    assert "Message.thread when a row is deleted" in declare(Message)["E014"]
+    assert "E014" not in declare(Draft)
+
+
+@pytest.mark.parametrize(
+    ("field", "good"),
+    [
+        (models.DecimalField(primary_key=True, max_digits=5, decimal_places=2), False),
+        (models.DateTimeField(primary_key=True), False),
+        (models.FloatField(primary_key=True), False),
+        (models.PositiveSmallIntegerField(primary_key=True), True),
+        (models.SlugField(primary_key=True), True),
+        (models.UUIDField(primary_key=True), True),
+    ],
+)
+@isolate_apps("tests.tasks")
+def test_owners_with_keys_of_every_kind(declare, field, good):
+    class Owner(models.Model):
+        __module__ = "tests.tasks.models"
+
+        id = field
+
+    class Message(models.Model):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(Owner, on_delete=models.CASCADE)
+
+    class Total(BaseCount):
+        __module__ = "tests.tasks.models"
+
+        owner = models.OneToOneField(Owner, primary_key=True, on_delete=models.DO_NOTHING, db_constraint=False)
+        unread_count = models.IntegerField(default=0)
+
+    assert declare(Message, condition=Q(), totals=Total).keys() == (set() if good else {"E023"})
 
 
 def test_a_counter_may_count_a_plain_model(declare):

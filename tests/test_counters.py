@@ -1,6 +1,7 @@
 """Counters of an application's own: other keys, conditions and relations, and a model that knows nothing of it."""
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
@@ -149,6 +150,25 @@ def test_a_key_by_default(house, garden):
     again.pk = None
     again.save()
     assert sent_transfers.count(garden) == 2
+    check_transfers(house, garden)
+
+
+def test_a_key_in_another_form(house, garden):
+    """An instance is given its key as a text, as a form has it, and deleted by it."""
+    text = str(uuid4()).upper()
+    Transfer.objects.create(id=text, sender=house, receiver=garden)
+    assert sent_transfers.count(house) == 1
+    Transfer(pk=text).delete()
+    created = Transfer.objects.create(id=uuid4().hex, sender=house, receiver=garden)
+    created.delete()
+    assert (Transfer.objects.count(), sent_transfers.count(house), open_transfers.count(garden)) == (0, 0, 0)
+    check_transfers(house, garden)
+
+
+def test_some_fields_of_an_instance_with_a_key_by_default(house, garden):
+    """Django inserts all of it."""
+    Transfer(sender=house, receiver=garden).save(update_fields=["state"])
+    assert sent_transfers.count(house) == Transfer.objects.count() == 1
     check_transfers(house, garden)
 
 

@@ -334,9 +334,14 @@ def test_a_commit_comes_after_the_atomic_block_and_before_the_hooks():
 
     def run() -> None:
         connection = connections["default"]
-        internals.wrap_commit(
-            connection, lambda: seen.append((connection.in_atomic_block, [*connection.run_on_commit]))
+        internals.watch_transactions(
+            connection,
+            lambda: seen.append((connection.in_atomic_block, [*connection.run_on_commit])),
+            lambda: called.append("rollback"),
         )
+        with suppress(ValueError), transaction.atomic():
+            transaction.on_commit(hook("of another transaction"))
+            raise ValueError
         with transaction.atomic():
             assert connection.in_atomic_block
             assert connection.commit_on_exit
@@ -352,7 +357,7 @@ def test_a_commit_comes_after_the_atomic_block_and_before_the_hooks():
     [(in_atomic_block, entries)] = seen
     assert not in_atomic_block
     assert [(savepoints, robust) for savepoints, _, robust in entries] == [(set(), False), (set(), True)]
-    assert called == ["first", "without a savepoint"]
+    assert called == ["rollback", "first", "without a savepoint"]
 
 
 @pytest.mark.django_db(transaction=True)

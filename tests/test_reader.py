@@ -10,6 +10,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection, transaction
+from django.db.migrations.loader import MigrationLoader
 from django.db.models import IntegerField
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
@@ -32,6 +33,7 @@ from tests.support import (
     sent,
     unheard,
 )
+from tests.tasks.models import Project
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -177,6 +179,19 @@ def test_owners_that_are_none():
         for read in (unread.count, lambda owner: unread.counts([owner])):
             with pytest.raises(ValueError, match="needs an owner with a primary key"):
                 read(owner)
+
+
+@pytest.mark.keys
+def test_instances_of_another_model(alice):
+    """Its key may be that of a user. A row whose primary key is a user is as good as the user."""
+    notification, *_ = notify(alice)
+    for stranger in (notification, SimpleLazyObject(lambda: notification), Project()):
+        for read in (unread.count, lambda owner: unread.counts([owner])):
+            with pytest.raises(ValueError, match=rf"counts for accounts\.\w+, not for {stranger._meta.label}"):
+                read(stranger)
+    of_a_migration = MigrationLoader(connection).project_state().apps.get_model(alice._meta.label)
+    for owner in (alice.notifications_count, of_a_migration(pk=alice.pk)):
+        assert unread.count(owner) == 3
 
 
 @pytest.mark.keys

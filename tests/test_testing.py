@@ -1,6 +1,7 @@
 """What the tests of a site get from this app."""
 
 import pytest
+from django.db import transaction
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
@@ -59,3 +60,16 @@ def test_in_a_test_that_never_commits(alice, bob, django_capture_on_commit_callb
             assert unread.counts([alice, bob]) == {alice.pk: number, bob.pk: 0}
         Notification.objects.for_user(alice).mark_as_read()
         assert unread.count(alice) == 0
+
+
+@pytest.mark.django_db
+def test_the_callbacks_of_a_test_are_those_of_the_site(alice, django_capture_on_commit_callbacks):
+    def mine() -> None:
+        pass
+
+    with isolated_counters():
+        for _ in range(2):
+            with django_capture_on_commit_callbacks() as callbacks:
+                Notification.objects.create(user=alice, title="x")
+                transaction.on_commit(mine)
+            assert callbacks == [mine]

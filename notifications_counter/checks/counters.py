@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.checks import Error
 from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db.models import (
     DO_NOTHING,
+    CharField,
+    DateTimeField,
     ForeignKey,
     IntegerField,
     Model,
@@ -17,16 +20,21 @@ from django.db.models import (
     PositiveSmallIntegerField,
     QuerySet,
     Subquery,
+    TextField,
+    UUIDField,
 )
 from django.db.models.expressions import RawSQL
 
 from ..counters import Counter, all_counters
-from ..internals import ExtraWhere, Query
+from ..internals import ExtraWhere, Query, TimezoneMixin
 from ..models import BaseCount
 from ..writes.door import missing
 from .registration import TAG, Messages, check, id_
 
 UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallIntegerField
+
+KEYS = CharField | IntegerField | TextField | UUIDField
+"""Primary keys whose text is the same wherever it comes from. That of a decimal may be 1 or 1.00."""
 
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
@@ -115,6 +123,14 @@ def _check_totals(counter: Counter) -> Messages:
             obj=counter.totals,
             id=id_("E008"),
         )
+    if not isinstance(counter.key_field, KEYS):
+        yield Error(
+            f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
+            f"{counter.key_field}, a {type(counter.key_field).__name__}.",
+            hint="Use an owner whose primary key is an integer, a text or a UUID.",
+            obj=counter.totals,
+            id=id_("E023"),
+        )
     field = counter.totals._meta.get_field(counter.field)
     if not isinstance(field, IntegerField) or isinstance(field, UNSIGNED):
         yield Error(
@@ -151,9 +167,24 @@ def _check_condition(counter: Counter) -> Messages:
             hint=hint,
             id=id_("E010"),
         )
+    if settings.USE_TZ and any(map(_depends_on_time_zone, nodes)):
+        yield Error(
+            f"The condition of counter {counter.name!r} depends on the active time zone.",
+            hint="Compare the datetime with other datetimes, as in due__gte, or give the expression a tzinfo.",
+            id=id_("E020"),
+        )
     if any(isinstance(node, RawSQL | ExtraWhere) for node in nodes):
         yield Error(
             f"The condition of counter {counter.name!r} contains raw SQL.",
             hint="The app cannot tell which columns raw SQL reads. Use Q objects and expressions.",
             id=id_("E011"),
         )
+
+
+def _depends_on_time_zone(node: Any) -> bool:
+    """Return whether this is the year, the day or the like of a datetime, which others see in another time zone."""
+    return (
+        isinstance(node, TimezoneMixin)
+        and node.tzinfo is None
+        and isinstance(node.get_source_expressions()[0].output_field, DateTimeField)  # type: ignore[attr-defined]
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import Error, Warning
 from django.db import connections
 from django.utils.module_loading import import_string
+from django_redis.client import DefaultClient, ShardClient
 from redis.connection import parse_url
 
 from ..conf import ENTRIES, SETTING, options
@@ -51,10 +53,18 @@ def check_cache() -> Messages:
     if not is_django_redis(alias):
         yield Error(
             f"The counters use the cache {alias!r}, which is not a django-redis cache.",
-            hint=f"Set {SETTING}['CACHE_ALIAS'] to a cache whose BACKEND is django_redis.cache.RedisCache.",
+            hint=_how_to_use_django_redis(alias),
             id=id_("E005"),
         )
         return
+    client = _client(alias)
+    if client is None or issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
+        yield Error(
+            f"The counters cannot use the cache {alias!r} with the CLIENT_CLASS {_options(alias)['CLIENT_CLASS']!r}.",
+            hint="Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
+            "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
+            id=id_("E021"),
+        )
     if not all(_timeout(alias, url) for url in _locations(alias)):
         yield Warning(
             f"The cache {alias!r} has no socket timeout, so a request may wait for Redis forever.",
@@ -95,6 +105,26 @@ def is_django_redis(alias: Any) -> bool:
     return isinstance(backend, type) and issubclass(backend, RedisCache)
 
 
+def _how_to_use_django_redis(alias: str) -> str:
+    url = str(next(iter(_urls(alias)), "")).replace("valkey", "redis", 1)
+    if not _parsed([url]):
+        url = "redis://127.0.0.1:6379/1"
+    return (
+        f"Change two lines: in CACHES[{alias!r}], set BACKEND to 'django_redis.cache.RedisCache' and LOCATION to "
+        f"{url!r}. If other code needs this cache as it is, add another one with these two lines, and set "
+        f"{SETTING}['CACHE_ALIAS'] to its name."
+    )
+
+
+def _client(alias: str) -> type | None:
+    """Return the CLIENT_CLASS of a django-redis cache, None if there is no such class."""
+    try:
+        client = import_string(_options(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient")
+    except ImportError:
+        return None
+    return client if isinstance(client, type) else None
+
+
 def _options(alias: str) -> dict[str, Any]:
     caches: dict[str, Any] = settings.CACHES
     return caches[alias].get("OPTIONS") or {}
@@ -102,11 +132,17 @@ def _options(alias: str) -> dict[str, Any]:
 
 def _locations(alias: str) -> list[dict[str, Any]]:
     """The parsed URLs of a cache; empty if it is not a Redis cache."""
+    return _parsed(_urls(alias))
+
+
+def _urls(alias: str) -> list[Any]:
     locations = settings.CACHES[alias].get("LOCATION") or []
-    if isinstance(locations, str):
-        locations = locations.replace(";", ",").split(",")
+    return locations.replace(";", ",").split(",") if isinstance(locations, str) else list(locations)
+
+
+def _parsed(urls: list[Any]) -> list[dict[str, Any]]:
     found = []
-    for location in locations:
+    for location in urls:
         try:
             found.append(parse_url(location.strip()))  # type: ignore[no-untyped-call]
         except (AttributeError, ValueError):
@@ -136,7 +172,7 @@ def _timeout(alias: str, url: dict[str, Any]) -> Any:
 # -------------------------------------------------------------------- databases
 @check(TAG)
 def check_databases() -> Messages:
-    """The counters' databases are supported, and SQLite is set up for more than one process."""
+    """The counters' databases are supported and have one alias, and SQLite is set up for more than one process."""
     for alias in dict.fromkeys(counter.db for counter in all_counters()):
         connection: Any = connections[alias]
         if connection.vendor == "sqlite" and not connection.is_in_memory_db():
@@ -155,3 +191,29 @@ def check_databases() -> Messages:
                 "statements for each user.",
                 id=id_("W002"),
             )
+        for other in connections:
+            if other != alias and _is_same_database(connection.settings_dict, connections[other].settings_dict, alias):
+                yield Error(
+                    f"{other!r} in DATABASES is the same database as {alias!r}, whose rows are counted. What "
+                    f"is written as {other!r} is not counted.",
+                    hint=f"Write as {alias!r} and remove {other!r}. If it is only read from, say so: set "
+                    f"DATABASES[{other!r}]['TEST'] to {{'MIRROR': {alias!r}}}.",
+                    id=id_("E019"),
+                )
+
+
+def _is_same_database(one: dict[str, Any], other: dict[str, Any], alias: str) -> bool:
+    """Return whether two entries of DATABASES have the same tables, and the other is not a replica for tests."""
+    return _place(one) == _place(other) and _place(one) is not None and other["TEST"].get("MIRROR") != alias
+
+
+def _place(entry: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Where a database is, None if that cannot be told or it is in memory."""
+    name, host = str(entry["NAME"] or ""), entry["HOST"]
+    if entry["ENGINE"].endswith(".sqlite3"):
+        return None if not name or "memory" in name else (Path(name).resolve(),)
+    if not name:
+        return None
+    # With other options, PostgreSQL may look into another schema.
+    schema = entry["OPTIONS"].get("options")
+    return entry["ENGINE"], "localhost" if host in ("", "127.0.0.1") else host, str(entry["PORT"]), name, schema

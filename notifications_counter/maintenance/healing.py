@@ -144,7 +144,8 @@ class Healer:
             oldest = min(oldest, part.seq)
             age, age_then = now - part.began, part.checked - part.began
             dead = age >= options.MAX_TRANSACTION_AGE
-            if not dead and age < max(options.HEAL_AFTER, 2 * age_then) or enough():
+            young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
+            if young and not dead or enough():
                 continue
             buffer.mark_dirty(part.users)
             buffer.recheck(part.id, None if dead else now)

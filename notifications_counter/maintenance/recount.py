@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from ..buffer import Buffer
+from ..conf import options
 from ..declaration import Declaration
 from ..internals import raw_delete
 from ..reader import Reader
@@ -58,10 +59,14 @@ class RecountResult:
 
 
 class Recounter:
-    """Recounts users of one counter."""
+    """Recounts users of one counter.
 
-    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None):
+    ``patient``: a difference that a commit on its way to Redis may make is not wrong; it is left to the next heal.
+    """
+
+    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None, patient: bool = False):
         self.counter = counter
+        self.patient = patient
         self.report = report or (lambda correction: None)
         self.reader = Reader(counter)
 
@@ -124,19 +129,15 @@ class Recounter:
         rows: QuerySet = QuerySet(counter.source, using=using).filter(counter.q, **{f"{owner}__isnull": False})
         theirs: QuerySet = QuerySet(counter.source, using=using).filter(counter.q, **{owner: OuterRef("pk")})
         stored: QuerySet = QuerySet(counter.totals, using=using).exclude(**{counter.field: 0}).exclude(Exists(theirs))
-        phase, _, last = after.partition(":")
+        phase, _, text = after.partition(":")
         walks = (("rows", rows.order_by(owner).distinct(), owner), ("stored", stored.order_by("pk"), "pk"))
         for name, walk, column in walks:
             if phase == "stored" and name == "rows":
                 continue
-            last = last if phase == name else ""
-            while True:
-                here = walk.filter(**{f"{column}__gt": counter.decode(last)}) if last else walk
-                keys = list(here.values_list(column, flat=True)[:PAGE])
-                if not keys:
-                    break
-                last = str(keys[-1])
-                yield [str(key) for key in keys], f"{name}:{last}"
+            here = walk.filter(**{f"{column}__gt": counter.key_field.to_python(text)}) if phase == name else walk
+            while keys := list(here.values_list(column, flat=True)[:PAGE]):
+                yield [str(key) for key in keys], f"{name}:{keys[-1]}"
+                here = walk.filter(**{f"{column}__gt": keys[-1]})
 
     def _decode(self, members: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         keys, rejected = {}, {}
@@ -169,7 +170,8 @@ class Recounter:
         return result
 
     def _look_and_fix(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> dict[str, Any]:
-        """Look, count, fix. Returns the owners who were active meanwhile."""
+        """Look, count, fix. Returns the owners who were active meanwhile, or may be about to commit to Redis what makes
+        the difference."""
         lease = uuid4().hex
         snapshot = buffer.snapshot(list(keys), lease)
         rows = self.reader.count_rows(list(keys.values()))
@@ -177,6 +179,9 @@ class Recounter:
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
         tellable = {m: count for m, count in counts.items() if count is not None}
         corrections = {m: rows.get(keys[m], 0) - count for m, count in tellable.items()}
+        if self.patient and snapshot.ready and any(corrections.values()):
+            committing = self._committing(buffer)
+            corrections = {m: n for m, n in corrections.items() if not n or m not in committing}
         fixed = buffer.fix(snapshot.epoch, lease, corrections)
         for member, done in fixed.items():
             if done and corrections[member]:
@@ -202,10 +207,19 @@ class Recounter:
             left = {m: keys[m] for m in suspects}
             if not left:
                 break
+        committing = self._committing(buffer) if suspects else ()
         for member, (was, right) in suspects.items():
+            if member in committing:
+                continue
             result.wrong += 1
             self.report(Correction(keys[member], was, right))
         return result
+
+    def _committing(self, buffer: Buffer) -> set[str]:
+        """Return the owners of transactions that may have committed to the database, and not to Redis yet."""
+        parts = list(buffer.open_parts())
+        now = buffer.status().now if parts else 0
+        return {m for part in parts if 0 <= now - part.began < options.HEAL_AFTER for m in part.users}
 
 
 def remove_orphans(counter: Declaration) -> int:

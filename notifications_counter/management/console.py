@@ -14,9 +14,11 @@ from io import TextIOBase
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, ProgrammingError
 from django.template.defaultfilters import pluralize
 
+from ..checks.tables import missing_tables
+from ..counters import all_counters
 from ..exceptions import BufferUnavailable, CounterError
 
 logger = logging.getLogger("notifications_counter")
@@ -30,6 +32,14 @@ SIGN_OF_LIFE = 5.0
 
 class CounterCommand(BaseCommand):
     """A command that reports itself what is out of reach."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Run it. What it says about an outage is enough; the log need not say the same."""
+        logger.addFilter(_is_not_outage)
+        try:
+            return super().execute(*args, **options)
+        finally:
+            logger.removeFilter(_is_not_outage)
 
     def check(self, *args: Any, **options: Any) -> None:
         """The system checks, without those that ask the databases. From Django 6 on they run before every command, and
@@ -79,18 +89,35 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (CounterError, *OUTAGES) as error:
-        raise CommandError(one_line(error)) from error
+        raise CommandError(reason_of(error)) from error
+    except ProgrammingError as error:
+        if missing := forgotten_migration():
+            raise CommandError(missing) from error
+        raise
     except KeyboardInterrupt:
         raise CommandError("Interrupted. Nothing is lost; run the command again to continue.", returncode=130) from None
 
 
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _is_not_outage(record: logging.LogRecord) -> bool:
+    return getattr(record, "event", "") != "redis_lost"
+
+
+def reason_of(error: Exception) -> str:
+    """Return what is wrong, in one line."""
+    forgotten = forgotten_migration() if isinstance(error, OperationalError) else ""
+    return forgotten or " ".join(str(error).split()) or type(error).__name__
+
+
+def forgotten_migration() -> str:
+    """Return what to do if tables do not exist, else an empty string. SQLite calls it an OperationalError, other
+    databases a ProgrammingError."""
+    tables = [table for using in {counter.db for counter in all_counters()} for table in missing_tables(using)]
+    return f"The counters' tables are missing: {', '.join(tables)}. Run `manage.py migrate`." if tables else ""
 
 
 def say_failed(command: str, error: Exception, interval: float, counter: str | None = None) -> None:
     """Log that a loop continues through an outage. Without LOGGING in the settings, this is a line on stderr."""
-    reason = one_line(error)
+    reason = reason_of(error)
     about = {"event": "run_failed", "command": command, "counter": counter, "reason": reason}
     what = f"{counter}: {reason}" if counter else reason
     logger.error("%s (trying again every %g s)", what, interval, extra=about)

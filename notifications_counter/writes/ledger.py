@@ -7,14 +7,14 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
-from ..internals import has_failed, wrap_commit
+from ..internals import has_failed, watch_transactions
 from .doubt import forget, mark_dirty, request_recounts, requests_exist
 from .transaction import TransactionLog
 
@@ -33,12 +33,16 @@ DEADLOCK = 1213
 """The error after which MySQL and MariaDB have rolled back the transaction, and not only the statement."""
 
 
+CONNECTION_LOST = range(2000, 3000)
+"""Errors of MySQL's clients. The server's own have other numbers."""
+
+
 class _NotBegun(Exception):
     """Redis refused a begin whose statement has not been executed yet."""
 
 
 class _CommitHook:
-    """Our entry in run_on_commit. The transaction is open for as long as the entry is in there."""
+    """Our entry in run_on_commit. It is there from the commit on, so nobody meets it in an open transaction."""
 
     __slots__ = ("log", "__weakref__")
 
@@ -55,14 +59,12 @@ class Ledger:
     def __init__(self, connection: Any):
         self._connection = weakref.ref(connection)
         self.using: str = connection.alias
-        self._log: TransactionLog | None = None
-        self._hook: weakref.ref[_CommitHook] | None = None
-        self._place = 0  # of the hook among those of the connection
-        self._unsent: list[weakref.ref[_CommitHook]] = []
+        self._log: TransactionLog | None = None  # of the current transaction, if it has changed anything
+        self._committed: list[weakref.ref[_CommitHook]] = []
         self._standalone: list[TransactionLog] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
-        wrap_commit(connection, self._before_commit)
+        watch_transactions(connection, self._before_commit, self.drop_log)
 
     @classmethod
     def of(cls, using: str) -> Ledger:
@@ -81,30 +83,14 @@ class Ledger:
         return connection
 
     # ------------------------------------------------------- transaction logs
-    def _open_log(self) -> TransactionLog | None:
-        """Return the log of the current transaction, if there is one."""
-        if self._log is None or self._hook is None:
-            return None
-        hook, entries = self._hook(), self.connection.run_on_commit
-        if hook is not None:
-            if self._place < len(entries) and entries[self._place][1] is hook:  # a site may have thousands there
-                return self._log
-            for self._place, entry in enumerate(entries):
-                if entry[1] is hook:
-                    return self._log
-        self._log = self._hook = None  # committed and not sent yet, or rolled back
-        return None
-
     def _transaction_log(self) -> TransactionLog:
-        log = self._open_log()
-        if log is None:
-            log = self._log = TransactionLog(self.using)
-            hook = _CommitHook(log)
-            # Not by on_commit(): the log outlives the savepoint it was made in, and follows rollbacks itself.
-            self.connection.run_on_commit.append((set(), hook, True))
-            self._hook = weakref.ref(hook)
-            self._unsent = [ref for ref in self._unsent if ref() is not None] + [self._hook]
-        return log
+        if self._log is None:
+            self._log = TransactionLog(self.using)
+        return self._log
+
+    def drop_log(self) -> None:
+        """Forget the transaction: it is rolled back, or its connection was closed and there is a new one."""
+        self._log = None
 
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
         """Note what the statement just run has changed. None means unknown: the owner is recounted."""
@@ -175,12 +161,23 @@ class Ledger:
             return statement()
         except _NotBegun:
             raise
-        except BaseException:
+        except BaseException as error:
             log.mark_unknown()
+            if not log.unread and not self._has_ended(error):
+                log.leave_open()
             raise
         finally:
             self._standalone.pop()
             log.send()
+
+    def _has_ended(self, error: BaseException) -> bool:
+        """Return whether a statement that was sent, and raised this, has changed all that it will ever change. If the
+        connection is lost while the server waits for a lock, the server goes on, and commits."""
+        if isinstance(error, OperationalError | InterfaceError):
+            if self.connection.vendor == "mysql":  # to ask could connect again
+                return not (error.args and error.args[0] in CONNECTION_LOST)
+            return self.connection.is_usable()
+        return isinstance(error, DatabaseError)  # else the site has interrupted it
 
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Declaration, member: str) -> bool:
@@ -196,11 +193,11 @@ class Ledger:
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
-        if not self._unsent and not self._standalone:
+        if not self._log and not self._committed and not self._standalone:
             return ()
-        logs = [hook.log for ref in self._unsent if (hook := ref()) is not None]
-        self._unsent = [ref for ref in self._unsent if ref() is not None]
-        return logs + self._standalone
+        committed = [(ref, hook.log) for ref in self._committed if (hook := ref()) is not None]
+        self._committed = [ref for ref, _ in committed]
+        return [*([self._log] if self._log else []), *(log for _, log in committed), *self._standalone]
 
     def in_manual_transaction(self) -> bool:
         """Return whether autocommit was switched off by hand. Then Django announces no commit, not even in atomic()."""
@@ -216,7 +213,7 @@ class Ledger:
             self.isolation_was_set = True
         if self._standalone and self._standalone[-1].settle():
             raise _NotBegun
-        log = self._open_log()
+        log = self._log
         if log is None:
             return execute(sql, params, many, context)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
@@ -232,7 +229,7 @@ class Ledger:
         return result
 
     def _before_commit(self) -> None:
-        log = self._open_log()
+        log = self._log
         if log is None:
             return
         connection = self.connection
@@ -243,11 +240,14 @@ class Ledger:
             log.begin_the_changed()
         finally:
             connection.in_atomic_block = False
-        # Ours first: a hook that raises keeps those after it from running.
-        connection.run_on_commit.sort(key=lambda entry: not isinstance(entry[1], _CommitHook))
+            self._log = None
+            hook = _CommitHook(log)
+            self._committed = [ref for ref in self._committed if ref() is not None] + [weakref.ref(hook)]
+            # Ours first: a hook that raises keeps those after it from running.
+            connection.run_on_commit.insert(0, (set(), hook, True))
 
 
 @receiver(connection_created)
 def _watch(connection: Any, **_: Any) -> None:
     if connection.alias in connections:  # not the nameless one that creates databases
-        Ledger.of(connection.alias)
+        Ledger.of(connection.alias).drop_log()

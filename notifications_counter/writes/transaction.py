@@ -180,6 +180,11 @@ class TransactionLog:
         for counter, members in self.begun.items():
             self.record_deltas(counter, dict.fromkeys(members - net.get(counter, {}).keys()))
 
+    def leave_open(self) -> None:
+        """Leave what has begun to healing, because the statement may still be under way: a recount that is over before
+        it commits would miss it."""
+        self.parts.clear()
+
     # ------------------------------------------------------------------- send
     def send(self) -> None:
         """Send the deltas to Redis, after the database has committed. Never raises."""

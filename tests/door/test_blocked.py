@@ -4,7 +4,6 @@ Both also run on a table that nobody counts: a counter alters nothing of what a 
 """
 
 import itertools
-import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,7 +13,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Case, F, Value, When
 
-from tests.support import OtherConnection
+from tests.support import OtherConnection, session, waits
 
 from .counters import open_tickets, urgent_tickets
 from .models import BaseTicket, Ticket, UncountedTicket
@@ -98,23 +97,6 @@ def fill(model: Model, ann: int, ben: int) -> None:
 
 def contents(model: Model) -> list[tuple[Any, ...]]:
     return list(model.objects.order_by("pk").values_list("pk", "agent", "closed", "priority", "reviewer"))
-
-
-def session() -> int:
-    """What the server calls this thread's connection."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT CONNECTION_ID()")
-        return cursor.fetchone()[0]
-
-
-def waits(session: int) -> bool:
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("SELECT cardinality(pg_blocking_pids(%s))", [session])
-            return cursor.fetchone()[0] > 0
-        cursor.execute("SHOW ENGINE INNODB STATUS")  # unlike its tables, it is never of a moment ago
-        transactions = cursor.fetchone()[2].split("---TRANSACTION")
-        return any("LOCK WAIT" in text and re.search(rf"thread id {session}\b", text) for text in transactions)
 
 
 def wait_until_blocked(running: Future, session: int) -> None:

@@ -1,5 +1,6 @@
 """A heal takes no longer than it may: the flush that follows is not to wait."""
 
+import json
 import time
 from typing import Any
 
@@ -9,7 +10,7 @@ from notifications_counter.buffer.shard import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
-from tests.support import assert_heals, buffer, entries, notify, sent, stored
+from tests.support import assert_heals, assert_reads, buffer, entries, notify, sent, stored, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -101,3 +102,22 @@ def test_fences_are_dropped_some_at_a_time(healed, redis_client, alice):
         unread.heal()
     assert commands.count("drop_fences") == 3
     assert redis_client.zrange(buffer().keys.fences, 0, -1) == [b"equal", b"newer"]
+
+
+def test_a_transaction_that_began_before_the_clock_was_set_back(healed, alice, redis_client):
+    """Its process was killed, and by the clock it begins tomorrow."""
+    buffer().begin("part", [str(alice.pk)]).read()
+    unheard(Notification.objects.create, user=alice, title="x")
+    part = json.loads(redis_client.hget(buffer().keys.open, "part"))
+    began = part["began"] + 86400
+    tomorrow = json.dumps({**part, "began": began, "checked": began}, separators=(",", ":"))
+    redis_client.hset(buffer().keys.open, "part", tomorrow)
+    assert buffer().monitor(60).suspected == 1
+    assert unread.heal().corrected == 1
+    assert_reads(alice)
+    [part] = buffer().open_parts()
+    assert part.began < began
+    assert unread.heal().checked == 0  # from here on its age is that of any other
+    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+        unread.heal()
+    assert buffer().status().open == 0

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
+from django.core.validators import validate_slug
 from django.db import transaction
 
 from notifications_counter.buffer.shard import Buffer
@@ -20,11 +21,14 @@ from tests.support import (
     assert_heals,
     assert_reads,
     buffer,
+    entries,
     notify,
     rows,
     stored,
     unheard,
 )
+from tests.tasks.counters import visible_posts
+from tests.tasks.models import Post, Topic
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -120,6 +124,52 @@ def test_a_recount_refuses_to_run_inside_a_transaction(healed, alice):
 def test_keys_that_are_none(healed):
     with pytest.raises(ValueError, match="needs an owner with a primary key"):
         unread.recount([None])
+
+
+@pytest.mark.parametrize("everyone", [False, True], ids=["one user", "everyone"])
+def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
+    """The database has the row, and Redis does not know yet."""
+    notify(alice)
+    buffer().begin("part", [str(alice.pk)]).read()
+    create_uncounted(alice.pk, 1)
+    users = None if everyone else [alice]
+    seen: list[Correction] = []
+    assert unread.recount(users, dry_run=True, report=seen.append).wrong == 0
+    assert unread.recount(users, report=seen.append).wrong == 0
+    assert_reads(alice)
+    assert buffer().commit([("part", {str(alice.pk): 1})]) == 0
+    unread.heal()
+    assert unread.recount(users, report=seen.append) == RecountResult(1, 0, 0, 0)
+    assert seen == []
+    assert_exact(alice)
+
+
+def test_a_commit_that_never_comes_is_wrong_in_time(healed, alice):
+    notify(alice)
+    buffer().begin("part", [str(alice.pk)]).read()
+    create_uncounted(alice.pk, 1)
+    with entries(HEAL_AFTER=0):
+        assert unread.recount([alice], dry_run=True).wrong == 1
+        assert unread.recount([alice]) == RecountResult(1, 1, 1, 0)
+    assert_reads(alice)
+    assert_heals(alice)
+
+
+@pytest.mark.keys
+def test_keys_that_the_validators_of_their_field_refuse(monkeypatch):
+    """save() does not ask them, so the database has such rows."""
+    monkeypatch.setattr(Topic._meta.pk, "validators", [validate_slug])
+    monkeypatch.setattr("notifications_counter.maintenance.recount.PAGE", 1)
+    topics = [Topic.objects.create(id=key) for key in ("", "news", "zoe smith")]
+    Post.objects.bulk_create(Post(topic=topic) for topic in topics)
+    looks: list[int] = []
+    visible_posts.heal(progress=looks.append, stopped=lambda: len(looks) > 10)
+    assert len(looks) == 3
+    for topic in topics:
+        Post.objects.create(topic=topic)
+    assert_exact(*topics, counter=visible_posts)
+    assert visible_posts.recount() == RecountResult(3, 0, 0, 0)
+    assert visible_posts.status()[0].status.rejected == 0
 
 
 def test_users_who_are_busy_are_left_to_the_next_run(healed, alice, bob):

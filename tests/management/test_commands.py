@@ -362,6 +362,35 @@ def test_check_exits_with_1_and_one_line_on_stderr(child_environment, all_healed
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("arguments", [["flush_counters"], ["flush_counters", "--check"], ["recount_counters"]])
+def test_an_outage_is_said_once(child_environment, arguments):
+    environment = {**child_environment, "TEST_REDIS_URL": f"redis://127.0.0.1:{servers.free_port()}/0"}
+    command = [sys.executable, "-m", "django", *arguments]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr.count("is out of reach") == 1
+
+
+@pytest.mark.parametrize("model", [CounterShard, UserNotificationsCount])
+@pytest.mark.parametrize("arguments", [["flush_counters"], ["recount_counters"]])
+def test_a_migration_that_was_forgotten(all_healed, make_user, model, arguments):
+    notify(make_user())
+    with connection.schema_editor() as editor:
+        editor.delete_model(model)
+    try:
+        missing = f"tables are missing: {model._meta.db_table}. Run `manage.py migrate`."
+        with pytest.raises(CommandError, match=missing):
+            run(*arguments)
+        found = checks.run_checks(include_deployment_checks=True, databases=["default"])
+        [id_] = [message.id for message in found if model._meta.db_table in message.msg]
+        assert id_ == "notifications_counter.E024"
+    finally:
+        with connection.schema_editor() as editor:
+            editor.create_model(model)
+    found = checks.run_checks(include_deployment_checks=True, databases=["default"])
+    assert "notifications_counter.E024" not in [message.id for message in found]
+
+
 # -------------------------------------------------------------------------------------------------- recount_counters
 def corrupt(user, count: int) -> None:
     unheard(UserNotificationsCount.objects.filter(pk=user.pk).update, unread_count=count)

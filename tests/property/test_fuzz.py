@@ -100,7 +100,7 @@ def two(make_user) -> tuple[Any, Any, list[Any]]:
 @example(2**31)
 def test_deltas(healed, two, delta):
     alice, bob, _ = two
-    with suppress(ValueError):
+    with suppress(ValueError), transaction.atomic():
         NotificationController(alice).update_unread_count(delta)
     assert unread.count(bob) == 3
     unread.recount([alice])

@@ -820,6 +820,32 @@ def test_receivers_that_meddle_with_a_deletion(alice, bob, meddle, signal, first
     assert_exact(alice, bob)
 
 
+@pytest.mark.parametrize("signal", [pre_delete, post_delete], ids=["pre_delete", "post_delete"])
+def test_receivers_that_delete_one_sibling_and_mark_another(alice, bob, signal):
+    def meddle(instance: Notification, **_: Any) -> None:
+        if instance.title == "0":
+            objects.filter(user=alice, title="1").delete()
+            objects.filter(user=alice, title__in=["2", "3"]).update(read_at=timezone.now())
+
+    notify(alice, 5)
+    notify(bob, 5)
+    with listening(signal, meddle):
+        objects.filter(user=alice, title__lt="3").delete()
+    assert unread.count(alice) == 1
+    objects.create(user=alice, title="0")
+    with listening(signal, meddle):
+        objects.filter(title="0").delete()
+    assert_exact(alice, bob)
+
+
+def test_a_key_as_text(alice):
+    """As a form has it: the instance knows no owner."""
+    one, *_ = notify(alice)
+    Notification(pk=str(one.pk)).delete()
+    assert unread.count(alice) == 2
+    assert_exact(alice)
+
+
 def test_an_old_instance_does_not_hold_a_delta(alice):
     """A save that failed leaves nothing behind for the next one."""
     one, *_ = notify(alice)

@@ -1,6 +1,8 @@
 """Several connections change the same row at the same moment: each counts what its own statement changed."""
 
+import os
 import re
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +15,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import OtherConnection, assert_exact, assert_heals, entries, notify, rows
+from tests.support import OtherConnection, assert_exact, assert_heals, entries, notify, rows, session, wait_until, waits
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -106,6 +108,14 @@ def test_two_save_the_same_row(alice, bob):
 
     race(*map(save, stale))
     assert_exact(alice, bob)
+
+
+def test_two_insert_the_same_row(alice):
+    """Of those that find no row to update, one inserts it, and the others fail or update it."""
+    now = timezone.now()
+    race(*[lambda number: Notification(pk=10**6 + number, user=alice, created_at=now).save()] * THREADS)
+    assert rows(alice) == unread.count(alice) == ROUNDS
+    assert_exact(alice)
 
 
 def test_two_delete_the_same_row(alice):
@@ -204,3 +214,36 @@ def test_a_transaction_waits_for_the_row_of_another(alice):
         assert marking.result(30) == 2
     assert unread.count(alice) == 0
     assert_exact(alice)
+
+
+def cut_off(driver: Any) -> None:
+    """Cut a connection without a word to the server."""
+    with socket.socket(fileno=os.dup(getattr(driver, "_sock", driver).fileno())) as its:
+        its.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_statement_that_commits_after_its_client_is_gone(alice):
+    """It waits for a row, its connection is cut, and a recount is over before it goes on."""
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has no server.")
+    one, *_ = notify(alice)
+
+    def mark() -> None:
+        try:
+            objects.filter(user=alice, pk=one.pk, read_at=None).update(read_at=timezone.now())
+        finally:
+            connection.close()
+
+    with OtherConnection() as client, OtherConnection() as flusher:
+        its, driver = client.run(session), client.run(lambda: connection.connection)
+        with transaction.atomic():
+            objects.select_for_update().get(pk=one.pk)
+            marking = client.start(mark)
+            wait_until(lambda: waits(its))
+            cut_off(driver)
+            with pytest.raises(OperationalError):
+                marking.result(30)
+            flusher.run(unread.heal)
+            assert flusher.run(unread.count, alice.pk) == 3
+        wait_until(lambda: rows(alice) == 2)
+    assert_heals(alice)

@@ -1,7 +1,9 @@
 """Transactions, savepoints, rollbacks and hooks: the deltas go with the rows."""
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -403,6 +405,28 @@ def test_hook_of_somebody_else_that_raises_after_ours(alice):
         add(alice)
         transaction.on_commit(fail)
     assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
+def test_thousands_of_hooks(alice):
+    """A site may have one for each statement, and no statement looks at all of them."""
+
+    class Hooks(list[Any]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            Hooks.looks += 1
+            return super().__iter__()
+
+    called: list[int] = []
+    with transaction.atomic():
+        connection.run_on_commit = Hooks()
+        for number in range(100):
+            add(alice)
+            transaction.on_commit(partial(called.append, number))
+        assert isinstance(connection.run_on_commit, Hooks)
+        assert Hooks.looks <= 2
+    assert called == list(range(100))
     assert_exact(alice)
 
 

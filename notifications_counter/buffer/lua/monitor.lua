@@ -1,6 +1,6 @@
 -- Reads what monitoring asks of a shard beside its status.
 -- KEYS  open (hash)  stats (hash)
--- ARGV  1 age in seconds from which on an open part is suspected  2 open parts to look at, fewer if they are large
+-- ARGV  1 age in seconds from which on an open part is suspected, as is one that began in the future  2 open parts to look at, fewer if they are large
 -- Reply the number of suspected parts, the age of the oldest part in seconds, then field, value, … of stats
 local now, cursor, looked, suspected, oldest = tonumber(redis.call('TIME')[1]), '0', 0, 0, 0
 repeat
@@ -10,7 +10,7 @@ repeat
     local part = page[2][i]
     local began = part:match('"began":(%d+)') -- quotes in a user's key are escaped, so that is no match
     local age = now - tonumber(began or now)
-    if age >= tonumber(ARGV[1]) then suspected = suspected + 1 end
+    if age >= tonumber(ARGV[1]) or age < 0 then suspected = suspected + 1 end
     oldest = math.max(oldest, age)
     looked = looked + 1 + math.floor(#part / 1000)
   end

@@ -1,4 +1,5 @@
--- Notes when the users of an open part were last recounted, or drops the part.
+-- Notes when the users of an open part were last recounted, or drops the part. A part that began in the future, because
+-- the clock was set back, begins now.
 -- KEYS  open (hash)
 -- ARGV  1 part  2 time of the check, or '' to drop it
 -- Reply 1 if the part was still open
@@ -7,5 +8,6 @@ if not entry then return 0 end
 if ARGV[2] == '' then return redis.call('HDEL', open, ARGV[1]) end
 local part = cjson.decode(entry)
 part.checked = tonumber(ARGV[2])
+part.began = math.min(part.began, part.checked)
 redis.call('HSET', open, ARGV[1], cjson.encode(part))
 return 1
