@@ -4,7 +4,7 @@ from django.urls import path
 
 from .counters import unread
 from .exceptions import ConfigurationError
-from .inbox import live, views
+from .inbox import api, live, views
 
 if unread.disabled:
     raise ConfigurationError(unread.disabled)
@@ -17,6 +17,12 @@ urlpatterns = [
     path("mark-as-read/", views.MarkAsReadView.as_view(), name="mark-as-read"),
     path("mark-as-unread/", views.MarkAsUnreadView.as_view(), name="mark-as-unread"),
     path("delete/", views.DeleteView.as_view(), name="delete"),
-    path("unread/", views.UnreadView.as_view(), name="unread"),
+    path("unread/", api.UnreadAPI.as_view(), name="unread"),
     path("unread/stream/", live.stream, name="stream"),
+    path("api/", api.InboxAPI.as_view(), name="api-inbox"),
+    path("api/mark-as-read/", api.MarkAsReadAPI.as_view(), name="api-mark-as-read"),
+    path("api/mark-as-unread/", api.MarkAsUnreadAPI.as_view(), name="api-mark-as-unread"),
+    path("api/delete/", api.DeleteAPI.as_view(), name="api-delete"),
+    path("api/openapi.json", api.openapi, name="openapi"),
+    path("api/<pk>/", api.NotificationAPI.as_view(), name="api-open"),
 ]

@@ -143,7 +143,6 @@ def test_json(client, alice):
     notify(alice)
     response = client.get(reverse("notifications:unread"))
     assert response.json() == {"unread": 3}
-    assert response["ETag"] == '"3"'
     assert set(response["Cache-Control"].split(", ")) == {"private", "no-cache"}
     assert "Cookie" in response["Vary"]
 
@@ -151,9 +150,10 @@ def test_json(client, alice):
 def test_json_that_is_known(client, alice):
     notify(alice)
     url = reverse("notifications:unread")
-    known = {"If-None-Match": client.get(url)["ETag"]}
+    etag = client.get(url)["ETag"]
+    known = {"If-None-Match": etag}
     response = client.get(url, headers=known)
-    assert (response.status_code, response.content, response["ETag"]) == (304, b"", '"3"')
+    assert (response.status_code, response.content, response["ETag"]) == (304, b"", etag)
     assert "private" in response["Cache-Control"]
     Notification.objects.create(user=alice, title="x")
     assert client.get(url, headers=known).json() == {"unread": 4}

@@ -32,22 +32,23 @@ class Page:
 
 def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
     """Return the newest rows, or those next to a place. Raises ValueError if the place is invalid."""
-    if after:
-        at, pk = _read(after)
+    older_than, newer_than = (_read(place) if place else None for place in (before, after))
+    if newer_than:
+        at, pk = newer_than
         newer = rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at)
         found = list(newer.order_by("created_at", "pk")[: size + 1])
         if len(found) > size:
             found = found[:size][::-1]
             return Page(found, newer=_place(found[0]), older=_place(found[-1]))
-        before = ""  # show the first page instead, so that it is full
-    if before:
-        at, pk = _read(before)
+        older_than = None  # show the first page instead, so that it is full
+    if older_than:
+        at, pk = older_than
         rows = rows.filter(Q(created_at__lt=at) | Q(pk__lt=pk), created_at__lte=at)
     found = list(rows.order_by("-created_at", "-pk")[: size + 1])
     page = found[:size]
     return Page(
         page,
-        newer=_place(page[0]) if before and page else "",
+        newer=_place(page[0]) if older_than and page else "",
         older=_place(page[-1]) if len(found) > size else "",
     )
 

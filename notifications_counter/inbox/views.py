@@ -1,24 +1,22 @@
-"""The inbox of the user who makes the request, and the unread count as JSON.
+"""The pages of the inbox of the user who makes the request.
 
 Every view takes its notifications from ``get_queryset()``, which returns only the user's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import urljoin
 
 from django.apps import apps
 from django.contrib import messages
-from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from django.utils.cache import patch_cache_control
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
@@ -26,19 +24,15 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.generic import TemplateView, View
 
-from ..context_processors import unread_of
 from ..controller import NotificationController
-from ..internals import get_conditional_response, url_has_allowed_host_and_scheme
+from ..internals import url_has_allowed_host_and_scheme
 from ..models import Notification
 from ..querysets import NotificationQuerySet
 from .paging import page_of
 
 
-@method_decorator([never_cache, csrf_protect], name="dispatch")
 class OwnNotifications(LoginRequiredMixin, View):
-    """What the views of the inbox share. ``allowed_hosts``: where they may send a browser to, beside this site."""
-
-    allowed_hosts: Collection[str] = ()
+    """What all views of the inbox share, pages and JSON."""
 
     def get_queryset(self) -> NotificationQuerySet:
         """The notifications that this view can see and change."""
@@ -48,6 +42,13 @@ class OwnNotifications(LoginRequiredMixin, View):
         """The notifications of one kind, or all if ``kind`` is empty."""
         rows = self.get_queryset()
         return rows.filter(kind=kind.replace("\0", "")) if kind else rows
+
+
+@method_decorator([never_cache, csrf_protect], name="dispatch")
+class OwnPage(OwnNotifications):
+    """What the pages share. ``allowed_hosts``: where they may send a browser to, beside this site."""
+
+    allowed_hosts: Collection[str] = ()
 
     def allows(self, url: str) -> bool:
         """Return whether the view may redirect there."""
@@ -60,7 +61,7 @@ class OwnNotifications(LoginRequiredMixin, View):
         return apps.is_installed("django_htmx")
 
 
-class InboxView(OwnNotifications, TemplateView):
+class InboxView(OwnPage, TemplateView):
     """A page of the list. ``kinds``: those to filter by, each with its name for readers."""
 
     template_name = "notifications_counter/inbox.html"
@@ -81,7 +82,7 @@ class InboxView(OwnNotifications, TemplateView):
         return super().get_context_data(page=page, show=show, kind=kind, **context)
 
 
-class NotificationView(OwnNotifications, TemplateView):
+class NotificationView(OwnPage, TemplateView):
     """One notification. POST opens it: it is read then, and the browser goes on to its url. With ``mark_on_get``, for
     links in mails and the like, GET does the same."""
 
@@ -114,7 +115,7 @@ class NotificationView(OwnNotifications, TemplateView):
         return super().get_context_data(notification=self.notification, target=self.target, **context)
 
 
-class ChangeView(OwnNotifications):
+class ChangeView(OwnPage):
     """Changes what a form names, tells the user, and goes back to where the form says, ``next``, or to the inbox.
 
     ``pk``        one notification; 404 if it is not there
@@ -178,33 +179,20 @@ class DeleteView(ChangeView):
     told = ngettext_lazy("%(n)d notification deleted.", "%(n)d notifications deleted.", "n")
 
     def change(self, rows: NotificationQuerySet) -> int:
-        return rows.delete()[1].get(Notification._meta.label, 0)
+        return delete(rows)
 
 
-def keys(texts: Sequence[str]) -> list[Any]:
-    """Return the primary keys among these texts. Invalid ones are ignored."""
+def delete(rows: NotificationQuerySet) -> int:
+    """Delete these rows. Returns how many there were, without those that a cascade deleted."""
+    return rows.delete()[1].get(Notification._meta.label, 0)
+
+
+def keys(values: Iterable[Any]) -> list[Any]:
+    """Return the primary keys among these texts or numbers. Invalid ones are ignored."""
     found = []
-    for text in texts:
+    for value in values:
         try:
-            found.append(Notification._meta.pk.clean(text, None))
+            found.append(Notification._meta.pk.clean(value, None))
         except ValidationError:
             continue
     return found
-
-
-@method_decorator(login_not_required, name="dispatch")
-class UnreadView(View):
-    """``{"unread": 3}``, or 304 if the browser knows it already. 401 for an anonymous user, not a redirect."""
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        unread = unread_of(request)
-        response: HttpResponse | None
-        if unread is None:
-            detail = {"detail": _("Authentication required.")}
-            response = JsonResponse(detail, status=401, headers={"WWW-Authenticate": "Session"})
-        else:
-            etag = f'"{unread}"'
-            response = JsonResponse({"unread": unread}, headers={"ETag": etag})
-            response = get_conditional_response(request, etag, response=response) or response
-        patch_cache_control(response, private=True, no_cache=True)
-        return response

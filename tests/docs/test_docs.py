@@ -17,7 +17,7 @@ from notifications_counter.conf import ENTRIES
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration
-from notifications_counter.inbox import views
+from notifications_counter.inbox import api, views
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from notifications_counter.monitoring.report import CounterReport, Report
 from notifications_counter.querysets import NotificationQuerySet
@@ -114,8 +114,13 @@ def test_every_name_of_the_inbox_is_documented() -> None:
         path.name for path in PACKAGE.glob("templates/notifications_counter/*.html")
     }
     assert first_cells(section(text, "Template tags")) == {f"`{{% {name} %}}`" for name in register.tags}
-    kinds = {name for name, kind in vars(views).items() if isinstance(kind, type) and kind.__module__ == views.__name__}
-    assert not [name for name in kinds - {"OwnNotifications"} if f"`{name}`" not in text]
+    kinds = {
+        name
+        for module in (api, views)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and not issubclass(kind, Exception)
+    }
+    assert not [name for name in kinds - {"OwnNotifications", "OwnPage"} if f"`{name}`" not in text]
 
 
 @pytest.mark.parametrize(

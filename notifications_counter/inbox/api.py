@@ -1,0 +1,238 @@
+"""The inbox as JSON. Logins and CSRF tokens are those of Django's own pages; ``openapi.py`` describes every address.
+
+An answer other than 200 and 304 is ``{"detail": "…"}``, a sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+from django.middleware.csrf import CsrfViewMiddleware
+from django.urls import reverse
+from django.utils.cache import patch_cache_control, set_response_etag
+from django.utils.dateparse import parse_datetime
+from django.utils.decorators import method_decorator
+from django.utils.timezone import is_naive, make_aware, make_naive
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
+from django.views.decorators.http import require_safe
+
+from ..context_processors import unread_of
+from ..counters import unread
+from ..internals import get_conditional_response
+from ..models import Notification
+from ..primary_keys import fits
+from ..querysets import NotificationQuerySet
+from .openapi import MAX_IDS, MAX_LIMIT, document
+from .paging import page_of
+from .views import OwnNotifications, delete, keys
+
+
+class Refused(Exception):
+    """Ends a request with this status and detail."""
+
+    def __init__(self, status: int, detail: str, **headers: str):
+        super().__init__(detail)
+        self.response = JsonResponse({"detail": detail}, status=status, headers=headers)
+
+
+# The dispatch() below checks the token, because Django's middleware would answer with a page.
+@method_decorator([login_not_required, csrf_exempt], name="dispatch")
+class APIView(OwnNotifications):
+    """What the views share: 401, 403 and the like as JSON, and notifications as JSON."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        user = getattr(request, "user", None)
+        response: HttpResponseBase
+        try:
+            if user is None or not user.is_authenticated:
+                raise Refused(401, _("Authentication required."), **{"WWW-Authenticate": "Session"})
+            if hasattr(self, str(request.method).lower()):
+                check_csrf(request)
+            response = super().dispatch(request, *args, **kwargs)
+        except Refused as refused:
+            response = refused.response
+        patch_cache_control(response, private=True, no_cache=True)
+        return response
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        allowed = super().http_method_not_allowed(request, *args, **kwargs)["Allow"]
+        raise Refused(405, _("Use one of these methods: %s.") % allowed, Allow=allowed)
+
+    def as_json(self, notification: Notification) -> dict[str, Any]:
+        """What a script gets of a notification. ``url`` is safe to use as a link, or empty."""
+        return {
+            "id": notification.pk,
+            "kind": notification.kind,
+            "title": notification.title,
+            "body": notification.body,
+            "url": notification.safe_url,
+            "data": notification.data,
+            "created_at": _as_text(notification.created_at),
+            "read_at": _as_text(notification.read_at),
+        }
+
+
+class InboxAPI(APIView):
+    """A page of the list: ``notifications``, and the places ``newer`` and ``older``, empty if there is no such page."""
+
+    page_size = 20
+
+    @method_decorator(ensure_csrf_cookie)  # for a site all of whose pages are scripts
+    def get(self, request: HttpRequest) -> HttpResponse:
+        asked = request.GET
+        rows = self.of_kind(asked.get("kind", ""))
+        if "unread" in asked:
+            rows = rows.unread() if _flag(asked["unread"]) else rows.read()
+        if "since" in asked:
+            rows = rows.filter(created_at__gte=_time(asked["since"]))
+        size = _limit(asked["limit"]) if "limit" in asked else self.page_size
+        try:
+            page = page_of(rows, size, asked.get("before", ""), asked.get("after", ""))
+        except ValueError:
+            detail = _("“before” and “after” take the “older” or the “newer” of another page.")
+            raise Refused(400, detail) from None
+        found = [self.as_json(row) for row in page.rows]
+        return answer(request, {"notifications": found, "newer": page.newer, "older": page.older})
+
+
+class NotificationAPI(APIView):
+    """One notification."""
+
+    @method_decorator(ensure_csrf_cookie)
+    def get(self, request: HttpRequest, pk: str) -> HttpResponse:
+        notification = self.get_queryset().filter(pk__in=keys([pk])).first()
+        if notification is None:
+            raise Refused(404, _("There is no such notification."))
+        return answer(request, self.as_json(notification))
+
+
+class ChangeAPI(APIView):
+    """Changes what the body of a POST names. Answers how many changed, and how many are unread now.
+
+    ``ids``    any number of them; those that are not there are left out
+    ``which``  ``all``, or all that are ``read``; of the ``kind`` that is named, if any
+    """
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        changed = self.change(self.chosen(_body(request)))
+        return JsonResponse({"changed": changed, "unread": unread.count(request.user)})
+
+    def chosen(self, body: Any) -> NotificationQuerySet:
+        match body:
+            case {"ids": [*ids], **rest} if not rest and len(ids) <= MAX_IDS and all(map(_is_whole, ids)):
+                return self.get_queryset().filter(pk__in=keys(ids))
+            case {"which": "all" | "read" as which, **rest} if rest.keys() <= {"kind"}:
+                kind = rest.get("kind", "")
+                if isinstance(kind, str) and fits(Notification._meta.get_field("kind"), kind):
+                    rows = self.of_kind(kind)
+                    return rows.read() if which == "read" else rows
+        detail = _("Send “ids”, up to %(most)s whole numbers, or “which”, all or read, with a “kind” if you like.")
+        raise Refused(400, detail % {"most": MAX_IDS})
+
+    def change(self, rows: NotificationQuerySet) -> int:
+        """Change these rows. Returns how many changed."""
+        raise NotImplementedError
+
+
+class MarkAsReadAPI(ChangeAPI):
+    def change(self, rows: NotificationQuerySet) -> int:
+        return rows.mark_as_read()
+
+
+class MarkAsUnreadAPI(ChangeAPI):
+    def change(self, rows: NotificationQuerySet) -> int:
+        return rows.mark_as_unread()
+
+
+class DeleteAPI(ChangeAPI):
+    def change(self, rows: NotificationQuerySet) -> int:
+        return delete(rows)
+
+
+class UnreadAPI(APIView):
+    """``{"unread": 3}``: the badge."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return answer(request, {"unread": unread_of(request)})
+
+
+@login_not_required
+@require_safe
+def openapi(request: HttpRequest) -> HttpResponse:
+    """The description of all this, for anybody."""
+    match = request.resolver_match
+    return answer(request, document(reverse("notifications:inbox", current_app=match.namespace if match else None)))
+
+
+def answer(request: HttpRequest, data: Any) -> HttpResponse:
+    """JSON, or 304 if the browser knows it already."""
+    response: HttpResponse = JsonResponse(data)
+    set_response_etag(response)
+    return get_conditional_response(request, response["ETag"], response=response) or response
+
+
+def check_csrf(request: HttpRequest) -> None:
+    """Refuse the request if Django's middleware would."""
+    if request.method == "POST" and request.content_type != "application/json":  # the middleware would read a form
+        raise Refused(415, _("Send JSON, with the header “Content-Type: application/json”."))
+    middleware = CsrfViewMiddleware(lambda request: HttpResponse())
+    middleware.process_request(request)
+    if middleware.process_view(request, answer, (), {}) is not None:
+        header = settings.CSRF_HEADER_NAME.removeprefix("HTTP_").replace("_", "-")
+        raise Refused(403, _("Send the CSRF token in the header %s, from an origin that the site trusts.") % header)
+
+
+# -------------------------------------------------------------------------------------------------------- from text
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise Refused(400, _("“unread” is true or false."))
+    return text == "true"
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
+        raise Refused(400, _("“limit” is a number from 1 to %s.") % MAX_LIMIT)
+    return int(text)
+
+
+def _time(text: str) -> datetime:
+    try:
+        at = parse_datetime(text)
+        if at is None:
+            raise ValueError
+        at = make_aware(at) if is_naive(at) else at
+        try:
+            at = at.astimezone(UTC)
+        except OverflowError:  # in the years 1 and 9999, an offset does not matter
+            at = at.replace(tzinfo=UTC)
+        return at if settings.USE_TZ else make_naive(at)
+    except (OverflowError, ValueError):
+        detail = _("“since” is a time such as 2026-11-22T09:30:00Z. In an address, a + is written %2B.")
+        raise Refused(400, detail) from None
+
+
+def _body(request: HttpRequest) -> Any:
+    try:
+        return json.loads(request.body)
+    except RequestDataTooBig:
+        raise Refused(413, _("The body is too large. Send fewer ids at a time.")) from None
+    except (ValueError, RecursionError):  # it is not UTF-8, not JSON, or nested a thousand times
+        raise Refused(400, _("The body is not JSON.")) from None
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+
+
+def _as_text(at: datetime | None) -> str | None:
+    if at is None:
+        return None
+    return (make_aware(at) if is_naive(at) else at).astimezone(UTC).isoformat().replace("+00:00", "Z")
