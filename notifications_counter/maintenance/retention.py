@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import router, transaction
+from django.db import OperationalError, router, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from ..models import Notification
+from ..writes.ledger import DEADLOCK
 
 BATCH = 1000
 """Notifications in one transaction."""
@@ -82,7 +83,13 @@ def _old(using: str, older_than: timedelta, read_only: bool, keep_newest: int) -
 
 def _delete(old: QuerySet[Notification], keys: list[Any]) -> int:
     """Delete those of a page that are still to be deleted, and that no other transaction has locked."""
-    with transaction.atomic(old.db):
-        locked = list(old.filter(pk__in=keys).select_for_update(skip_locked=True).values_list("pk", flat=True))
-        Notification.objects.using(old.db).filter(pk__in=locked).delete()
+    try:
+        with transaction.atomic(old.db):
+            locked = list(old.filter(pk__in=keys).select_for_update(skip_locked=True).values_list("pk", flat=True))
+            Notification.objects.using(old.db).filter(pk__in=locked).delete()
+    except OperationalError as error:
+        # InnoDB locks index entries as well, which it does not skip.
+        if error.args[:1] == (DEADLOCK,):
+            return 0
+        raise
     return len(locked)
