@@ -166,3 +166,18 @@ class RecountRequest(models.Model):
 
     def __str__(self) -> str:
         return f"{self.counter} {'*' if self.everyone else self.owner}"
+
+
+class ImportProgress(models.Model):
+    """How far an import of notifications from another app's table has come: the primary key of its last row."""
+
+    table = models.CharField(_("table"), max_length=255, primary_key=True)
+    position = models.BigIntegerField(_("position"), default=0)
+
+    class Meta:
+        verbose_name = _("import")
+        verbose_name_plural = _("imports")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.position}"

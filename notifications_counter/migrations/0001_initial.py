@@ -126,4 +126,19 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="ImportProgress",
+            fields=[
+                (
+                    "table",
+                    models.CharField(max_length=255, primary_key=True, serialize=False, verbose_name="table"),
+                ),
+                ("position", models.BigIntegerField(default=0, verbose_name="position")),
+            ],
+            options={
+                "verbose_name": "import",
+                "verbose_name_plural": "imports",
+                "default_permissions": (),
+            },
+        ),
     ]
