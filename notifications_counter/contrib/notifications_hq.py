@@ -102,8 +102,8 @@ def _fields(verb: str, description: str | None, objects: dict[str, Any]) -> dict
     else:
         title = " ".join(words[part] for part in ("actor", "verb", "action_object", "target") if part in words)
     try:
-        url = objects.get("target").get_absolute_url()
-    except (AttributeError, NoReverseMatch):
+        url: str = getattr(objects.get("target"), "get_absolute_url", str)()
+    except NoReverseMatch:
         url = ""
     return {"kind": verb[:64], "title": title.strip()[:255], "body": description or "", "url": url[:2000]}
 
