@@ -120,7 +120,8 @@ def test_a_worker_of_django_tasks(all_healed, alice, child_environment, worker):
     pytest.importorskip("django_tasks_db", reason="missing: django-tasks-db")
     environment = {"DJANGO_SETTINGS_MODULE": "tests.contrib.django_tasks_settings"}
     code = "import django\ndjango.setup()\n"
-    code += "from django.core.management import call_command\ncall_command('migrate', 'django_tasks_database', verbosity=0)\n"
+    code += "from django.core.management import call_command\n"
+    code += "call_command('migrate', 'django_tasks_database', verbosity=0)\n"
     code += python_blocks(section(page("howto/run-the-flusher.md"), "Django's tasks"))[0]
     notify(alice)
     subprocess.run([sys.executable, "-c", code], env={**child_environment, **environment}, check=True)
