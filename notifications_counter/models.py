@@ -175,6 +175,7 @@ class ImportProgress(models.Model):
     position = models.BigIntegerField(_("position"), default=0)
 
     class Meta:
+        swappable = swappable()
         verbose_name = _("import")
         verbose_name_plural = _("imports")
         default_permissions = ()

@@ -138,6 +138,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "import",
                 "verbose_name_plural": "imports",
+                "swappable": swappable(),
                 "default_permissions": (),
             },
         ),
