@@ -115,6 +115,7 @@ def _forget_entries(*, setting: str, **_: Any) -> None:
 
 
 def swappable() -> str | None:
-    """``Meta.swappable`` of ``Notification`` and its totals. Without NOTIFICATIONS they are swapped out, so that Django
-    gives them no table, no relation and no admin. AUTH_USER_MODEL is the one such setting that every site has."""
+    """``Meta.swappable`` of ``Notification``, its totals and its imports. Without NOTIFICATIONS they are swapped out,
+    so that Django gives them no table, no relation and no admin. AUTH_USER_MODEL is the one such setting that every
+    site has."""
     return None if options.NOTIFICATIONS else "AUTH_USER_MODEL"

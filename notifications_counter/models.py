@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import models, router
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from .conf import swappable
@@ -39,7 +40,7 @@ class Notification(models.Model):
     body = models.TextField(_("body"), blank=True)
     url = models.CharField(_("URL"), max_length=2000, blank=True)
     data = models.JSONField(_("data"), default=dict, blank=True)
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
     read_at = models.DateTimeField(_("read at"), null=True, blank=True)
 
     objects = NotificationQuerySet.as_manager()
@@ -165,3 +166,19 @@ class RecountRequest(models.Model):
 
     def __str__(self) -> str:
         return f"{self.counter} {'*' if self.everyone else self.owner}"
+
+
+class ImportProgress(models.Model):
+    """How far an import of notifications from another app's table has come: the primary key of its last row."""
+
+    table = models.CharField(_("table"), max_length=255, primary_key=True)
+    position = models.BigIntegerField(_("position"), default=0)
+
+    class Meta:
+        swappable = swappable()
+        verbose_name = _("import")
+        verbose_name_plural = _("imports")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.position}"

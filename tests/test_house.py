@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once
 LAYERS = """
     admin apps urls management contrib templatetags testing migrations
     inbox monitoring context_processors checks
-    controller
+    controller tasks
     counters
     maintenance
     reader

@@ -7,6 +7,7 @@ import queue
 import signal
 import threading
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -126,6 +127,18 @@ def say_failed(command: str, error: Exception, interval: float, counter: str | N
 def say_works(command: str) -> None:
     """Log that the outage is over."""
     logger.warning("Works again.", extra={"event": "run_works", "command": command})
+
+
+def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
+    """A parser of numbers for argparse."""
+
+    def parse(value: str) -> float:
+        if (parsed := kind(value)) < minimum:
+            raise ArgumentTypeError(f"{value} is less than {minimum}")
+        return parsed
+
+    parse.__name__ = kind.__name__  # argparse says "invalid float value"
+    return parse
 
 
 def number(count: int, noun: str, suffix: str = "s") -> str:

@@ -1,4 +1,5 @@
 import django.db.models.deletion
+import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
@@ -97,7 +98,10 @@ class Migration(migrations.Migration):
                 ("body", models.TextField(blank=True, verbose_name="body")),
                 ("url", models.CharField(blank=True, max_length=2000, verbose_name="URL")),
                 ("data", models.JSONField(blank=True, default=dict, verbose_name="data")),
-                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
+                (
+                    "created_at",
+                    models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name="created at"),
+                ),
                 ("read_at", models.DateTimeField(blank=True, null=True, verbose_name="read at")),
                 (
                     "user",
@@ -120,6 +124,22 @@ class Migration(migrations.Migration):
                     models.Index(fields=["user", "read_at"], name="nc_user_read"),
                     models.Index(fields=["user", "-created_at", "-id"], name="nc_user_created"),
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ImportProgress",
+            fields=[
+                (
+                    "table",
+                    models.CharField(max_length=255, primary_key=True, serialize=False, verbose_name="table"),
+                ),
+                ("position", models.BigIntegerField(default=0, verbose_name="position")),
+            ],
+            options={
+                "verbose_name": "import",
+                "verbose_name_plural": "imports",
+                "swappable": swappable(),
+                "default_permissions": (),
             },
         ),
     ]

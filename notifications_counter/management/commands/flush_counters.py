@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -9,19 +8,18 @@ from django.db import close_old_connections, connections
 
 from ...counters import Counter, all_counters
 from ...monitoring.report import MAX_AGE, look
-from ..console import OUTAGES, CounterCommand, Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
-
-
-def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
-    """A parser of numbers for argparse."""
-
-    def parse(value: str) -> float:
-        if (parsed := kind(value)) < minimum:
-            raise ArgumentTypeError(f"{value} is less than {minimum}")
-        return parsed
-
-    parse.__name__ = kind.__name__  # argparse says "invalid float value"
-    return parse
+from ..console import (
+    OUTAGES,
+    CounterCommand,
+    Meter,
+    Stop,
+    at_least,
+    number,
+    plain_errors,
+    say_failed,
+    say_works,
+    stop_on_signals,
+)
 
 
 class Command(CounterCommand):

@@ -1,0 +1,34 @@
+"""Tasks for django.tasks, which came with Django 6, and for its backport django-tasks. Enqueue them."""
+
+from __future__ import annotations
+
+try:
+    from django.tasks import task
+except ImportError:  # before Django 6
+    from django_tasks import task  # type: ignore[no-redef]
+
+from .. import tasks
+
+
+@task
+def flush() -> dict[str, int]:
+    """``tasks.flush``."""
+    return tasks.flush()
+
+
+@task
+def recount() -> dict[str, int]:
+    """``tasks.recount``."""
+    return tasks.recount()
+
+
+@task
+def clean() -> int:
+    """``tasks.clean``."""
+    return tasks.clean()
+
+
+@task
+def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:
+    """``tasks.prune``."""
+    return tasks.prune(days, read_only, keep_newest)

@@ -1,0 +1,210 @@
+"""What code that was written for django-notifications-hq needs: ``notify``, and the notifications that it had.
+
+from notifications_counter.contrib.notifications_hq import notify
+
+notify.send(request.user, recipient=followers, verb="liked", target=photo)
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from django.apps.registry import Apps
+from django.contrib.contenttypes.models import ContentType
+from django.db import connections, models, router, transaction
+from django.db.models import Model, QuerySet
+from django.dispatch import Signal
+from django.urls import NoReverseMatch
+from django.utils import timezone
+from django.utils.translation import gettext
+
+from ..exceptions import ConfigurationError
+from ..models import ImportProgress, Notification
+from ..primary_keys import primary_key
+
+BATCH = 1000
+"""Notifications in one transaction."""
+
+ROLES = ("actor", "action_object", "target")
+"""Whom and what a notification is about."""
+
+notify = Signal()
+"""``notify.send(actor, recipient=…, verb=…, …)`` creates notifications, with the arguments of django-notifications-hq.
+Returns ``[(function, [notifications])]``, as a signal does."""
+
+
+@dataclass
+class ImportResult:
+    """Notifications ``imported``, and those ``deleted`` that were left out."""
+
+    imported: int = 0
+    deleted: int = 0
+
+
+def create_notifications(
+    sender: Model,
+    recipient: Any,
+    verb: Any,
+    action_object: Model | None = None,
+    target: Model | None = None,
+    level: str = "info",
+    description: str | None = None,
+    public: bool = True,
+    timestamp: Any = None,
+    **kwargs: Any,
+) -> list[Notification]:
+    """Create a notification for each recipient: a user, a group, or a list or queryset of users. What else is passed
+    goes to ``data``."""
+    kwargs.pop("signal", None)
+    objects = dict(zip(ROLES, (sender, action_object, target), strict=True))
+    concrete = {role: kwargs.pop(f"{role}_for_concrete_model", True) for role in ROLES}
+    references = {
+        role: _reference(ContentType.objects.get_for_model(obj, for_concrete_model=concrete[role]), obj.pk)
+        for role, obj in objects.items()
+        if obj is not None
+    }
+    data = {**kwargs, "level": level, "public": bool(public), **references}
+    return Notification.objects.bulk_create(
+        Notification(
+            user=user,
+            created_at=timestamp or timezone.now(),
+            data=data,
+            **_fields(str(verb), description, objects),
+        )
+        for user in _users(recipient)
+    )
+
+
+notify.connect(create_notifications, dispatch_uid=f"{__name__}.notify")
+
+
+def _users(recipient: Any) -> Iterable[Any]:
+    if hasattr(recipient, "user_set"):  # a group
+        return recipient.user_set.all()
+    return recipient if isinstance(recipient, QuerySet | list) else [recipient]
+
+
+def _reference(kind: ContentType, pk: Any) -> dict[str, str]:
+    return {"type": f"{kind.app_label}.{kind.model}", "id": str(pk)}
+
+
+def _fields(verb: str, description: str | None, objects: dict[str, Any]) -> dict[str, str]:
+    """What a page shows. The title is the sentence of django-notifications-hq, without the time."""
+    words = {role: str(obj) for role, obj in objects.items() if obj is not None} | {"verb": verb}
+    if {"action_object", "target"} <= words.keys():
+        title = gettext("%(actor)s %(verb)s %(action_object)s on %(target)s") % {"actor": "", **words}
+    else:
+        title = " ".join(words[part] for part in ("actor", "verb", "action_object", "target") if part in words)
+    try:
+        url: str = getattr(objects.get("target"), "get_absolute_url", str)()
+    except NoReverseMatch:
+        url = ""
+    return {"kind": verb[:64], "title": title.strip()[:255], "body": description or "", "url": url[:2000]}
+
+
+# -------------------------------------------------------------------------------------------------------------- import
+def import_notifications(
+    table: str = "notifications_notification",
+    using: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> ImportResult:
+    """Copy the notifications of django-notifications-hq, the oldest first, but for those that users have deleted.
+
+    A batch is one transaction, together with the note how far the import has come. So another call goes on after the
+    last batch that was committed. ``progress`` is called with the number of rows done and of all, ``stopped`` is asked
+    after each batch. Raises ConfigurationError if there is no such table.
+    """
+    using = using or router.db_for_write(Notification)
+    if table not in connections[using].introspection.table_names():
+        raise ConfigurationError(
+            f"The database {using!r} has no table {table!r}. Import from the database and the table in which "
+            "django-notifications-hq keeps its notifications."
+        )
+    source = _source(table)._base_manager.using(using).order_by("pk")
+    notes = ImportProgress.objects.using(using)
+    note, _ = notes.get_or_create(table=table)
+    result, total, done = ImportResult(), source.filter(pk__gt=note.position).count(), 0
+    while not (done and stopped()):
+        with transaction.atomic(using):
+            note = notes.select_for_update().get(pk=note.pk)
+            page = list(source.filter(pk__gt=note.position)[:BATCH])
+            if not page:
+                break
+            active = [row for row in page if not row.deleted]
+            Notification.objects.using(using).bulk_create(_converted(active))
+            note.position = page[-1].pk
+            note.save(using=using)
+        result.imported += len(active)
+        result.deleted += len(page) - len(active)
+        done += len(page)
+        progress(done, total)
+    return result
+
+
+@cache
+def _source(table: str) -> Any:
+    """A model of the table, which belongs to no app any more. It is in a registry of its own."""
+    text, flag = models.TextField, models.BooleanField
+    columns = {
+        **{name: text() for name in ("recipient_id", "verb", "description", "level", "data")},
+        **{name: flag() for name in ("unread", "public", "deleted", "emailed")},
+        **{f"{role}_content_type_id": models.IntegerField() for role in ROLES},
+        **{f"{role}_object_id": text() for role in ROLES},
+        "timestamp": models.DateTimeField(),
+    }
+    meta = type("Meta", (), {"apps": Apps(), "app_label": "notifications_hq", "db_table": table, "managed": False})
+    return type("Source", (Model,), {"__module__": __name__, "Meta": meta, **columns})
+
+
+def _converted(rows: list[Any]) -> Iterator[Notification]:
+    user_key = Notification._meta.get_field("user").target_field
+    objects = _objects(rows)
+    for row in rows:
+        references = {role: reference for role in ROLES if (reference := _reference_of(row, role))}
+        data = json.loads(row.data) if row.data else {}
+        data = data if isinstance(data, dict) else {"data": data}
+        found = {role: objects.get(reference) for role, reference in references.items()}
+        yield Notification(
+            user_id=user_key.to_python(row.recipient_id),
+            created_at=row.timestamp,
+            read_at=None if row.unread else row.timestamp,
+            data={
+                **data,
+                "level": row.level,
+                "public": row.public,
+                "emailed": row.emailed,
+                **{
+                    role: _reference(ContentType.objects.get_for_id(kind), pk)
+                    for role, (kind, pk) in references.items()
+                },
+            },
+            **_fields(row.verb, row.description, found),
+        )
+
+
+def _reference_of(row: Any, role: str) -> tuple[int, str] | None:
+    """The id of the content type, and the primary key as text."""
+    kind = getattr(row, f"{role}_content_type_id")
+    return None if kind is None else (kind, getattr(row, f"{role}_object_id"))
+
+
+def _objects(rows: list[Any]) -> dict[tuple[int, str], Model]:
+    """What the rows are about, as far as it still exists: a query for each model."""
+    keys: dict[Any, dict[Any, str]] = defaultdict(dict)
+    for kind, pk in {reference for row in rows for role in ROLES if (reference := _reference_of(row, role))}:
+        model = ContentType.objects.get_for_id(kind).model_class()
+        if model:
+            with suppress(ValueError):
+                keys[kind, model][primary_key(model._meta.pk, pk)] = pk
+    return {
+        (kind, pk_texts[obj.pk]): obj
+        for (kind, model), pk_texts in keys.items()
+        for obj in model._base_manager.filter(pk__in=pk_texts)
+    }

@@ -1,0 +1,95 @@
+"""Deletes old notifications, a few at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import OperationalError, router, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from ..models import Notification
+from ..writes.ledger import DEADLOCK
+
+BATCH = 1000
+"""Notifications in one transaction."""
+
+
+@dataclass
+class PruneResult:
+    """Notifications ``deleted``, those left because they were ``in_use``, and how long it took."""
+
+    deleted: int = 0
+    in_use: int = 0
+    seconds: float = 0.0
+
+
+def prune(
+    older_than: timedelta = timedelta(0),
+    read_only: bool = False,
+    keep_newest: int = 0,
+    dry_run: bool = False,
+    using: str | None = None,
+    progress: Callable[[int], None] = lambda deleted: None,
+    stopped: Callable[[], bool] = lambda: False,
+    wait: Callable[[float], object] = time.sleep,
+) -> PruneResult:
+    """Delete the notifications that were created longer ago than ``older_than``, the oldest first.
+
+    ``read_only`` leaves the unread ones. ``keep_newest`` leaves each user that many, however old they are. After each
+    batch, ``progress`` is called with the number deleted so far, ``wait`` with as many seconds as the batch took, so
+    that others get half of the time, and ``stopped`` is asked. ``dry_run`` only counts.
+    """
+    using = using or router.db_for_write(Notification)
+    old = _old(using, older_than, read_only, keep_newest)
+    started, result = time.monotonic(), PruneResult()
+    page = old.order_by("pk").values_list("pk", flat=True)
+    after = None
+    while True:
+        batch_started = time.monotonic()
+        keys = list((page if after is None else page.filter(pk__gt=after))[:BATCH])
+        if not keys:
+            break
+        after = keys[-1]
+        deleted = len(keys) if dry_run else _delete(old, keys)
+        result.deleted += deleted
+        result.in_use += len(keys) - deleted
+        progress(result.deleted)
+        if len(keys) < BATCH:
+            break
+        if not dry_run:
+            wait(time.monotonic() - batch_started)
+        if stopped():
+            break
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _old(using: str, older_than: timedelta, read_only: bool, keep_newest: int) -> QuerySet[Notification]:
+    old = Notification.objects.using(using).filter(created_at__lt=timezone.now() - older_than)
+    if read_only:
+        old = old.read()
+    if keep_newest:
+        newer = Notification.objects.filter(user=OuterRef("user"), created_at__gte=OuterRef("created_at")).filter(
+            Q(created_at__gt=OuterRef("created_at")) | Q(pk__gt=OuterRef("pk"))
+        )
+        old = old.filter(Exists(newer[keep_newest - 1 : keep_newest]))
+    return old
+
+
+def _delete(old: QuerySet[Notification], keys: list[Any]) -> int:
+    """Delete those of a page that are still to be deleted, and that no other transaction has locked."""
+    try:
+        with transaction.atomic(old.db):
+            locked = list(old.filter(pk__in=keys).select_for_update(skip_locked=True).values_list("pk", flat=True))
+            Notification.objects.using(old.db).filter(pk__in=locked).delete()
+    except OperationalError as error:
+        # InnoDB locks index entries as well, which it does not skip.
+        if error.args[:1] == (DEADLOCK,):
+            return 0
+        raise
+    return len(locked)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from ...counters import NO_NOTIFICATIONS, unread
+from ...maintenance.retention import prune
+from ..console import CounterCommand, Meter, at_least, number, plain_errors, stop_on_signals
+
+UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+def age(value: str) -> timedelta:
+    """Parse 12h, 90d or 8w."""
+    match = re.fullmatch(r"(\d{1,5})([hdw])", value)
+    if not match:
+        raise ArgumentTypeError(
+            f"{value!r} is not an age. Pass a number of hours, days or weeks, such as 12h, 90d or 8w."
+        )
+    return timedelta(**{UNITS[match[2]]: int(match[1])})
+
+
+class Command(CounterCommand):
+    help = "Deletes old notifications, a few at a time, while the site goes on."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--older-than", type=age, metavar="AGE", help="created longer ago than this, such as 12h, 90d or 8w"
+        )
+        parser.add_argument("--read-only", action="store_true", help="leave unread notifications")
+        parser.add_argument(
+            "--keep-newest",
+            type=at_least(1, int),
+            default=0,
+            metavar="NUMBER",
+            help="leave each user this many notifications, however old they are",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="delete nothing; print how many would be deleted")
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="where to delete (default: where the site writes notifications)"
+        )
+
+    def handle(
+        self,
+        *,
+        older_than: timedelta | None,
+        read_only: bool,
+        keep_newest: int,
+        dry_run: bool,
+        database: str | None,
+        verbosity: int,
+        **options: Any,
+    ) -> None:
+        if unread.disabled:
+            raise CommandError(NO_NOTIFICATIONS)
+        if older_than is None and not keep_newest:
+            raise CommandError("Say what to delete: pass --older-than, --keep-newest, or both.")
+        done = "would be deleted" if dry_run else "deleted"
+        with plain_errors(), stop_on_signals() as stop, Meter(self.stdout, verbosity) as meter:
+            pruned = prune(
+                older_than or timedelta(0),
+                read_only,
+                keep_newest,
+                dry_run,
+                database,
+                progress=lambda deleted: meter.show(f"notifications {done}", deleted),
+                stopped=stop.asked,
+                wait=stop.wait,
+            )
+            meter.end()
+            in_use = f", left {pruned.in_use:,} that are in use" if pruned.in_use else ""
+            meter.say(f"{number(pruned.deleted, 'notification')} {done}{in_use}, {pruned.seconds:.2f} s.")
+            if stop.asked():
+                meter.say("Stopped. Run the command again to continue.")

@@ -1,0 +1,47 @@
+"""What the commands do, for schedulers that call functions.
+
+    from notifications_counter import tasks
+
+    scheduler.add_job(tasks.flush, "interval", seconds=5)
+
+Runs that overlap do no harm, and neither does one that is killed. What they return can be written as JSON.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from . import timeseries
+from .counters import all_counters
+from .maintenance.recount import remove_orphans
+from .maintenance.retention import prune as prune_notifications
+
+
+def flush() -> dict[str, int]:
+    """Heal every counter, then write what waits in Redis to the database, as `flush_counters` does. Returns how many
+    users were flushed, by counter."""
+    flushed = {}
+    for counter in all_counters():
+        counter.heal()
+        flushed[counter.name] = counter.flush().users
+    return flushed
+
+
+def recount() -> dict[str, int]:
+    """Heal every counter and compare every count with the rows, as `recount_counters` does. Returns how many counts
+    were corrected, by counter."""
+    corrected = {}
+    for counter in all_counters():
+        corrected[counter.name] = counter.heal().corrected + counter.recount(resume=True).corrected
+        remove_orphans(counter)
+    return corrected
+
+
+def clean() -> int:
+    """Remove old slices of time-sliced counters, as `clean_counters` does. Returns how many."""
+    return timeseries.clean_counters().slices
+
+
+def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:
+    """Delete notifications that are older, as `prune_notifications` does. Returns how many."""
+    return prune_notifications(timedelta(days=days), read_only, keep_newest).deleted

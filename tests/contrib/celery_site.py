@@ -1,0 +1,19 @@
+"""A site with Celery, whose settings are those of docs/howto/run-the-flusher.md, but for a schedule every second."""
+
+import os
+
+import django
+from celery import Celery
+
+django.setup()  # for what we import from
+
+from tests.docs.test_docs import page, python_blocks, section  # noqa: E402
+
+settings: dict = {}
+exec(python_blocks(section(page("howto/run-the-flusher.md"), "Celery"))[0], settings)
+
+app = Celery("site", broker=os.environ["TEST_REDIS_URL"], set_as_current=True)
+app.conf.imports = settings["CELERY_IMPORTS"]
+app.conf.beat_schedule = {name: {**entry, "schedule": 1.0} for name, entry in settings["CELERY_BEAT_SCHEDULE"].items()}
+app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_KEY_PREFIX"] + ":celery:"}
+app.conf.broker_connection_retry_on_startup = True

@@ -1,0 +1,327 @@
+import signal
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection, connections, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from notifications_counter.counters import unread
+from notifications_counter.maintenance import retention
+from notifications_counter.maintenance.retention import prune
+from notifications_counter.models import Notification
+from tests.support import OtherConnection, assert_exact, assert_heals, redis_out_of_reach, rows, wait_until
+
+from .test_commands import run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DAY = timedelta(days=1)
+
+
+def notify(user, *days: int, read: bool = False) -> None:
+    """A notification for each of these ages."""
+    now = timezone.now()
+    Notification.objects.bulk_create(
+        Notification(user=user, title=str(age), created_at=now - age * DAY, read_at=now if read else None)
+        for age in days
+    )
+
+
+def left(user) -> list[int]:
+    """The ages of what a user still has, the newest first."""
+    return [int(title) for title in user.notifications.order_by("-created_at", "-pk").values_list("title", flat=True)]
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(retention, "BATCH", 2)
+
+
+# -------------------------------------------------------------------------------------------------- what is deleted
+def test_what_is_old_is_deleted(all_healed, alice, bob, small_batches):
+    notify(alice, 100, 91, 89, 1)
+    notify(alice, 95, 2, read=True)
+    notify(bob, 90, 0)
+    lines = run("prune_notifications", "--older-than", "90d")
+    assert lines[-1].startswith("4 notifications deleted, ")
+    assert (left(alice), left(bob)) == ([1, 2, 89], [0])
+    assert_exact(alice, bob)
+
+
+@pytest.mark.parametrize(
+    ("age", "kept"), [("47h", [1]), ("49h", [1, 2]), ("1w", [1, 2]), ("2w", [1, 2, 8]), ("0h", [])]
+)
+def test_units(all_healed, alice, age, kept):
+    notify(alice, 8, 2, 1)
+    run("prune_notifications", "--older-than", age)
+    assert left(alice) == kept
+
+
+def test_unread_ones_can_be_left(all_healed, alice, small_batches):
+    notify(alice, 100, 99, 98, 97)
+    notify(alice, 96, 95, 94, 1, read=True)
+    run("prune_notifications", "--older-than", "90d", "--read-only")
+    assert left(alice) == [1, 97, 98, 99, 100]
+    assert unread.count(alice) == 4
+    assert_exact(alice)
+
+
+def test_the_newest_can_be_left(all_healed, alice, bob, small_batches):
+    notify(alice, 100, 99, 98, 97, 96)
+    notify(bob, 100, 1, 99)
+    run("prune_notifications", "--older-than", "90d", "--keep-newest", "2")
+    assert (left(alice), left(bob)) == ([96, 97], [1, 99])
+    assert_exact(alice, bob)
+
+
+def test_the_newest_are_told_apart_by_their_keys_if_they_were_created_at_once(all_healed, alice):
+    now = timezone.now() - DAY
+    made = Notification.objects.bulk_create(Notification(user=alice, title="x", created_at=now) for _ in range(5))
+    pks = sorted(Notification.objects.values_list("pk", flat=True))
+    assert len(made) == 5
+    run("prune_notifications", "--keep-newest", "2")
+    assert sorted(Notification.objects.values_list("pk", flat=True)) == pks[-2:]
+
+
+def test_dry_run_counts(all_healed, alice, small_batches):
+    notify(alice, 100, 99, 98, 1)
+    waits = []
+    assert prune(90 * DAY, dry_run=True, wait=waits.append).deleted == 3
+    assert run("prune_notifications", "--older-than", "90d", "--dry-run")[-1].startswith(
+        "3 notifications would be deleted, "
+    )
+    assert left(alice) == [1, 98, 99, 100]
+    assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([], "pass --older-than, --keep-newest, or both"),
+        (["--read-only"], "pass --older-than, --keep-newest, or both"),
+        (["--older-than", "90"], "'90' is not an age. Pass a number of hours, days or weeks"),
+        (["--older-than", "-1d"], "argument --older-than"),
+        (["--older-than", "999999d"], "is not an age"),
+        (["--keep-newest", "0"], "0 is less than 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(all_healed, alice, arguments, error):
+    notify(alice, 100)
+    with pytest.raises(CommandError, match=error):
+        call_command("prune_notifications", *arguments)
+    assert left(alice) == [100]
+
+
+def test_progress_is_shown(all_healed, alice, small_batches):
+    notify(alice, 100, 99, 98)
+    lines = run("prune_notifications", "--older-than", "90d", verbosity=2)
+    assert lines[:2] == ["notifications deleted: 2", "notifications deleted: 3"]
+
+
+# ------------------------------------------------------------------------------------------------------------ gently
+def test_it_rests_as_long_as_it_works(all_healed, alice, small_batches):
+    notify(alice, 100, 99, 98, 97, 96)
+    waits = []
+    result = prune(90 * DAY, wait=waits.append)
+    assert len(waits) == 2
+    assert all(0 < seconds < result.seconds for seconds in waits)
+
+
+def test_each_batch_is_a_transaction_of_its_own(all_healed, alice, small_batches):
+    notify(alice, 100, 99, 98, 97)
+    seen = []
+    with OtherConnection() as other:
+        prune(90 * DAY, progress=lambda deleted: seen.append((deleted, other.run(Notification.objects.count))))
+    assert seen == [(2, 2), (4, 0)]
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="The others skip what is locked.")
+def test_a_deadlock_leaves_the_batch(all_healed, alice, bob, monkeypatch):
+    """Another transaction locks the rows by an index, so it has their entries of it when it meets our locks."""
+    notify(alice, 100, 99)
+    notify(bob, *[1] * 50)
+    delete = QuerySet.delete
+
+    def waits_for_us() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW ENGINE INNODB STATUS")
+            return "LOCK WAIT" in cursor.fetchone()[2]
+
+    def mark_as_read():
+        with transaction.atomic():
+            bob.notifications.mark_as_read()  # more work than ours, so ours is the one to give way
+            alice.notifications.mark_as_read()
+
+    with OtherConnection() as other:
+        monkeypatch.setattr(
+            QuerySet,
+            "delete",
+            lambda rows: (reads.append(other.start(mark_as_read)), wait_until(waits_for_us), delete(rows)),
+        )
+        reads: list[Future] = []
+        result = prune(90 * DAY)
+        reads[0].result(30)
+    assert (result.deleted, result.in_use) == (0, 2)
+    assert left(alice) == [99, 100]
+    assert_exact(alice, bob)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite locks the whole database.")
+def test_what_others_have_locked_is_left(all_healed, alice, small_batches):
+    notify(alice, 100, 99, 98)
+    with OtherConnection() as other, transaction.atomic():
+        Notification.objects.filter(title="99").update(read_at=timezone.now())
+        result = other.run(prune, 90 * DAY)
+    assert (result.deleted, result.in_use) == (2, 1)
+    assert left(alice) == [99]
+    assert_exact(alice)
+
+
+def test_what_becomes_unread_meanwhile_is_left(all_healed, alice, monkeypatch):
+    notify(alice, 100, 99, read=True)
+    delete = retention._delete
+
+    def after_another_write(*args):
+        with OtherConnection() as other:
+            other.run(Notification.objects.filter(title="99").mark_as_unread)
+        return delete(*args)
+
+    monkeypatch.setattr(retention, "_delete", after_another_write)
+    result = prune(90 * DAY, read_only=True)
+    assert (result.deleted, result.in_use) == (1, 1)
+    assert left(alice) == [99]
+    assert_exact(alice)
+
+
+def test_counts_stay_exact_under_traffic(all_healed, make_user, small_batches):
+    """Users mark and delete what is being pruned, and get new notifications."""
+    users = [make_user() for _ in range(3)]
+    for user in users:
+        notify(user, *range(100, 120))
+        notify(user, *range(120, 130), read=True)
+    stop = []
+
+    def write(user):
+        try:
+            for i in range(1000):
+                if stop:
+                    break
+                Notification.objects.create(user=user, title="0")
+                with suppress(OperationalError):  # a deadlock on MariaDB
+                    user.notifications.filter(title=str(100 + i % 30)).mark_as_unread()
+                    user.notifications.filter(title=str(100 + (i * 7) % 30)).mark_as_read()
+                    user.notifications.filter(title=str(100 + (i * 11) % 30)).delete()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(3) as pool:
+        writers = [pool.submit(write, user) for user in users]
+        while prune(90 * DAY, wait=lambda seconds: None).in_use:
+            pass
+        stop.append(True)
+        for writer in writers:
+            writer.result()
+    assert all(set(left(user)) <= {0} and left(user) for user in users)
+    assert_heals(*users)
+
+
+def test_without_redis_it_deletes_too(all_healed, alice):
+    notify(alice, 100, 1)
+    with redis_out_of_reach():
+        run("prune_notifications", "--older-than", "90d")
+        assert unread.count(alice) == 1
+    assert_heals(alice)
+
+
+# -------------------------------------------------------------------------------------------------------- interrupted
+@pytest.fixture
+def pruning(child_environment):
+    """Starts the command in a process of its own, with a step at which it waits for a signal."""
+    code = (
+        "import time, django; django.setup()\n"
+        "from django.core.management import call_command\n"
+        "from notifications_counter.maintenance import retention\n"
+        "retention.BATCH = 2\n"
+        "{fault}\n"
+        "call_command('prune_notifications', '--older-than', '90d')"
+    )
+    processes = []
+
+    def start(fault: str) -> subprocess.Popen:
+        command = [sys.executable, "-c", code.format(fault=fault)]
+        processes.append(
+            subprocess.Popen(
+                command, env=child_environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+IN_THE_TRANSACTION = """
+from django.db.models.query import QuerySet
+real, calls = QuerySet.delete, []
+def delete_and_wait(self):
+    result = real(self)
+    calls.append(1)
+    if len(calls) == 2:
+        print('deleted', flush=True)
+        time.sleep(60)
+    return result
+QuerySet.delete = delete_and_wait
+"""
+
+
+BETWEEN_TWO_BATCHES = """
+from notifications_counter.management.console import Stop
+wait = Stop.wait
+def wait_for_long(self, seconds):
+    print('resting', flush=True)
+    wait(self, 60)
+Stop.wait = wait_for_long
+"""
+
+
+def test_killed_in_a_batch_it_goes_on_where_it_was(all_healed, alice, bob, pruning, small_batches):
+    notify(alice, 100, 99, 98)
+    notify(bob, 97, 96, 1)
+    process = pruning(IN_THE_TRANSACTION)
+    assert process.stdout.readline() == "deleted\n"
+    process.kill()
+    process.wait()
+    assert left(alice) == [98]
+    assert left(bob) == [1, 96, 97]
+    assert [unread.count(user) for user in (alice, bob)] == [rows(user) for user in (alice, bob)]
+
+    def pruned() -> bool:  # the server may still have the locks of the killed process for a moment
+        prune(90 * DAY)
+        return (left(alice), left(bob)) == ([], [1])
+
+    wait_until(pruned)
+    assert_heals(alice, bob)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_between_two_batches(all_healed, alice, pruning, signum):
+    notify(alice, 100, 99, 98, 97, 96)
+    process = pruning(BETWEEN_TWO_BATCHES)
+    assert process.stdout.readline() == "resting\n"
+    process.send_signal(signum)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "2 notifications deleted, " in out
+    assert out.splitlines()[-1] == "Stopped. Run the command again to continue."
+    assert left(alice) == [96, 97, 98]
+    assert_exact(alice)
+    run("prune_notifications", "--older-than", "90d")
+    assert left(alice) == []

@@ -1,0 +1,131 @@
+import json
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from notifications_counter import tasks, timeseries
+from notifications_counter.counters import all_counters, unread
+from notifications_counter.models import Notification, UserNotificationsCount
+from tests.docs.test_docs import page, python_blocks, section
+from tests.support import OtherConnection, assert_exact, rows, stored, unheard, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def notify(user, days: int = 0, read: bool = False) -> None:
+    now = timezone.now()
+    Notification.objects.create(
+        user=user, title=str(days), created_at=now - timedelta(days=days), read_at=now if read else None
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- the functions
+def test_flush(all_healed, alice):
+    notify(alice)
+    unread.buffers[0].mark_dirty([str(alice.pk)])
+    assert tasks.flush() == {counter.name: int(counter is unread) for counter in all_counters()}
+    assert stored(alice) == 1
+    assert unread.status()[0].status.dirty == 0
+
+
+def test_recount(all_healed, alice, make_user):
+    notify(alice)
+    tasks.flush()
+    unheard(UserNotificationsCount.objects.update, unread_count=7)
+    gone = make_user().pk
+    unheard(UserNotificationsCount.objects.create, user_id=gone)
+    type(alice).objects.filter(pk=gone).delete()
+    assert tasks.recount() == {counter.name: int(counter is unread) for counter in all_counters()}
+    assert unread.count(alice) == 1
+    assert not UserNotificationsCount.objects.filter(pk=gone).exists()
+
+
+def test_clean(redis_client):
+    with_slices = timeseries.TimeSeries()
+    with_slices.update_counter("visits", now=1)
+    with_slices.update_counter("visits")
+    assert tasks.clean() > 0
+    assert tasks.clean() == 0
+
+
+def test_prune(all_healed, alice):
+    for days in (100, 99, 98):
+        notify(alice, days, read=days < 100)
+    assert tasks.prune(90, read_only=True, keep_newest=1) == 1
+    assert [row.title for row in alice.notifications.all()] == ["98", "100"]
+    assert_exact(alice)
+
+
+def test_what_they_return_is_json(all_healed):
+    assert json.loads(json.dumps([tasks.flush(), tasks.recount(), tasks.clean(), tasks.prune(1)]))
+
+
+def test_overlapping_runs_do_no_harm(all_healed, make_user):
+    users = [make_user() for _ in range(5)]
+    with OtherConnection() as one, OtherConnection() as two:
+        for _ in range(10):
+            for user in users:
+                notify(user)
+            runs = [one.start(tasks.flush), two.start(tasks.recount)]
+            tasks.flush()
+            for run in runs:
+                run.result(30)
+    assert_exact(*users)
+    assert [stored(user) for user in users] == [rows(user) for user in users] == [10] * 5
+
+
+# ---------------------------------------------------------------------------------------------------------- workers
+@pytest.fixture
+def worker(child_environment, tmp_path):
+    """Starts a worker in a process of its own."""
+    log = (tmp_path / "log").open("w")
+    processes = []
+
+    def start(*arguments: str, **environment: str) -> None:
+        command = [sys.executable, "-m", *arguments]
+        environment = {**child_environment, **environment}
+        processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+
+    yield start
+    for process in processes:
+        process.terminate()
+        process.wait(30)
+    log.close()
+    print((tmp_path / "log").read_text())  # for whoever looks why it failed
+
+
+def test_celery_beat_and_a_worker(all_healed, alice, tmp_path, worker):
+    pytest.importorskip("celery")
+    notify(alice)
+    notify(alice, 91, read=True)
+    worker(
+        *("celery", "-A", "tests.contrib.celery_site", "worker", "--beat", "--concurrency", "1"),
+        *("--schedule", str(tmp_path / "schedule"), "--without-mingle", "--without-gossip"),
+        TEST_REDIS_URL=settings.CACHES["default"]["LOCATION"],
+    )
+    wait_until(lambda: stored(alice) == 1, 60)
+    wait_until(lambda: alice.notifications.count() == 1, 60)
+    notify(alice)
+    wait_until(lambda: stored(alice) == 2)
+    assert_exact(alice)
+
+
+@pytest.mark.once
+def test_a_worker_of_django_tasks(all_healed, alice, child_environment, worker):
+    """The page's own code enqueues what the worker does."""
+    pytest.importorskip("django_tasks_db", reason="missing: django-tasks-db")
+    environment = {"DJANGO_SETTINGS_MODULE": "tests.contrib.django_tasks_settings"}
+    code = "import django\ndjango.setup()\n"
+    code += "from django.core.management import call_command\n"
+    code += "call_command('migrate', 'django_tasks_database', verbosity=0)\n"
+    code += python_blocks(section(page("howto/run-the-flusher.md"), "Django's tasks"))[0]
+    notify(alice)
+    subprocess.run([sys.executable, "-c", code], env={**child_environment, **environment}, check=True)
+    assert stored(alice) == 0
+    worker("django", "db_worker", "--interval", "0.1", **environment)
+    wait_until(lambda: stored(alice) == 1, 60)
+    assert_exact(alice)
