@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import SyncToAsync
+from django.db import Error
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
@@ -81,6 +82,11 @@ def new_connection(pool: Any) -> Any:
 def is_inherited(connection: Any) -> bool:
     """Was the connection made by the process that this one was forked from? Both would read from one socket."""
     return connection.pid != os.getpid()
+
+
+def is_exhausted(error: Exception) -> bool:
+    """Are all connections that the site allows in use? Before version 7, redis-py has no exception for that."""
+    return str(error) == "Too many connections"
 
 
 def has_input(connection: Any) -> bool:
@@ -230,11 +236,19 @@ def wrap_commit(connection: Any, before: Callable[[], None]) -> None:
     itself = weakref.ref(connection)  # a closed thread's connection is freed at once, and not by the garbage collector
 
     def before_and_commit() -> None:
-        before()
-        if theirs is not None:
-            theirs()
-        elif (connection := itself()) is not None:
-            type(connection)._commit(connection)
+        try:
+            before()
+            if theirs is not None:
+                theirs()
+            elif (connection := itself()) is not None:
+                type(connection)._commit(connection)
+        except Error:  # Django rolls back
+            raise
+        except BaseException:  # Django goes back to autocommit, with which MySQL and SQLite commit
+            if (connection := itself()) is not None:
+                connection.in_atomic_block = False
+                connection.rollback()
+            raise
 
     connection._commit = before_and_commit
 
