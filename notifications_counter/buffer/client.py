@@ -20,6 +20,7 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, RedisClusterExcept
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from ..internals import connection_factory, has_input, is_exhausted, is_inherited, new_connection, send_packed
+from ..signals import redis_called
 from . import keys
 from .breaker import NEVER, Breaker
 from .scripts import Script, script
@@ -139,10 +140,11 @@ class Connections:
 class Reply:
     """The reply to a command. Read it or close it, or its connection is never returned."""
 
-    __slots__ = ("_client", "_pool", "_connections", "_script", "_command")
+    __slots__ = ("_client", "_pool", "_connections", "_script", "_command", "_started")
 
     def __init__(self, client: Client, script: Script | None, command: tuple[Argument, ...]):
         self._client, self._script, self._command = client, script, command
+        self._started = time.time_ns() if redis_called.receivers else 0
         self._connections: list[Any] = []  # the one in use; nothing that is taken out of a list is returned twice
 
     @property
@@ -176,9 +178,11 @@ class Reply:
             answer = self.receive()
         except ResponseError as error:
             self._pool.release(self._connections.pop())
+            self.announce(error)
             raise client.refused(error, self._script, self._name) from error
         except FAILURES as error:
             self.close()
+            self.announce(error)
             raise client.breaker.trip(error) from error
         except BaseException:
             self.close()
@@ -188,7 +192,21 @@ class Reply:
             client.recovered()
         if breaker.no_room_for or breaker.refused:
             breaker.accept(self._name)
+        if self._started:
+            self.announce()
         return answer
+
+    def announce(self, error: Exception | None = None) -> None:
+        """Tell the site of the command, for its traces."""
+        if self._started:
+            redis_called.send_robust(
+                sender=type(self._client),
+                name=self._name,
+                cache=self._client.alias,
+                started=self._started,
+                ended=time.time_ns(),
+                error=error,
+            )
 
     def close(self) -> None:
         """Return the connection without reading the reply, which the next command would take for its own."""
@@ -244,6 +262,7 @@ class Client:
             return reply
         except FAILURES as error:
             reply.close()
+            reply.announce(error)
             raise self.breaker.miss(error) if is_exhausted(error) else self.breaker.trip(error) from error
         except BaseException:  # it is meant for the site: a time limit, an interrupt
             reply.close()
