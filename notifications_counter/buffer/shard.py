@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .client import Argument, Client, Reply
+from .client import ARGUMENTS, Argument, Client, Reply
 from .keys import Keys
 from .scripts import script
 from .types import Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
@@ -34,10 +34,10 @@ HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
 
 
-def in_calls(users: Sequence[T]) -> Iterator[Sequence[T]]:
+def in_calls(users: Sequence[T], most: int = USERS_PER_CALL) -> Iterator[Sequence[T]]:
     """The users that one call takes, then those of the next."""
-    for i in range(0, len(users), USERS_PER_CALL):
-        yield users[i : i + USERS_PER_CALL]
+    for i in range(0, len(users), most):
+        yield users[i : i + most]
 
 
 class _KeysOf(dict[str, list[str]]):
@@ -73,10 +73,10 @@ class Buffer:
         """
         if not self.client.breaker.refused.keys().isdisjoint(WRITES):  # then what is cached may be too old
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not take changes.")
-        if len(members) <= USERS_PER_CALL:
+        if len(members) < ARGUMENTS:
             return self._totals(members)
         found: list[int | None] = []
-        for some in in_calls(members):
+        for some in in_calls(members, ARGUMENTS - 1):
             totals = self._totals(some)
             if totals is None:
                 return None
