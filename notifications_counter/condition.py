@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from django.db import connections
+from django.core.exceptions import ValidationError
+from django.db import Error, connections
 from django.db.models import BooleanField, Case, Field, IntegerField, Model, Q, QuerySet, Value, When
 from django.db.models.lookups import Exact, IsNull
 
@@ -122,7 +123,8 @@ def _value(values: Mapping[str, Any], field: Field, using: str) -> Any:
         return value
     try:
         return field.get_db_prep_save(value, connections[using])
-    except Exception:  # the statement will raise the same, from where the site expects it
+    except (ArithmeticError, AttributeError, TypeError, ValueError, ValidationError, Error):
+        # The statement will raise the same, from where the site expects it.
         raise Undecidable from None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from .buffer.client import Argument, Client, client_of
+from .buffer.client import ARGUMENTS, Argument, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode, pairs
 from .conf import options
@@ -28,7 +28,7 @@ Event = dict[str, Any]
 Time = float | int | datetime
 
 EVENTS_PER_CALL = 1000
-"""Events that one script call reads or writes at the most, so that it never holds Redis for long."""
+"""Events that one script call reads or removes at the most, so that it never holds Redis for long."""
 
 
 class EventLog:
@@ -61,12 +61,11 @@ class EventLog:
         return self.record_events([event])[0]
 
     def record_events(self, events: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Store many, in one round trip for each thousand. ValueError before anything is stored if one is not valid."""
+        """Store many, some hundreds in a round trip. ValueError before anything is stored if one is not valid."""
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
-        for i in range(0, len(encoded), EVENTS_PER_CALL):
-            args = [argument for event in encoded[i : i + EVENTS_PER_CALL] for argument in event]
-            ids += self._run("record_events", *args)
+        for some in in_groups(encoded, len, ARGUMENTS - 100):
+            ids += self._run("record_events", *(argument for event in some for argument in event))
         return ids
 
     def trim(self, max_age: float | None = None, max_length: int | None = None, now: Time | None = None) -> int:

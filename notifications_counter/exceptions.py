@@ -9,6 +9,11 @@ class BufferUnavailable(CounterError):
     """Redis did not answer, or refused. Counts are still right: readers count rows."""
 
 
+class CommandRefused(BufferUnavailable):
+    """Redis will not run a command, now or later: it has no such command, or the user of the connection may not run it.
+    Counts are still right. ``manage.py check --deploy`` names all that is missing."""
+
+
 class ConfigurationError(CounterError):
     """A setting or a counter is declared in a way that cannot work."""
 

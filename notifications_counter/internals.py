@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import SyncToAsync
+from django.apps.registry import Apps
+from django.db import Error
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
@@ -57,6 +59,8 @@ __all__ = [
     "TimezoneMixin",
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
     "DeferredAttribute",
+    # A registry for a model that stands for a table of another package, and is in no app.
+    "Apps",
     # Helpers that Django's own apps use, too.
     "Promise",
     "Truncator",
@@ -84,6 +88,11 @@ def new_connection(pool: Any) -> Any:
 def is_inherited(connection: Any) -> bool:
     """Was the connection made by the process that this one was forked from? Both would read from one socket."""
     return connection.pid != os.getpid()
+
+
+def is_exhausted(error: Exception) -> bool:
+    """Are all connections that the site allows in use? Before version 7, redis-py has no exception for that."""
+    return str(error) == "Too many connections"
 
 
 def has_input(connection: Any) -> bool:
@@ -231,13 +240,27 @@ def watch_transactions(connection: Any, before_commit: Callable[[], None], befor
 
     A ``_commit`` or ``_rollback`` that somebody else has put on this connection is called in its turn.
     """
-    connection._commit = _preceded(connection, "_commit", before_commit)
+    commit = _preceded(connection, "_commit", before_commit)
+    itself = weakref.ref(connection)  # a closed thread's connection is freed at once, and not by the garbage collector
+
+    def commit_unless_interrupted() -> None:
+        try:
+            commit()
+        except Error:  # Django rolls back
+            raise
+        except BaseException:  # Django goes back to autocommit, with which MySQL and SQLite commit
+            if (connection := itself()) is not None:
+                connection.in_atomic_block = False
+                connection.rollback()
+            raise
+
+    connection._commit = commit_unless_interrupted
     connection._rollback = _preceded(connection, "_rollback", before_rollback)
 
 
 def _preceded(connection: Any, name: str, before: Callable[[], None]) -> Callable[[], None]:
     theirs = connection.__dict__.get(name)
-    itself = weakref.ref(connection)  # a closed thread's connection is freed at once, and not by the garbage collector
+    itself = weakref.ref(connection)
 
     def call() -> None:
         before()

@@ -9,7 +9,7 @@ from django.db import connections
 from django.db.models import Count, QuerySet
 
 from .buffer import Buffer, Snapshot
-from .buffer.shard import USERS_PER_CALL
+from .buffer.shard import in_calls
 from .declaration import Declaration
 from .exceptions import BufferUnavailable
 from .sql.target import Target
@@ -71,8 +71,8 @@ class Reader:
                 if None in totals or min(totals) < 0:  # type: ignore[operator, type-var]
                     missed = [key for key in mine if result[key] is None]
                     result |= self._negative({str(key): key for key in mine if (result[key] or 0) < 0})
-                    for i in range(0, len(missed), USERS_PER_CALL):
-                        result |= self._miss(ledger, buffer, {str(key): key for key in missed[i : i + USERS_PER_CALL]})
+                    for some in in_calls(missed):
+                        result |= self._miss(ledger, buffer, {str(key): key for key in some})
             except BufferUnavailable:
                 by_rows += mine
         if by_rows:

@@ -11,3 +11,16 @@ counts_changed = Signal()
 
 If a receiver raises, Django logs the exception and calls the others.
 """
+
+redis_called = Signal()
+"""Sent after each command to Redis, for traces. Without receivers, it costs nothing.
+
+``sender``   the class of the client
+``name``     the name of the script or the command
+``cache``    the alias of the cache
+``started``  when it was sent, in nanoseconds since the epoch
+``ended``    when the reply was read
+``error``    the exception of redis-py, None if there was none
+
+If a receiver raises, Django logs the exception and calls the others.
+"""

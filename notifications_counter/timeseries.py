@@ -21,7 +21,7 @@ from typing import overload
 
 from asgiref.sync import sync_to_async
 
-from .buffer.client import Client, Reply, client_of
+from .buffer.client import ARGUMENTS, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode
 from .conf import ENTRIES, options
@@ -101,23 +101,17 @@ class TimeSeries:
 
         ValueError before anything is counted if a name or count will not do.
         """
-        for reply in self.send(counts, now):
-            reply.read()
-
-    def send(self, counts: Mapping[str, int], now: Time | None = None) -> Iterator[Reply]:
-        """The same, without waiting for the replies, which must be read one by one."""
         time = "" if now is None else _seconds(now)
         for name, count in counts.items():
             _check_name(name)
             _check_count(count)
         base, precisions = self.base, self.precisions
-        names = list(counts)
-        for i in range(0, len(names), NAMES_PER_CALL):
-            some = names[i : i + NAMES_PER_CALL]
+        per_name = len(precisions) + 1
+        for some in in_groups(counts, lambda _: per_name, min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
             args = (time, self.samples, len(precisions), *precisions, *values)
-            yield self._client.start(script("update_series"), keys, args)
+            self._client.run(script("update_series"), keys, args)
 
     # ------------------------------------------------------------------ read
     @overload

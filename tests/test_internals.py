@@ -72,6 +72,7 @@ DOCUMENTED_OF_DJANGO = {"alias", "close", "cursor", "get_autocommit", "ops", "qu
     "connect",
     "default",
     "get_source_expressions",
+    "set_rollback",
 }
 """Attributes of connections and expressions that are documented, or stand in the documentation's samples."""
 
@@ -84,6 +85,7 @@ DOCUMENTED_MODULES = {
     "django.contrib.auth",
     "django.contrib.auth.decorators",
     "django.contrib.auth.mixins",
+    "django.contrib.contenttypes.models",
     "django.core.cache",
     "django.core.checks",
     "django.core.exceptions",
@@ -99,7 +101,10 @@ DOCUMENTED_MODULES = {
     "django.db.models.signals",
     "django.dispatch",
     "django.http",
+    "django.http.response",
+    "django.middleware.csrf",
     "django.shortcuts",
+    "django.tasks",
     "django.template",
     "django.template.defaultfilters",
     "django.template.response",
@@ -107,6 +112,7 @@ DOCUMENTED_MODULES = {
     "django.urls",
     "django.utils",
     "django.utils.cache",
+    "django.utils.dateparse",
     "django.utils.decorators",
     "django.utils.module_loading",
     "django.utils.timezone",
@@ -232,6 +238,16 @@ def ask(connection: Any, *words: bytes) -> Any:
 
 def test_a_new_connection_has_the_options_of_its_pool(connection):
     assert ask(connection, b"CLIENT", b"GETNAME") == b"made-outside"
+
+
+def test_a_pool_says_that_it_is_exhausted():
+    pool = redis.ConnectionPool.from_url(os.environ["TEST_REDIS_URL"], max_connections=1)
+    connection = pool.get_connection()
+    with pytest.raises(redis.ConnectionError) as exhausted:
+        pool.get_connection()
+    pool.release(connection)
+    pool.disconnect()
+    assert internals.is_exhausted(exhausted.value)
 
 
 def test_a_packed_command_is_sent_as_it_is(connection):

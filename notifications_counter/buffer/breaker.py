@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 
 from ..conf import options
-from ..exceptions import BufferUnavailable
+from ..exceptions import BufferUnavailable, CommandRefused
+
+MISS_SECONDS = 60
+"""Seconds between two warnings that all connections are in use."""
+
+NEVER = re.compile(
+    r"unknown (redis )?command|unknown subcommand|no ?perm|can't (run|access)|not allowed from|undeclared key|"
+    r"(not |un)supported|disabled|too many arguments|compiling script",
+    re.IGNORECASE,
+)
+"""What servers say of a command that they will refuse for as long as they are set up in this way."""
 
 logger = logging.getLogger("notifications_counter")
 
@@ -19,7 +30,9 @@ class Breaker:
         self.down_since: float | None = None
         self.retry_at = 0.0
         self.refuses = False
+        self.missed_at: float | None = None
         self.no_room_for: set[str] = set()
+        self.refused: dict[str, str] = {}  # commands and scripts that Redis will not run, and why
 
     # ---------------------------------------------------------------- outages
     def check(self) -> None:
@@ -42,6 +55,16 @@ class Breaker:
             logger.warning(text, self.alias, error, extra=about)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) is out of reach: {error}")
 
+    def miss(self, error: Exception) -> BufferUnavailable:
+        """Note that all connections are in use, and return what to raise. It is no outage: the others go on."""
+        now = time.monotonic()
+        if self.missed_at is None or now - self.missed_at > MISS_SECONDS:
+            self.missed_at = now
+            about = {"event": "redis_busy", "cache": self.alias, "reason": str(error)}
+            text = "All connections to Redis (cache %r) are in use; raise max_connections. Rows are counted meanwhile."
+            logger.warning(text, self.alias, extra=about)
+        return BufferUnavailable(f"All connections to Redis (cache {self.alias!r}) are in use: {error}")
+
     def reset(self) -> float | None:
         """Note that Redis answers again. Returns the seconds of the outage, None if none has ended."""
         since, self.down_since, self.refuses = self.down_since, None, False
@@ -52,7 +75,20 @@ class Breaker:
         logger.info("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
         return seconds
 
-    # ----------------------------------------------------------------- memory
+    # ------------------------------------------------------------ single commands
+    def refuse(self, error: Exception, name: str) -> CommandRefused:
+        """Note that Redis will never run a command or script. The others go on, so Redis is not left alone."""
+        reason = str(error).rstrip(".")
+        if reason not in self.refused.values():
+            about = {"event": "redis_refuses", "cache": self.alias, "command": name, "reason": reason}
+            text = (
+                "Redis (cache %r) does not run %s, which the counters need: %s. Counts are read from the database. "
+                "'manage.py check --deploy --tag notifications_counter_redis' names all that is missing."
+            )
+            logger.error(text, self.alias, name, reason, extra=about)
+        self.refused[name] = reason
+        return CommandRefused(f"Redis (cache {self.alias!r}) does not run {name}: {reason}")
+
     def trip_full(self, error: Exception, script: str) -> BufferUnavailable:
         """Note that there is no memory for a script. Others make room, or only read, so Redis is not left alone."""
         if not self.no_room_for:
@@ -61,8 +97,13 @@ class Breaker:
         self.no_room_for.add(script)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
 
-    def reset_full(self, script: str) -> None:
-        """Note that a script ran: there is memory again if it was refused before."""
+    def accept(self, script: str) -> None:
+        """Note that a script ran. If it was refused before, there is memory again, or Redis has been set up better."""
+        if reason := self.refused.get(script):
+            about = {"event": "redis_accepts", "cache": self.alias, "command": script}
+            logger.info("Redis (cache %r) runs %s again.", self.alias, script, extra=about)
+            for name in [name for name, other in self.refused.items() if other == reason]:
+                del self.refused[name]
         if script in self.no_room_for:
             about = {"event": "redis_has_room", "cache": self.alias}
             logger.info("Redis (cache %r) has memory again.", self.alias, extra=about)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from django.conf import settings
 from django.core.cache import InvalidCacheBackendError, caches
 from django.core.signals import setting_changed
 from django.dispatch import receiver
@@ -17,9 +19,10 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, RedisClusterExcept
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
-from ..internals import connection_factory, has_input, is_inherited, new_connection, send_packed
+from ..internals import connection_factory, has_input, is_exhausted, is_inherited, new_connection, send_packed
+from ..signals import redis_called
 from . import keys
-from .breaker import Breaker
+from .breaker import NEVER, Breaker
 from .scripts import Script, script
 
 try:
@@ -33,8 +36,13 @@ except ImportError:
 
 
 Argument = str | int | bytes
+T = TypeVar("T")
 FRESH_SECONDS = 0.1
 """Seconds for which an idle connection is used again without asking whether it is still alive."""
+IDLE_SECONDS = 60
+"""Seconds after which a connection that nobody needs is closed."""
+ARGUMENTS = 3900
+"""The most arguments of a command. Some managed servers refuse 4,000."""
 FAILURES = (RedisError, RedisClusterException, OSError)
 _clients: dict[str, Client] = {}
 
@@ -43,6 +51,21 @@ _clients: dict[str, Client] = {}
 def _forget_clients(*, setting: str, **_: Any) -> None:
     if setting == "CACHES":
         _clients.clear()
+
+
+def in_groups(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Items in groups whose sizes add up to at most so much, for one command each. A larger item is on its own."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        of_item = size(item)
+        if group and total + of_item > most:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += of_item
+    if group:
+        yield group
 
 
 def client_of(alias: str) -> Client:
@@ -70,11 +93,15 @@ class Outages(NamedTuple):
 
 
 class Connections:
-    """Connections to one server, the most recently used first. It replaces a plain pool of redis-py, and is faster."""
+    """Connections to one server, the most recently used first.
+
+    It replaces a plain pool of redis-py whose size the site has not limited, and costs a third of it. Those that nobody
+    has needed for a minute are closed.
+    """
 
     def __init__(self, pool: Any):
         self._pool = pool
-        self._idle: list[tuple[Any, float]] = []
+        self._idle: deque[tuple[Any, float]] = deque()
 
     def get_connection(self) -> Any:
         """Return a connection that is not in use.
@@ -101,44 +128,91 @@ class Connections:
 
     def release(self, connection: Any) -> None:
         """Take a connection back."""
-        self._idle.append((connection, time.monotonic()))
+        now = time.monotonic()
+        self._idle.append((connection, now))
+        try:
+            if now - self._idle[0][1] > IDLE_SECONDS:
+                self._idle.popleft()[0].disconnect()
+        except IndexError:  # other threads have just taken them all
+            pass
 
 
 class Reply:
-    """A command that was sent. Read its reply, or its connection is never returned."""
+    """The reply to a command. Read it or close it, or its connection is never returned."""
 
-    __slots__ = ("_client", "_pool", "_connection", "_script", "_call")
+    __slots__ = ("_client", "_pool", "_connections", "_script", "_command", "_started")
 
-    def __init__(self, client: Client, pool: Any, connection: Any, script: Script | None, call: tuple):
-        self._client, self._pool, self._connection = client, pool, connection
-        self._script, self._call = script, call
+    def __init__(self, client: Client, script: Script | None, command: tuple[Argument, ...]):
+        self._client, self._script, self._command = client, script, command
+        self._started = time.time_ns() if redis_called.receivers else 0
+        self._connections: list[Any] = []  # the one in use; nothing that is taken out of a list is returned twice
+
+    @property
+    def _name(self) -> str:
+        return self._script.name if self._script is not None else str(self._command[0])
+
+    def send(self, pool: Any) -> None:
+        """Send the command, over a connection of the pool."""
+        self._pool = pool
+        self._connections.append(pool.get_connection())
+        send_packed(self._connections[0], pack_command(self._command))
+
+    def receive(self) -> Any:
+        """What Redis answered, or the exception of redis-py."""
+        connection = self._connections[0]
+        try:
+            answer = connection.read_response()
+        except NoScriptError:  # nothing was run, so this is not a second time
+            assert self._script is not None
+            send_packed(connection, pack_command(("EVAL", self._script.source, *self._command[2:])))
+            answer = connection.read_response()
+        self._pool.release(self._connections.pop())
+        return answer
 
     def read(self) -> Any:
-        """What Redis answered. BufferUnavailable if it did not answer, or refused."""
-        client, connection = self._client, self._connection
+        """What Redis answered. BufferUnavailable if it did not answer, or refused, or if the reply was closed."""
+        client = self._client
         try:
-            try:
-                answer = connection.read_response()
-            except NoScriptError:  # nothing was run, so this is not a second time
-                assert self._script is not None
-                send_packed(connection, pack_command(("EVAL", self._script.source, *self._call)))
-                answer = connection.read_response()
+            if not self._connections:
+                raise BufferUnavailable(f"Nobody waited for the reply of Redis (cache {client.alias!r}).")
+            answer = self.receive()
         except ResponseError as error:
-            raise client.refused(error, self._script) from error
+            self._pool.release(self._connections.pop())
+            self.announce(error)
+            raise client.refused(error, self._script, self._name) from error
         except FAILURES as error:
-            connection.disconnect()
+            self.close()
+            self.announce(error)
             raise client.breaker.trip(error) from error
-        except BaseException:  # an interrupt: the next command would read this reply as its own
-            connection.disconnect()
+        except BaseException:
+            self.close()
             raise
-        finally:
-            self._pool.release(connection)
         breaker = client.breaker
         if breaker.down_since is not None:
             client.recovered()
-        if breaker.no_room_for and self._script is not None:
-            breaker.reset_full(self._script.name)
+        if breaker.no_room_for or breaker.refused:
+            breaker.accept(self._name)
+        if self._started:
+            self.announce()
         return answer
+
+    def announce(self, error: Exception | None = None) -> None:
+        """Tell the site of the command, for its traces."""
+        if self._started:
+            redis_called.send_robust(
+                sender=type(self._client),
+                name=self._name,
+                cache=self._client.alias,
+                started=self._started,
+                ended=time.time_ns(),
+                error=error,
+            )
+
+    def close(self) -> None:
+        """Return the connection without reading the reply, which the next command would take for its own."""
+        if self._connections:
+            self._connections[0].disconnect()
+            self._pool.release(self._connections.pop())
 
 
 class Client:
@@ -154,11 +228,22 @@ class Client:
         return get_redis_connection(self.alias)
 
     @cached_property
+    def is_limited(self) -> bool:
+        """Whether the site limits the number of connections. Then nothing holds one while it waits for another."""
+        cache: Any = settings.CACHES[self.alias]
+        about = cache.get("OPTIONS", {})
+        return (
+            "max_connections" in about.get("CONNECTION_POOL_KWARGS", ())
+            or "CONNECTION_POOL_CLASS" in about
+            or "max_connections=" in str(cache.get("LOCATION"))
+        )
+
+    @cached_property
     def _connections(self) -> Any:
         pool = self.redis.connection_pool
-        return (
-            Connections(pool) if type(pool) is ConnectionPool else pool
-        )  # other pools know more, such as which server is the master
+        if type(pool) is ConnectionPool and not self.is_limited:
+            return Connections(pool)
+        return pool  # it keeps the limit, or knows more, such as which server is the master
 
     def pool(self, key: str) -> Any:
         """The connections to the server that holds ``key``."""
@@ -171,17 +256,17 @@ class Client:
         """
         if self.breaker.down_since is not None and not urgent:
             self._check(key)
-        connection = None
+        reply = Reply(self, script, command)
         try:
-            pool = self.pool(key)
-            connection = pool.get_connection()
-            send_packed(connection, pack_command(command))
+            reply.send(self.pool(key))
+            return reply
         except FAILURES as error:
-            if connection is not None:
-                connection.disconnect()
-                pool.release(connection)
-            raise self.breaker.trip(error) from error
-        return Reply(self, pool, connection, script, command[2:])
+            reply.close()
+            reply.announce(error)
+            raise self.breaker.miss(error) if is_exhausted(error) else self.breaker.trip(error) from error
+        except BaseException:  # it is meant for the site: a time limit, an interrupt
+            reply.close()
+            raise
 
     def _check(self, key: str) -> None:
         """BufferUnavailable while Redis is down.
@@ -193,9 +278,16 @@ class Client:
         if self.breaker.refuses:
             self.run(script("probe"), (f"{key}:probe",), (), urgent=True)
 
-    def call(self, key: str, *command: Argument) -> Any:
+    def call(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Any:
         """Send a command and return its reply."""
-        return self.send(key, *command).read()
+        reply = None
+        try:
+            reply = self.send(key, *command, script=script, urgent=urgent)
+            return reply.read()
+        except BaseException:
+            if reply is not None:
+                reply.close()
+            raise
 
     def start(self, script: Script, keys: Sequence[str], args: Sequence[Argument], urgent: bool = False) -> Reply:
         """Send a script call, without waiting for the reply."""
@@ -203,13 +295,15 @@ class Client:
 
     def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument], urgent: bool = False) -> Any:
         """Call a script and return its reply."""
-        return self.start(script, keys, args, urgent).read()
+        return self.call(keys[0], "EVALSHA", script.sha, len(keys), *keys, *args, script=script, urgent=urgent)
 
-    def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
+    def refused(self, error: ResponseError, script: Script | None, name: str) -> BufferUnavailable:
         """Note a refusal, and return what to raise. A server without memory can still free some, and answer readers."""
         # Redis 6.2 wraps the error of a command inside a script in one of its own.
         if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
             return self.breaker.trip_full(error, script.name)
+        if NEVER.search(str(error)):
+            return self.breaker.refuse(error, name)
         self.breaker.refuses = True
         return self.breaker.trip(error)
 
@@ -224,18 +318,14 @@ class Client:
     def _count_outage(self, seconds: float) -> None:
         """Add an outage to the statistics. Not by send(): if it fails, that is not one more outage."""
         key = keys.outages(options.KEY_PREFIX)
-        pool = self.pool(key)
-        connection = pool.get_connection()
-        try:
-            for field, number in (("outages", 1), ("outage_ms", round(seconds * 1000))):
-                send_packed(connection, pack_command(("HINCRBY", key, field, number)))
-            connection.read_response()
-            connection.read_response()
-        except BaseException:
-            connection.disconnect()
-            raise
-        finally:
-            pool.release(connection)
+        for field, number in (("outages", 1), ("outage_ms", round(seconds * 1000))):
+            reply = Reply(self, None, ("HINCRBY", key, field, number))
+            try:
+                reply.send(self.pool(key))
+                reply.receive()
+            except BaseException:
+                reply.close()
+                raise
 
     def outages(self) -> Outages:
         """The outages that processes have noticed and outlived. BufferUnavailable during one."""

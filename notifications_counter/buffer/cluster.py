@@ -25,6 +25,7 @@ class NodeBreaker(Breaker):
     def __init__(self, cluster: Cluster):
         super().__init__(cluster.alias)
         self._cluster = cluster
+        self.refused = cluster.breaker.refused
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure of this node."""
@@ -52,10 +53,10 @@ class Node(Client):
             reload_nodes(self._cluster.redis)
         return node_pool(self._cluster.redis, key)
 
-    def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
+    def refused(self, error: ResponseError, script: Script | None, name: str) -> BufferUnavailable:
         """Note a refusal. If the key has moved, find out where all keys are now."""
         if not isinstance(error, MovedError):
-            return super().refused(error, script)
+            return super().refused(error, script, name)
         try:
             reload_nodes(self._cluster.redis)
         except FAILURES as failure:

@@ -6,10 +6,11 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from ..conf import options
-from .client import Argument, Client, Reply
+from ..exceptions import BufferUnavailable
+from .client import ARGUMENTS, Argument, Client, Reply
 from .keys import Keys
 from .scripts import script
 from .types import Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
@@ -21,10 +22,22 @@ LEASE = 60_000
 """Milliseconds a lease lasts. A correction that takes longer is tried again; safety does not depend on it."""
 
 USERS_PER_CALL = 1000
-"""The most users in one script call, so that no script holds Redis for more than a few milliseconds."""
+"""The most users in one call, so that no script holds Redis for more than a few milliseconds, and none has more than
+ARGUMENTS arguments: a user takes three at most."""
+
+WRITES = ("begin", "commit")
+"""Scripts without which Redis does not hear of changes."""
+
+T = TypeVar("T")
 
 HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
+
+
+def in_calls(users: Sequence[T], most: int = USERS_PER_CALL) -> Iterator[Sequence[T]]:
+    """The users that one call takes, then those of the next."""
+    for i in range(0, len(users), most):
+        yield users[i : i + most]
 
 
 class _KeysOf(dict[str, list[str]]):
@@ -50,7 +63,7 @@ class Buffer:
 
     def _run(self, name: str, *args: Argument, urgent: bool = False) -> Any:
         """Call a script and return its reply."""
-        return self.client.start(script(name), self._keys_of[name], args, urgent).read()
+        return self.client.run(script(name), self._keys_of[name], args, urgent)
 
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
@@ -58,6 +71,19 @@ class Buffer:
 
         ``members`` may also be keys that are written like them.
         """
+        if not self.client.breaker.refused.keys().isdisjoint(WRITES):  # then what is cached may be too old
+            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not take changes.")
+        if len(members) < ARGUMENTS:
+            return self._totals(members)
+        found: list[int | None] = []
+        for some in in_calls(members, ARGUMENTS - 1):
+            totals = self._totals(some)
+            if totals is None:
+                return None
+            found += totals
+        return found
+
+    def _totals(self, members: Sequence[object]) -> list[int | None] | None:
         key = self.keys.ready
         while True:
             seen, prefix = self._seen
@@ -103,8 +129,8 @@ class Buffer:
 
     def mark_dirty(self, members: Sequence[str]) -> None:
         """Send users to a recount. Until then, readers count their rows."""
-        for i in range(0, len(members), USERS_PER_CALL):
-            self._run("mark_dirty", *members[i : i + USERS_PER_CALL])
+        for some in in_calls(members):
+            self._run("mark_dirty", *some)
 
     def fix(self, epoch: int, lease: str, corrections: dict[str, int]) -> dict[str, bool]:
         """Add corrections where the lease is still ours. False for a user that was active meanwhile."""
@@ -145,16 +171,20 @@ class Buffer:
 
         Users whose delta the database refused are recounted. False if another batch is under way.
         """
-        return bool(self._run("finish", batch, round(seconds * 1000), *refused))
+        first, others = refused[:USERS_PER_CALL], refused[USERS_PER_CALL:]
+        self.mark_dirty(others)
+        finished = bool(self._run("finish", batch, round(seconds * 1000), *first))
+        self.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
+        return finished
 
     def reject(self, members: dict[str, str], dirty: bool = False) -> None:
         """Keep members that cannot be stored for inspection, each with its delta.
 
         ``dirty``: they were to be recounted, and no longer are.
         """
-        flat = [value.encode(errors="surrogateescape") for pair in members.items() for value in pair]
-        for i in range(0, len(flat), 2 * USERS_PER_CALL):
-            self._run("reject", int(dirty), *flat[i : i + 2 * USERS_PER_CALL])
+        for some in in_calls(list(members.items())):
+            flat = [value.encode(errors="surrogateescape") for pair in some for value in pair]
+            self._run("reject", int(dirty), *flat)
 
     def waiting(self) -> Iterator[list[str]]:
         """Members with something to flush, a page at a time. Some may come twice."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+from uuid import uuid4
 
 from django.core.checks import CheckMessage, Error, Warning
 
+from ..buffer import Buffer
+from ..buffer.keys import Keys
 from ..conf import options
 from ..counters import all_counters
-from ..exceptions import BufferUnavailable
+from ..exceptions import BufferUnavailable, CommandRefused
 from .registration import REDIS_TAG, Messages, check, id_
 from .settings import is_django_redis
 
@@ -25,7 +30,8 @@ def check_redis() -> Messages:
     try:
         for counter in all_counters():
             for buffer in counter.buffers:
-                found.update((message.msg, message) for message in check_server(buffer.info()))
+                messages = [*check_server(buffer.info()), *check_commands(buffer)]
+                found.update((message.msg, message) for message in messages)
     except BufferUnavailable as error:
         yield Warning(f"{error}", hint="Counts are read from the database meanwhile.", id=id_("W006"))
     yield from found.values()
@@ -46,3 +52,51 @@ def check_server(info: Mapping[str, str]) -> Messages:
             hint="Set maxmemory-policy to noeviction, or to one of the volatile-* policies.",
             id=id_("E013"),
         )
+
+
+def check_commands(buffer: Buffer) -> Messages:
+    """What the server refuses of all that the counters do, tried under keys that nothing else uses."""
+    trial = Buffer(buffer.client, Keys(f"{buffer.keys.base}:check:{uuid4().hex}"))
+    user, part = "1", "part"
+    deeds: list[Callable[[], Any]] = [
+        lambda: trial.recover(1),
+        lambda: trial.complete(1),
+        lambda: trial.begin(part, [user]).read(),
+        lambda: trial.commit([(part, {user: 1})]),
+        lambda: trial.snapshot([user], "lease"),
+        lambda: trial.fix(1, "lease", {user: 1}),
+        lambda: trial.keep(trial.snapshot([user]), {user: 1}),
+        lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
+        lambda: trial.mark_dirty([user]),
+        lambda: trial.dirty(0, 1),
+        lambda: trial.cut(1),
+        lambda: trial.fetch(10**9 + 1, 0, 1),
+        lambda: trial.reject({user: "1"}),
+        lambda: trial.finish(10**9 + 1),
+        lambda: list(trial.waiting()),
+        lambda: list(trial.open_parts()),
+        lambda: trial.recheck(part, None),
+        lambda: trial.drop_fences(1),
+        lambda: trial.note_recounted(user),
+        trial.recounted,
+        trial.status,
+        lambda: trial.monitor(1),
+        lambda: trial.listen(1),
+        trial.forget,
+    ]
+    for deed in deeds:
+        try:
+            deed()
+        except CommandRefused as error:
+            yield Error(f"{error}.", hint=cure(str(error)), id=id_("E022"))
+    keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
+    trial.client.call(keys[0], "DEL", *keys)
+
+
+def cure(refusal: str) -> str:
+    """What to do about a command that is refused."""
+    if "undeclared key" in refusal:
+        return "Start Dragonfly with --cluster_mode=emulated --lock_on_hashtags."
+    if "perm" in refusal or "can't" in refusal:
+        return "Let the Redis user run it on the keys of the counters: ACL SETUSER <user> +@all ~{<KEY_PREFIX>:*."
+    return "Use a server with all commands of Redis 6.2, also inside of scripts."

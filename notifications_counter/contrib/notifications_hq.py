@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from django.apps.registry import Apps
 from django.contrib.contenttypes.models import ContentType
 from django.db import connections, models, router, transaction
 from django.db.models import Model, QuerySet
@@ -25,6 +24,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from ..exceptions import ConfigurationError
+from ..internals import Apps
 from ..models import ImportProgress, Notification
 from ..primary_keys import primary_key
 

@@ -1,7 +1,7 @@
 import django.db.models.deletion
-import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
+from django.utils import timezone
 
 from notifications_counter.conf import swappable
 
@@ -100,7 +100,7 @@ class Migration(migrations.Migration):
                 ("data", models.JSONField(blank=True, default=dict, verbose_name="data")),
                 (
                     "created_at",
-                    models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name="created at"),
+                    models.DateTimeField(default=timezone.now, editable=False, verbose_name="created at"),
                 ),
                 ("read_at", models.DateTimeField(blank=True, null=True, verbose_name="read at")),
                 (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
@@ -61,7 +62,7 @@ class Ledger:
         self.using: str = connection.alias
         self._log: TransactionLog | None = None  # of the current transaction, if it has changed anything
         self._committed: list[weakref.ref[_CommitHook]] = []
-        self._standalone: list[TransactionLog] = []
+        self._alone: list[weakref.ref[TransactionLog]] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
         watch_transactions(connection, self._before_commit, self.drop_log)
@@ -96,8 +97,8 @@ class Ledger:
         """Note what the statement just run has changed. None means unknown: the owner is recounted."""
         if not deltas or counter.db != self.using:  # a counter belongs to one database
             return
-        if self._standalone and not self.connection.in_atomic_block:
-            self._standalone[-1].record_deltas(counter, deltas)
+        if (log := self._standalone_log()) is not None and not self.connection.in_atomic_block:
+            log.record_deltas(counter, deltas)
         elif self.in_manual_transaction():
             request_recounts(self.using, [(counter, member) for member in deltas])
             mark_dirty((counter, member) for member in deltas)
@@ -129,8 +130,8 @@ class Ledger:
         activity = {(counter, what): n for (counter, what), n in activity.items() if counter.db == self.using}
         if self.connection.in_atomic_block:
             self._transaction_log().record_activity(activity)
-        elif self._standalone:
-            self._standalone[-1].record_activity(activity)
+        elif (log := self._standalone_log()) is not None:
+            log.record_activity(activity)
 
     def write(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
         """Run a statement that changes rows of these owners, and that records what it has changed. None: the owners are
@@ -144,7 +145,9 @@ class Ledger:
             with transaction.atomic(using=self.using, savepoint=False):
                 return statement()
         owners = {counter: members for counter, members in (owners or {}).items() if counter.db == self.using}
-        if not owners or self.connection.in_atomic_block or self.in_manual_transaction():
+        if self.connection.in_atomic_block or self.in_manual_transaction():
+            return self._write_inside(owners, statement)
+        if not owners:
             return statement()
         try:
             return self._write_alone(owners, statement)
@@ -152,10 +155,24 @@ class Ledger:
             with transaction.atomic(using=self.using):
                 return statement()
 
+    def _write_inside(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
+        try:
+            return statement()
+        except Error:
+            raise
+        except BaseException:  # a time limit, an interrupt: nothing tells whether it was executed
+            if self.connection.in_atomic_block:
+                transaction.set_rollback(True, using=self.using)
+            else:
+                with suppress(Error):
+                    for counter, members in owners.items():
+                        self.record_deltas(counter, dict.fromkeys(members))
+            raise
+
     def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
         log = TransactionLog(self.using)
-        self._standalone.append(log)
         try:
+            self._alone.append(weakref.ref(log))
             if log.begin(owners):
                 raise _NotBegun
             return statement()
@@ -167,7 +184,7 @@ class Ledger:
                 log.leave_open()
             raise
         finally:
-            self._standalone.pop()
+            self._alone = [ref for ref in self._alone if ref() not in (log, None)]
             log.send()
 
     def _has_ended(self, error: BaseException) -> bool:
@@ -178,6 +195,14 @@ class Ledger:
                 return not (error.args and error.args[0] in CONNECTION_LOST)
             return self.connection.is_usable()
         return isinstance(error, DatabaseError)  # else the site has interrupted it
+
+    def _standalone_log(self) -> TransactionLog | None:
+        """The log of the statement that is being run outside of a transaction. An interrupt may leave dead ones."""
+        while self._alone:
+            if (log := self._alone[-1]()) is not None:
+                return log
+            self._alone.pop()
+        return None
 
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Declaration, member: str) -> bool:
@@ -193,11 +218,12 @@ class Ledger:
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
-        if not self._log and not self._committed and not self._standalone:
+        if not self._log and not self._committed and not self._alone:
             return ()
-        committed = [(ref, hook.log) for ref in self._committed if (hook := ref()) is not None]
-        self._committed = [ref for ref, _ in committed]
-        return [*([self._log] if self._log else []), *(log for _, log in committed), *self._standalone]
+        hooks = [hook for ref in self._committed if (hook := ref()) is not None]
+        self._committed = [weakref.ref(hook) for hook in hooks]
+        alone = [log for ref in self._alone if (log := ref()) is not None]
+        return [*([self._log] if self._log else []), *(hook.log for hook in hooks), *alone]
 
     def in_manual_transaction(self) -> bool:
         """Return whether autocommit was switched off by hand. Then Django announces no commit, not even in atomic()."""
@@ -211,20 +237,22 @@ class Ledger:
         text = sql if isinstance(sql, str) else ""
         if ISOLATION.match(text):
             self.isolation_was_set = True
-        if self._standalone and self._standalone[-1].settle():
+        if self._alone and (alone := self._standalone_log()) is not None and alone.settle():
             raise _NotBegun
         log = self._log
         if log is None:
             return execute(sql, params, many, context)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
             log.begin_the_changed()
+        if savepoint := SAVEPOINT.match(text):
+            log.foresee(savepoint)
         try:
             result = execute(sql, params, many, context)
         except OperationalError as error:
             if self.connection.vendor == "mysql" and error.args[:1] == (DEADLOCK,):
                 log.start_again()
             raise
-        if savepoint := SAVEPOINT.match(text):
+        if savepoint:
             log.follow(savepoint)
         return result
 
@@ -233,8 +261,8 @@ class Ledger:
         if log is None:
             return
         connection = self.connection
-        connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
         try:
+            connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
             if has_failed(connection):
                 log.start_again()  # PostgreSQL will roll back without an error
             log.begin_the_changed()
@@ -243,8 +271,9 @@ class Ledger:
             self._log = None
             hook = _CommitHook(log)
             self._committed = [ref for ref in self._committed if ref() is not None] + [weakref.ref(hook)]
-            # Ours first: a hook that raises keeps those after it from running.
-            connection.run_on_commit.insert(0, (set(), hook, True))
+            # Ours first: a hook that raises keeps those after it from running. Not robust, because Django would log a
+            # time limit that is meant for the site.
+            connection.run_on_commit.insert(0, (set(), hook, False))
 
 
 @receiver(connection_created)

@@ -10,16 +10,16 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import DatabaseError, Error
 
 from ..buffer import Buffer
-from ..buffer.client import Reply
-from ..buffer.shard import USERS_PER_CALL
+from ..buffer.client import Reply, in_groups
+from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
@@ -71,45 +71,50 @@ class TransactionLog:
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
             for buffer, mine in counter.by_shard(new) if new else ():
-                for i in range(0, len(mine), USERS_PER_CALL):
-                    if self.unread:
-                        failed += self.settle()
-                    failed += self._begin(counter, buffer, tuple(mine[i : i + USERS_PER_CALL]))
+                for some in in_calls(mine):
+                    failed += self.settle()
+                    failed += self._begin(counter, buffer, tuple(some))
         return failed
 
     def _begin(self, counter: Declaration, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Declaration, str]]:
         part = Part(os.urandom(16).hex(), counter, buffer, members, None)
+        self.parts.append(part)  # first, in case an exception strikes; Redis knows what to do with an unknown part
+        self.unread.append(part)
         try:
             part.reply = buffer.begin(part.id, members)
         except BufferUnavailable:
-            return [(counter, m) for m in members]
+            self.unread.remove(part)
+            return self._not_begun(part)
         self.begun[counter].update(members)
         self.touched[counter].update(members)
-        self.parts.append(part)
-        self.unread.append(part)
-        return []
+        return self.settle() if buffer.client.is_limited else []
+
+    def _not_begun(self, part: Part) -> list[tuple[Declaration, str]]:
+        self.parts = [other for other in self.parts if other is not part]
+        self.begun[part.counter].difference_update(part.members)
+        return [(part.counter, m) for m in part.members]
 
     def settle(self) -> list[tuple[Declaration, str]]:
         """Read the replies of what has begun. Returns the owners that Redis refused."""
-        if not self.unread:
-            return []
         failed: list[tuple[Declaration, str]] = []
         while self.unread:
-            part = self.unread.pop()
-            reply, part.reply = part.reply, None
+            part = self.unread[-1]
             try:
-                assert reply is not None
-                reply.read()
+                if part.reply is not None:
+                    part.reply.read()
             except BufferUnavailable:
-                self.parts.remove(part)
-                self.begun[part.counter].difference_update(part.members)
-                failed += [(part.counter, m) for m in part.members]
+                failed += self._not_begun(part)
+            self.unread.pop()
         return failed
 
     def begin_the_changed(self) -> None:
         """Register every owner whose count changes, or write a RecountRequest for it, before the database commits."""
         owners = {counter: [m for m, delta in deltas.items() if delta != 0] for counter, deltas in self.net().items()}
-        failed = self.begin(owners) + self.settle()
+        try:
+            failed = self.begin(owners) + self.settle()
+        except BaseException:
+            self.settle()  # a reply that is not read keeps its connection
+            raise
         try:
             request_recounts(self.using, failed)
         except DatabaseError:
@@ -159,26 +164,39 @@ class TransactionLog:
         self.requested.clear()
         self.savepoints.clear()
 
+    def foresee(self, statement: re.Match[str]) -> None:
+        """If the statement rolls back to a savepoint, doubt what came after it until ``follow`` knows that it did."""
+        made, released, _ = statement.groups()
+        if not made and not released:
+            position = self._before(self._find(statement))[0]
+            for i, (counter, deltas) in enumerate(self.entries[position:], position):
+                self.entries[i] = (counter, None if deltas is None else dict.fromkeys(deltas))
+
     def follow(self, statement: re.Match[str]) -> None:
         """A savepoint was set, released or rolled back to."""
         made, released, name = statement.groups()
-        name = name.rstrip(";").strip('"`').lower()
+        at = self._find(statement)
         if made:
-            self.savepoints.append((name, len(self.entries), len(self.activity)))
-            return
-        at = next((i for i in reversed(range(len(self.savepoints))) if self.savepoints[i][0] == name), None)
-        if released:
-            if at is not None:
-                del self.savepoints[at:]
-        else:  # an unknown savepoint is older than the log
-            self.cut_back(*(self.savepoints[at][1:] if at is not None else (0, 0)))
-            del self.savepoints[at + 1 if at is not None else 0 :]
+            self.savepoints.append((_plain(name), len(self.entries), len(self.activity)))
+        elif not released:
+            self.cut_back(*self._before(at))
+            del self.savepoints[at + 1 :]
+        elif at >= 0:
+            del self.savepoints[at:]
+
+    def _find(self, statement: re.Match[str]) -> int:
+        """The index of a savepoint. An unknown one is older than the log: -1."""
+        name = _plain(statement[3])
+        return next((i for i in reversed(range(len(self.savepoints))) if self.savepoints[i][0] == name), -1)
+
+    def _before(self, savepoint: int) -> tuple[int, int]:
+        """How many entries, and how much activity, there were before a savepoint."""
+        return self.savepoints[savepoint][1:] if savepoint >= 0 else (0, 0)
 
     def mark_unknown(self) -> None:
-        """Have owners recounted that have begun, and whose deltas are unknown."""
-        net = self.net()
+        """Have owners recounted that have begun, because nothing tells what was executed."""
         for counter, members in self.begun.items():
-            self.record_deltas(counter, dict.fromkeys(members - net.get(counter, {}).keys()))
+            self.record_deltas(counter, dict.fromkeys(members))
 
     def leave_open(self) -> None:
         """Leave what has begun to healing, because the statement may still be under way: a recount that is over before
@@ -187,14 +205,13 @@ class TransactionLog:
 
     # ------------------------------------------------------------------- send
     def send(self) -> None:
-        """Send the deltas to Redis, after the database has committed. Never raises."""
+        """Send the deltas to Redis, after the database has committed. Whatever fails does not concern the site; only an
+        exception that is meant for it comes out, such as a time limit."""
         try:
             self._send()
-        except Exception:
-            users = sum(map(len, self.touched.values()))
-            about = {"event": "send_failed", "database": self.using, "users": users}
-            text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
-            logger.exception(text, users, extra=about)
+        except BaseException:
+            self._send()  # again: nothing is added twice, because a part that is gone sends its users to a recount
+            raise
         finally:
             self.touched.clear()
             self.doubted.clear()
@@ -218,7 +235,6 @@ class TransactionLog:
             net.setdefault(counter, {})[member] = None
         for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
             forget(counter)
-        on_its_way = self._send_activity() if self.activity else ()
         failed: list[tuple[Declaration, str]] = []
         grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
         for part in self.parts:
@@ -226,39 +242,30 @@ class TransactionLog:
             deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
             grouped[part.buffer].append((part.counter, part.id, deltas))
         for buffer, parts in grouped.items():
-            for group in _groups(parts) if len(parts) > 1 else (parts,):
+            for group in in_groups(parts, lambda part: 1 + len(part[2]), USERS_PER_CALL):
                 try:
                     buffer.commit([(id_, deltas) for _, id_, deltas in group])
                 except BufferUnavailable:
                     failed += [(counter, m) for counter, _, deltas in group for m in deltas]
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
-        for reply in on_its_way:
-            with suppress(BufferUnavailable):
-                reply.read()
-        if failed:
-            request_recounts(self.using, [owner for owner in failed if owner not in self.requested])
-
-    def _send_activity(self) -> list[Reply]:
-        """Add to the time-sliced counters, without waiting for the replies."""
-        counts: dict[str, int] = defaultdict(int)
-        for name, n in self.activity:
-            counts[name] += n
+        self._send_activity()
         try:
-            return list(TimeSeries().send(counts))
-        except BufferUnavailable:
-            return []
+            request_recounts(self.using, [owner for owner in failed if owner not in self.requested])
+        except Error:
+            about = {"event": "send_failed", "database": self.using, "users": len(failed)}
+            text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
+            logger.exception(text, len(failed), extra=about)
+
+    def _send_activity(self) -> None:
+        """Add to the time-sliced counters, at most once."""
+        counts: dict[str, int] = defaultdict(int)
+        while self.activity:
+            name, n = self.activity.pop()
+            counts[name] += n
+        with suppress(BufferUnavailable):
+            TimeSeries().update_counters(counts)
 
 
-def _groups(parts: list[PartDeltas]) -> Iterator[list[PartDeltas]]:
-    """Parts in groups of at most USERS_PER_CALL owners, a part without deltas counting as one."""
-    group: list[PartDeltas] = []
-    size = 0
-    for part in parts:
-        weight = max(1, len(part[2]))
-        if group and size + weight > USERS_PER_CALL:
-            yield group
-            group, size = [], 0
-        group.append(part)
-        size += weight
-    if group:
-        yield group
+def _plain(name: str) -> str:
+    """The name of a savepoint without quotes."""
+    return name.rstrip(";").strip('"`').lower()

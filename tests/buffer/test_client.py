@@ -19,6 +19,7 @@ import servers
 from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer.client import Client, Connections, client_of
 from notifications_counter.counters import unread
+from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.internals import new_connection
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, begin_now, entries, notify, stored
@@ -317,6 +318,75 @@ def test_connections_are_given_back(use, server, alice, bob):
     assert client.breaker.down_since is None
     assert not client.redis.connection_pool._in_use_connections
     assert_heals(alice, bob)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"CONNECTION_POOL_KWARGS": {"max_connections": 1}},
+        {
+            "CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool",
+            "CONNECTION_POOL_KWARGS": {"max_connections": 1, "timeout": 1},
+        },
+        {"LOCATION": "max_connections=1"},
+    ],
+    ids=str,
+)
+def test_the_site_limits_the_number_of_connections(use, server, options, alice, caplog):
+    """Nothing holds one while it waits for another, not even with the time-sliced counters."""
+    options = dict(options)
+    query = options.pop("LOCATION", "")
+    use(f"{server.url}?{query}", **options)
+    with entries(RECORD_ACTIVITY=True), redis.Redis.from_url(server.url) as other:
+        before = other.info("stats")["total_connections_received"]
+        unread.heal()
+        notify(alice)
+        with transaction.atomic():
+            notify_quietly(alice)
+            assert_reads(alice)
+        assert_exact(alice)
+        assert other.info("stats")["total_connections_received"] == before + 1
+    assert messages(caplog) == []
+
+
+def test_more_threads_than_connections(use, server, alice, caplog):
+    """Whoever gets no connection counts rows. That is no outage for the others."""
+    client = use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 1})
+    unread.heal()
+    notify(alice)
+    reply = client.send("key", "GET", "key")
+    for _ in range(2):
+        notify_quietly(alice)
+        assert_reads(alice)
+    assert RecountRequest.objects.count() == 2
+    assert reply.read() is None
+    assert client.breaker.down_since is None
+    assert [level for level, _ in messages(caplog)] == [logging.WARNING]
+    assert_heals(alice)
+
+
+def test_connections_that_nobody_needs_are_closed(monkeypatch):
+    monkeypatch.setattr(client_module, "IDLE_SECONDS", 0)
+    pool = redis.ConnectionPool()
+    idle = Connections(pool)
+    burst = [new_connection(pool) for _ in range(1200)]
+    for used in burst:
+        idle.release(used)
+    assert len(idle._idle) < 3
+    monkeypatch.undo()
+    for used in burst:
+        idle.release(used)
+    assert len(idle._idle) >= 1200
+
+
+def test_a_reply_is_not_read_twice(use, server):
+    client = use(server.url)
+    reply = client.send("key", "GET", "key")
+    assert reply.read() is None
+    with pytest.raises(BufferUnavailable):
+        reply.read()
+    reply.close()
+    assert len(client._connections._idle) == 1
 
 
 # ------------------------------------------------------------------- processes and threads

@@ -3,6 +3,7 @@ that it is over."""
 
 import logging
 import os
+import re
 import select
 import socket
 import threading
@@ -16,11 +17,25 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer.client import FRESH_SECONDS, client_of
+from notifications_counter.buffer.client import FRESH_SECONDS, client_of, in_groups
+from notifications_counter.buffer.shard import USERS_PER_CALL
+from notifications_counter.checks.server import check_redis
 from notifications_counter.counters import unread
-from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.events import EventLog
+from notifications_counter.exceptions import BufferUnavailable, CommandRefused
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import OtherConnection, assert_heals, assert_reads, begin_now, entries, notify, wait_until
+from notifications_counter.timeseries import TimeSeries
+from tests.support import (
+    OtherConnection,
+    assert_heals,
+    assert_reads,
+    begin_now,
+    buffer,
+    entries,
+    notify,
+    sent,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -161,7 +176,7 @@ def test_a_refusal_at_begin(refusal, alice, bob, caplog):
             assert RecountRequest.objects.count() == 4
         Notification.objects.create(user=alice, title="x")
     levels, texts = zip(*told(caplog), strict=True)
-    assert levels == ("WARNING", "INFO")
+    assert levels == ("ERROR" if name == "NOPERM" else "WARNING", "INFO")
     assert WORDS.get(name, name) in texts[0]
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()
@@ -184,6 +199,69 @@ def test_a_refusal_at_commit(refusal, alice, caplog):
     assert not RecountRequest.objects.exists()
 
 
+# ------------------------------------------------------------------------------------------- a refusal that never ends
+def test_a_command_that_the_server_does_not_have(use, alice, bob, caplog):
+    """It is an error of the configuration: it is logged once, with the cure, and the check names it."""
+    with servers.redis("--rename-command", "ZINCRBY", "") as server:
+        use(server.url)
+        unread.heal()
+        assert_reads(alice, bob)
+        for _ in range(2):
+            Notification.objects.create(user=alice, title="x")
+            assert_reads(alice, bob)
+        assert RecountRequest.objects.count() == 2
+        [(level, text)] = told(caplog)
+        assert (level, "commit" in text, "check --deploy" in text) == ("ERROR", True, True)
+        buffer().begin("part", ["1"]).read()
+        with pytest.raises(CommandRefused):
+            buffer().commit([("part", {"1": 1})])
+        assert client_of("default").breaker.down_since is None
+        [error] = {m.hint: m for m in check_redis() if m.id == "notifications_counter.E022"}.values()
+        assert "all commands of Redis 6.2" in error.hint
+        with redis.Redis.from_url(server.url) as client:
+            assert not [key for key in client.scan_iter() if b":check:" in key and b":lease:" not in key]
+
+
+def test_a_refused_extra_does_not_silence_the_counters(use, alice, caplog):
+    with servers.redis("--rename-command", "EXPIREAT", "") as server:
+        use(server.url)
+        unread.heal()
+        notify(alice)
+        with entries(RECORD_ACTIVITY=True), sent() as commands:
+            assert_reads(alice)
+            commands.clear()
+            Notification.objects.create(user=alice, title="x")
+            assert unread.count(alice) == 4
+        assert commands == ["begin", "commit", "update_series", "MGET"]
+        assert [level for level, _ in told(caplog)] == ["ERROR"]
+        assert not RecountRequest.objects.exists()
+        assert_heals(alice)
+
+
+def test_the_server_of_the_tests_refuses_nothing():
+    assert not [message for message in check_redis() if message.id == "notifications_counter.E022"]
+
+
+def test_no_command_has_too_many_arguments(use, make_user):
+    """Some managed servers take no more than 3,999."""
+    with servers.redis() as server:
+        line = Line(server)
+        use(line.url)
+        unread.heal()
+        users = range(1, 10_001)
+        assert sum(unread.counts(users).values()) == 0
+        buffer().mark_dirty([str(user) for user in users])
+        buffer().reject({str(user): "1" for user in users})
+        buffer().finish(1, [str(user) for user in users])
+        parts = [(f"part{user}", {str(user): 1}) for user in users]
+        for group in in_groups(parts, lambda part: 1 + len(part[1]), USERS_PER_CALL):
+            buffer().commit(group)
+        EventLog().record_events({"type": "x", "a": 1, "b": 2} for _ in users)
+        TimeSeries(precisions=[*range(1, 100)]).update_counters({f"name{user}": 1 for user in range(100)})
+        assert 1000 < line.most_arguments < 3999
+        line.socket.close()
+
+
 # --------------------------------------------------------------------------------------------- a reply that breaks off
 class Line:
     """The way to a server, which can be broken in the middle of a reply."""
@@ -192,6 +270,7 @@ class Line:
         self.server = server
         self.left: int | None = None  # bytes of replies that still come through; None: all
         self.broken = 0  # replies that did not come through
+        self.most_arguments = 0
         self.socket = socket.create_server((servers.HOST, 0))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -215,6 +294,8 @@ class Line:
                     if source is there and self.left is not None:
                         self.broken += len(data) > self.left
                         data, self.left = data[: self.left], max(0, self.left - len(data))
+                    if source is here and (length := re.match(rb"\*(\d+)\r\n", data)):
+                        self.most_arguments = max(self.most_arguments, int(length[1]) - 1)
                     (there if source is here else here).sendall(data)
 
 

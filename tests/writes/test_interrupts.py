@@ -1,0 +1,194 @@
+"""An exception that is meant for the site, such as a time limit, strikes at any line: it comes out, and counts heal."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+import notifications_counter
+from notifications_counter.buffer.client import client_of
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from tests.support import assert_heals, entries, rows
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+PACKAGE = str(Path(notifications_counter.__file__).parent)
+objects = Notification.objects
+
+
+class TimeLimit(Exception):
+    """As Celery's SoftTimeLimitExceeded: anything that catches Exception swallows it."""
+
+
+class Interrupt(BaseException):
+    """As KeyboardInterrupt, or gevent's Timeout."""
+
+
+class Undone(Exception):
+    pass
+
+
+@contextmanager
+def strike(line: int, error: BaseException) -> Iterator[list[str]]:
+    """Raise the exception at the first run of that many different lines. Yields where, once that has happened.
+
+    A function that is called from two others has its lines twice. At its end, a ``with`` block runs its first line
+    again, where Python would forget to call ``__exit__()``, and therefore handles no signals.
+    """
+    before, place, seen = sys.gettrace(), [], set()
+
+    def trace_lines(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            seen.add((frame.f_code, frame.f_lineno, frame.f_back and frame.f_back.f_code))
+            if len(seen) == line and not place:
+                while frame is not None and frame.f_code.co_filename != __file__:
+                    place.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+                    frame = frame.f_back
+                raise error  # Python then ends the tracing
+        return trace_lines
+
+    def trace_calls(frame: FrameType, *_: Any) -> Any:
+        return trace_lines if frame.f_code.co_filename.startswith(PACKAGE) and not place else None
+
+    sys.settrace(trace_calls)
+    try:
+        yield place
+    finally:
+        sys.settrace(before)
+
+
+def create(user: Any) -> None:
+    objects.create(user=user, title="x")
+
+
+def create_from_expression(user: Any) -> None:
+    objects.create(user=user, title="x", read_at=Now())
+
+
+def transact(user: Any) -> None:
+    with transaction.atomic():
+        create(user)
+        objects.filter(user=user).update(read_at=Now())
+        create(user)
+
+
+def catch_and_commit(user: Any) -> None:
+    """Django refuses to commit after an error in a block. It must also if it has not seen the error."""
+    with transaction.atomic():
+        error = None
+        try:
+            create(user)
+        except BaseException as caught:
+            error = caught
+        if error is None:
+            return
+    raise error
+
+
+def roll_back_a_savepoint(user: Any) -> None:
+    with transaction.atomic():
+        create(user)
+        try:
+            with transaction.atomic():
+                create(user)
+                raise Undone
+        except (Undone, TimeLimit, Interrupt) as error:
+            caught = error
+        if not connection.needs_rollback:
+            create(user)
+    if not isinstance(caught, Undone):
+        raise caught
+
+
+def write_without_redis(user: Any) -> None:
+    breaker = client_of("default").breaker
+    breaker.down_since, breaker.retry_at = time.monotonic(), time.monotonic() + 60
+    try:
+        transact(user)
+    finally:
+        breaker.down_since = None
+
+
+def read(user: Any) -> None:
+    unread.count(user)
+    unread.counts([user])
+
+
+@pytest.fixture
+def one_connection(settings) -> Iterator[None]:
+    """The site allows only one connection to Redis. If it is not given back, the next command fails."""
+    before = settings.CACHES
+    options = {**before["default"]["OPTIONS"], "CONNECTION_POOL_KWARGS": {"max_connections": 1}}
+    settings.CACHES = {"default": {**before["default"], "OPTIONS": options}}
+    with entries(RECORD_ACTIVITY=True):
+        unread.heal()
+        yield
+    settings.CACHES = before
+
+
+@pytest.mark.usefixtures("one_connection")
+@pytest.mark.parametrize(
+    ("act", "kind"),
+    [
+        (create, Interrupt),
+        (create_from_expression, TimeLimit),
+        (transact, TimeLimit),
+        (catch_and_commit, Interrupt),
+        (roll_back_a_savepoint, Interrupt),
+        (write_without_redis, TimeLimit),
+        (read, Interrupt),
+    ],
+)
+def test_an_exception_at_any_line(act: Callable[[Any], None], kind: type[BaseException]):
+    pool = client_of("default").redis.connection_pool
+    users: list[Any] = []
+    places: dict[Any, str] = {}
+    while True:
+        user = get_user_model().objects.create_user(username=f"u{len(users)}")
+        users.append(user)
+        objects.create(user=user, title="first")
+        error = kind(f"at line {len(users)}")
+        caught: BaseException | None = None
+        try:
+            with strike(len(users), error) as place:
+                act(user)
+        except BaseException as raised:
+            caught = raised
+        if not place:
+            assert caught is None
+            break
+        places[user.pk] = place[0]
+        assert is_seen(error, caught), f"swallowed at {place[0]}: {caught!r}"
+        del caught, error
+        assert not pool._in_use_connections, place
+        assert client_of("default").breaker.down_since is None, place[0]
+        objects.create(user=user, title="after")
+    assert len(users) > 20
+    assert_counts(users, places)
+
+
+def is_seen(error: BaseException, caught: BaseException | None) -> bool:
+    """The exception came out, or one that was raised while it was handled."""
+    while caught is not None and caught is not error:
+        caught = caught.__cause__ or caught.__context__
+    return caught is error
+
+
+def assert_counts(users: list[Any], places: dict[Any, str]) -> None:
+    with entries(HEAL_AFTER=0):
+        unread.heal()
+    unread.flush()
+    right = {user.pk: rows(user) for user in users}
+    found = unread.counts(users)
+    wrong = {places.get(key): (found[key], right[key]) for key in right if found[key] != right[key]}
+    assert not wrong
+    assert_heals(*users)
