@@ -212,7 +212,7 @@ class Replay:
         yield
         if idle:
             with transaction.atomic():
-                if reject_batches_up_to(unread, 0, last):
+                if reject_batches_up_to(unread, 0, {unread: last}):
                     zero = UserNotificationsCount.objects.filter(unread_count=0, flushed_batch__lte=last)
                     unheard(zero.filter(pk__in=idle)._raw_delete, "default")
             yield
