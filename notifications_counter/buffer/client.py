@@ -23,7 +23,8 @@ from .breaker import Breaker
 from .scripts import Script, script
 
 try:
-    from hiredis import pack_command  # redis-py calls it too, after spending twice its time on each argument
+    # redis-py calls it too, after spending twice its time on each argument.
+    from hiredis import pack_command as pack_command
 except ImportError:
 
     def pack_command(arguments: Sequence[Argument]) -> bytes:
@@ -133,11 +134,7 @@ class Reply:
             raise
         finally:
             self._pool.release(connection)
-        breaker = client.breaker
-        if breaker.down_since is not None:
-            client.recovered()
-        if breaker.no_room_for and self._script is not None:
-            breaker.reset_full(self._script.name)
+        client.answered(self._script)
         return answer
 
 
@@ -169,8 +166,7 @@ class Client:
 
         For RETRY_AFTER seconds after a failure only urgent commands are sent; BufferUnavailable for the others.
         """
-        if self.breaker.down_since is not None and not urgent:
-            self._check(key)
+        self.check(key, urgent)
         connection = None
         try:
             pool = self.pool(key)
@@ -183,12 +179,18 @@ class Client:
             raise self.breaker.trip(error) from error
         return Reply(self, pool, connection, script, command[2:])
 
-    def _check(self, key: str) -> None:
-        """BufferUnavailable while Redis is down.
+    def node_of(self, key: str) -> Client:
+        """The client of the server that holds ``key``."""
+        return self
+
+    def check(self, key: str, urgent: bool) -> None:
+        """BufferUnavailable while Redis is down, unless it is urgent.
 
         A server that refuses writes, such as a replica, would still answer readers, with old data. So it must accept a
         write first.
         """
+        if self.breaker.down_since is None or urgent:
+            return
         self.breaker.check()
         if self.breaker.refuses:
             self.run(script("probe"), (f"{key}:probe",), (), urgent=True)
@@ -214,6 +216,14 @@ class Client:
         return self.breaker.trip(error)
 
     # ---------------------------------------------------------------- outages
+    def answered(self, script: Script | None) -> None:
+        """Note that Redis has done what it was asked to."""
+        breaker = self.breaker
+        if breaker.down_since is not None:
+            self.recovered()
+        if breaker.no_room_for and script is not None:
+            breaker.reset_full(script.name)
+
     def recovered(self) -> None:
         """Note that Redis answers again, and count the outage for everyone to see."""
         seconds = self.breaker.reset()

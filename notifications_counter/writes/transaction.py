@@ -10,15 +10,16 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import DatabaseError
 
 from ..buffer import Buffer
 from ..buffer.client import Reply
+from ..buffer.packet import PacketReply, send_together
 from ..buffer.shard import USERS_PER_CALL
 from ..buffer.types import Delta
 from ..declaration import Declaration
@@ -26,6 +27,8 @@ from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
 from ..timeseries import TimeSeries
 from .doubt import forget, mark_dirty, request_recounts
+
+T = TypeVar("T")
 
 logger = logging.getLogger("notifications_counter")
 
@@ -41,7 +44,7 @@ class Part:
     counter: Declaration
     buffer: Buffer
     members: tuple[str, ...]
-    reply: Reply | None
+    reply: Reply | PacketReply | None
 
 
 class TransactionLog:
@@ -67,26 +70,32 @@ class TransactionLog:
         Returns those that Redis has refused so far; ``settle`` returns the rest.
         """
         failed: list[tuple[Declaration, str]] = []
+        parts = []
         for counter, members in owners.items():
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
-            for buffer, mine in counter.by_shard(new) if new else ():
+            for buffer, mine in counter.by_shard(new):
                 for i in range(0, len(mine), USERS_PER_CALL):
-                    if self.unread:
-                        failed += self.settle()
-                    failed += self._begin(counter, buffer, tuple(mine[i : i + USERS_PER_CALL]))
+                    part = tuple(mine[i : i + USERS_PER_CALL])
+                    parts.append(Part(os.urandom(16).hex(), counter, buffer, part, None))
+        for packet in _packets(parts, lambda part: len(part.members)):
+            if self.unread:
+                failed += self.settle()
+            failed += self._begin(packet)
         return failed
 
-    def _begin(self, counter: Declaration, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Declaration, str]]:
-        part = Part(os.urandom(16).hex(), counter, buffer, members, None)
+    def _begin(self, parts: list[Part]) -> list[tuple[Declaration, str]]:
+        calls = [part.buffer.begin_call(part.id, part.members) for part in parts]
         try:
-            part.reply = buffer.begin(part.id, members)
+            replies = send_together(parts[0].buffer.client, calls)
         except BufferUnavailable:
-            return [(counter, m) for m in members]
-        self.begun[counter].update(members)
-        self.touched[counter].update(members)
-        self.parts.append(part)
-        self.unread.append(part)
+            return [(part.counter, m) for part in parts for m in part.members]
+        for part, reply in zip(parts, replies, strict=True):
+            part.reply = reply
+            self.begun[part.counter].update(part.members)
+            self.touched[part.counter].update(part.members)
+        self.parts += parts
+        self.unread += parts
         return []
 
     def settle(self) -> list[tuple[Declaration, str]]:
@@ -220,18 +229,32 @@ class TransactionLog:
             sums = net.get(part.counter, {})
             deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
             grouped[part.buffer].append((part.counter, part.id, deltas))
-        for buffer, parts in grouped.items():
-            for group in _groups(parts) if len(parts) > 1 else (parts,):
-                try:
-                    buffer.commit([(id_, deltas) for _, id_, deltas in group])
-                except BufferUnavailable:
-                    failed += [(counter, m) for counter, _, deltas in group for m in deltas]
+        commits = [
+            (buffer, group) for buffer, parts in grouped.items() for group in _packets(parts, lambda part: len(part[2]))
+        ]
+        for packet in _packets(commits, lambda commit: sum(len(deltas) for *_, deltas in commit[1])):
+            failed += self._commit(packet)
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         for reply in on_its_way:
             with suppress(BufferUnavailable):
                 reply.read()
         if failed:
             request_recounts(self.using, [owner for owner in failed if owner not in self.requested])
+
+    def _commit(self, commits: list[tuple[Buffer, list[PartDeltas]]]) -> list[tuple[Declaration, str]]:
+        """Send deltas, and wait for the replies. Returns the owners whose deltas Redis did not accept."""
+        failed: list[tuple[Declaration, str]] = []
+        calls = [buffer.commit_call([(id_, deltas) for _, id_, deltas in parts]) for buffer, parts in commits]
+        try:
+            replies = send_together(commits[0][0].client, calls, urgent=True)
+        except BufferUnavailable:
+            return [(counter, m) for _, parts in commits for counter, _, deltas in parts for m in deltas]
+        for (_, parts), reply in zip(commits, replies, strict=True):
+            try:
+                reply.read()
+            except BufferUnavailable:
+                failed += [(counter, m) for counter, _, deltas in parts for m in deltas]
+        return failed
 
     def _send_activity(self) -> list[Reply]:
         """Add to the time-sliced counters, without waiting for the replies."""
@@ -244,16 +267,17 @@ class TransactionLog:
             return []
 
 
-def _groups(parts: list[PartDeltas]) -> Iterator[list[PartDeltas]]:
-    """Parts in groups of at most USERS_PER_CALL owners, a part without deltas counting as one."""
-    group: list[PartDeltas] = []
-    size = 0
-    for part in parts:
-        weight = max(1, len(part[2]))
-        if group and size + weight > USERS_PER_CALL:
-            yield group
-            group, size = [], 0
-        group.append(part)
-        size += weight
-    if group:
-        yield group
+def _packets(items: list[T], owners: Callable[[T], int]) -> list[list[T]]:
+    """Items in groups of at most USERS_PER_CALL owners, an item without any counting as one."""
+    if len(items) < 2:
+        return [items] if items else []
+    groups: list[list[T]] = []
+    size = USERS_PER_CALL
+    for item in items:
+        number = max(1, owners(item))
+        size += number
+        if size > USERS_PER_CALL:
+            groups.append([])
+            size = number
+        groups[-1].append(item)
+    return groups

@@ -154,12 +154,12 @@ class Replay:
         if not parts:
             return
         if self.label != "not delivered":
-            self.buffer.commit(parts)
+            self.buffer.client.run(*self.buffer.commit_call(parts), urgent=True)
         if self.label in ("not delivered", "reply lost, request"):
             request([member for _, deltas in parts for member in deltas])
         elif self.label == "reply lost":
             yield
-            self.buffer.commit(parts)
+            self.buffer.client.run(*self.buffer.commit_call(parts), urgent=True)
 
     def change_rows(self, key: Any, delta: int) -> None:
         """As the database sees it, unseen by the counter."""
