@@ -141,6 +141,9 @@ class Reply:
 class Client:
     """Sends commands to the Redis behind a cache alias. It never retries by itself, because that could count twice."""
 
+    knows_server = True
+    """Whether all its keys are on one server."""
+
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias)

@@ -69,6 +69,7 @@ class Cluster(Client):
     def __init__(self, alias: str):
         super().__init__(alias)
         self._nodes: dict[str, Node] = defaultdict(lambda: Node(self))
+        self._nodes[""].knows_server = False
 
     def has_node_down(self) -> bool:
         return any(node.breaker.down_since is not None for node in list(self._nodes.values()))

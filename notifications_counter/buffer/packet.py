@@ -29,11 +29,11 @@ def send_together(client: Client, calls: Sequence[Call], urgent: bool = False) -
     """
     if len(calls) == 1:
         return [client.start(*calls[0], urgent)]
-    packets: dict[Client, Packet] = {}
+    packets: dict[tuple[Client, str], Packet] = {}
     replies: list[Reply | PacketReply] = []
     for call in calls:
-        node = client.node_of(call.keys[0])
-        packet = packets.setdefault(node, Packet(node))
+        node = client.node_of(key := call.keys[0])
+        packet = packets.setdefault((node, "" if node.knows_server else key), Packet(node))
         replies.append(PacketReply(packet, len(packet.calls)))
         packet.calls.append(call)
     try:
