@@ -45,6 +45,7 @@ QUESTIONS = {
     "counting": "writes.counting",
     "delete": "writes.delete",
     "prices": "writes.prices",
+    "several": "several.create",
     "flush": "maintenance.flush",
     "flush-memory": "maintenance.flush_memory",
     "recount": "maintenance.recount",

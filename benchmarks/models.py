@@ -4,6 +4,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from notifications_counter.models import BaseCount
+
 
 class Columns(models.Model):
     """The columns of Notification."""
@@ -74,6 +76,36 @@ class RecipeNotification(Columns):
         ]
 
 
+class OneCounter(Columns):
+    """Counted by 1 counter."""
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["user", "read_at"], name="one_user_read"),
+            models.Index(fields=["user", "-created_at", "-id"], name="one_user_created"),
+        ]
+
+
+class TwoCounters(Columns):
+    """Counted by 2 counters."""
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["user", "read_at"], name="two_user_read"),
+            models.Index(fields=["user", "-created_at", "-id"], name="two_user_created"),
+        ]
+
+
+class FourCounters(Columns):
+    """Counted by 4 counters."""
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["user", "read_at"], name="four_user_read"),
+            models.Index(fields=["user", "-created_at", "-id"], name="four_user_created"),
+        ]
+
+
 class HqNotification(models.Model):
     """The columns and indexes of django-notifications-hq 1.8.3, which Django from 5.1 on refuses to load: its model has
     ``index_together``. Here that is an index."""
@@ -125,3 +157,37 @@ class TriggerCount(Count):
 
 class RecipeCount(Count):
     """Kept by the recipe's flusher."""
+
+
+class Totals(BaseCount):
+    """A count and a batch for each of several counters."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    count0 = models.IntegerField(default=0)
+    batch0 = models.BigIntegerField(default=0)
+    count1 = models.IntegerField(default=0)
+    batch1 = models.BigIntegerField(default=0)
+    count2 = models.IntegerField(default=0)
+    batch2 = models.BigIntegerField(default=0)
+    count3 = models.IntegerField(default=0)
+    batch3 = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class OneCounterTotals(Totals):
+    pass
+
+
+class TwoCountersTotals(Totals):
+    pass
+
+
+class FourCountersTotals(Totals):
+    pass

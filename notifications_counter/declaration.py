@@ -64,6 +64,8 @@ class Declaration:
     ``condition``  a Q over the row's own columns: which rows count
     ``totals``     the model, on BaseCount, whose one-to-one primary key is the owner
     ``field``      its integer field that holds the count
+    ``batch_field``  its field that holds the last batch added to the count; counters that share a totals model need one
+                   each
     ``activity``   name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
     ``disabled``   for a built-in counter that is switched off: why. It is not registered, and cannot be used
     """
@@ -77,6 +79,7 @@ class Declaration:
         condition: Q,
         totals: str,
         field: str,
+        batch_field: str = "flushed_batch",
         activity: str = "",
         disabled: str = "",
     ):
@@ -88,6 +91,7 @@ class Declaration:
         self.q = condition
         self.totals_label = totals
         self.field = field
+        self.batch_field = batch_field
         if disabled:
             return
         if name in _declarations:
@@ -106,6 +110,12 @@ class Declaration:
     @cached_property
     def totals(self) -> type[Model]:
         return self._model(self.totals_label)
+
+    @property
+    def sharing(self) -> list[Declaration]:
+        """The counters whose totals are in the same rows, this one included."""
+        tables = counters_of_table(self.totals._meta.db_table)
+        return [counter for counter in tables.totals if counter.db == self.db] if tables else [self]
 
     def _model(self, label: str) -> type[Model]:
         if self.disabled:

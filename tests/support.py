@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import Client
+from notifications_counter.buffer.packet import Packet
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 from notifications_counter.writes import door
@@ -127,17 +128,21 @@ def redis_out_of_reach() -> Iterator[None]:
 def sent() -> Iterator[list[str]]:
     """The commands and scripts, by name, that are sent to Redis meanwhile."""
     commands: list[str] = []
-    send = Client.send
+    send, send_packet = Client.send, Packet.send
 
     def noting(self: Client, key: str, *command: Any, script: Any = None, urgent: bool = False) -> Any:
         commands.append(script.name if script else command[0])
         return send(self, key, *command, script=script, urgent=urgent)
 
-    Client.send = noting
+    def noting_each(self: Packet, urgent: bool) -> None:
+        commands.extend(call.script.name for call in self.calls)
+        send_packet(self, urgent)
+
+    Client.send, Packet.send = noting, noting_each
     try:
         yield commands
     finally:
-        Client.send = send
+        Client.send, Packet.send = send, send_packet
 
 
 def session() -> int:

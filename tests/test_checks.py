@@ -1,3 +1,4 @@
+import uuid
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -7,18 +8,19 @@ from django.contrib.auth import get_user_model
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connection, models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import ExtractYear, Now, Random, TruncMonth
 from django.db.models.lookups import Exact
 from django.db.utils import ConnectionHandler
 from django.test.utils import isolate_apps, override_settings
+from django.utils import timezone
 
 import servers
 from notifications_counter import checks, declaration
 from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
-from tests.tasks.models import Post, ProjectTaskCount, RecurringTask, Task
+from tests.tasks.models import Issue, Post, ProjectIssueCount, ProjectTaskCount, RecurringTask, Task
 
 REDIS = "django_redis.cache.RedisCache"
 EVERY_ROW = Q()
@@ -211,10 +213,19 @@ def test_two_aliases_of_one_database(one, other, same, monkeypatch):
 def declare(monkeypatch):
     """A function that declares a counter, the only one, and says what the checks think of it."""
 
-    def declare(source, owner="user", condition=EVERY_ROW, totals=UserNotificationsCount, field="unread_count"):
+    def declare(
+        source,
+        owner="user",
+        condition=EVERY_ROW,
+        totals=UserNotificationsCount,
+        field="unread_count",
+        batch_field="flushed_batch",
+    ):
         monkeypatch.setattr(declaration, "_declarations", {})
         monkeypatch.setattr(declaration, "_by_table", {})
-        counter = Counter("x", source="", owner=owner, condition=condition, totals="", field=field)
+        counter = Counter(
+            "x", source="", owner=owner, condition=condition, totals="", field=field, batch_field=batch_field
+        )
         vars(counter).update(source=source, totals=totals)
         return found()
 
@@ -376,7 +387,7 @@ def test_a_counter_may_count_a_plain_model(declare):
 
 @pytest.mark.parametrize(
     "names",
-    [{"owner": "nobody"}, {"field": "nothing"}, {"condition": Q(nothing=1)}],
+    [{"owner": "nobody"}, {"field": "nothing"}, {"batch_field": "nothing"}, {"condition": Q(nothing=1)}],
     ids=lambda names: next(iter(names)),
 )
 def test_names_of_what_is_not_there(declare, names):
@@ -413,11 +424,23 @@ def test_totals_of_other_owners(declare):
     assert declare(Task, "project", field="unread_count").keys() == {"E008"}
 
 
-def test_totals_of_two_counters(declare, monkeypatch):
-    declare(Notification)
-    counter = Counter("y", source="", owner="user", condition=Q(read_at=None), totals="", field="unread_count")
-    vars(counter).update(source=Notification, totals=UserNotificationsCount)
-    assert "Counters 'x' and 'y' store their totals in the same model" in found()["E016"]
+@pytest.mark.parametrize(
+    ("field", "batch_field", "problem"),
+    [
+        ("urgent_count", "urgent_batch", None),
+        ("urgent_count", "flushed_batch", "flushed_batch is both the batch_field of counter 'x' and the batch_field"),
+        ("open_count", "urgent_batch", "open_count is both the field of counter 'x' and the field of counter 'y'."),
+        ("flushed_batch", "urgent_batch", "flushed_batch is both the batch_field of counter 'x' and the field"),
+        ("urgent_batch", "urgent_batch", "urgent_batch is both the field of counter 'y' and the batch_field"),
+    ],
+)
+def test_totals_of_two_counters(declare, field, batch_field, problem):
+    assert declare(Issue, "project", Q(closed=False), ProjectIssueCount, "open_count") == {}
+    counter = Counter("y", source="", owner="project", condition=Q(), totals="", field=field, batch_field=batch_field)
+    vars(counter).update(source=Issue, totals=ProjectIssueCount)
+    messages = found()
+    assert messages.keys() == ({"E016"} if problem else set())
+    assert problem is None or problem in messages["E016"]
 
 
 @isolate_apps("tests.tasks")
@@ -431,26 +454,65 @@ def test_an_owner_that_is_no_primary_key(declare):
 
 
 @pytest.mark.parametrize(
-    ("field", "good"),
+    ("count", "good"),
     [
-        (models.IntegerField, True),
-        (models.BigIntegerField, True),
-        (models.PositiveIntegerField, False),
-        (models.PositiveBigIntegerField, False),
-        (models.FloatField, False),
+        (models.IntegerField(default=0), True),
+        (models.BigIntegerField(default=int), True),
+        (models.IntegerField(db_default=0), True),
+        (models.IntegerField(db_default=Value(0)), True),
+        (models.PositiveIntegerField(default=0), False),
+        (models.PositiveBigIntegerField(default=0), False),
+        (models.FloatField(default=0), False),
+        (models.IntegerField(), False),
+        (models.IntegerField(default=1), False),
+        (models.IntegerField(db_default=1), False),
+        (models.IntegerField(default=0, null=True), False),
     ],
 )
 @isolate_apps("tests.tasks")
-def test_columns_of_a_count(declare, field, good):
-    class Total(BaseCount):
-        __module__ = "tests.tasks.models"
+def test_columns_of_a_count(declare, count, good):
+    assert ("E018" not in declare(Notification, totals=totals_with(unread_count=count))) == good
 
-        user = models.OneToOneField(
-            get_user_model(), primary_key=True, on_delete=models.DO_NOTHING, db_constraint=False
-        )
-        unread_count = field(default=0)
 
-    assert ("E018" not in declare(Notification, totals=Total)) == good
+@pytest.mark.parametrize(
+    ("batch", "good"),
+    [
+        (models.BigIntegerField(default=0), True),
+        (models.BigIntegerField(), False),
+        (models.BigIntegerField(default=0, null=True), False),
+        (models.IntegerField(default=0), False),
+        (models.DateTimeField(default=timezone.now), False),
+    ],
+)
+@isolate_apps("tests.tasks")
+def test_columns_of_a_batch(declare, batch, good):
+    totals = totals_with(unread_count=models.IntegerField(default=0), batch=batch)
+    assert ("E018" not in declare(Notification, totals=totals, batch_field="batch")) == good
+
+
+@pytest.mark.parametrize(
+    ("other", "good"),
+    [
+        (models.CharField(max_length=9), True),
+        (models.IntegerField(null=True), True),
+        (models.IntegerField(db_default=1), True),
+        (models.DateField(auto_now_add=True), True),
+        (models.IntegerField(), False),
+        (models.UUIDField(default=uuid.uuid4, unique=True), False),
+    ],
+)
+@isolate_apps("tests.tasks")
+def test_other_columns_of_totals(declare, other, good):
+    totals = totals_with(unread_count=models.IntegerField(default=0), other=other)
+    assert ("cannot be unique: other." in declare(Notification, totals=totals).get("E008", "")) != good
+
+
+def totals_with(**fields):
+    """A totals model of users."""
+    user = models.OneToOneField(get_user_model(), primary_key=True, on_delete=models.DO_NOTHING, db_constraint=False)
+    # A field belongs to one model; the parameters of a test are made once.
+    fields = {name: field.clone() for name, field in fields.items()}
+    return type("Total", (BaseCount,), {"__module__": "tests.tasks.models", "user": user, **fields})
 
 
 # ------------------------------------------------------------------------------------------------------------- Redis

@@ -101,7 +101,6 @@ DOCUMENTED_MODULES = {
     "django.db.models.signals",
     "django.dispatch",
     "django.http",
-    "django.http.response",
     "django.middleware.csrf",
     "django.shortcuts",
     "django.tasks",

@@ -26,7 +26,8 @@ from .breaker import NEVER, Breaker
 from .scripts import Script, script
 
 try:
-    from hiredis import pack_command  # redis-py calls it too, after spending twice its time on each argument
+    # redis-py calls it too, after spending twice its time on each argument.
+    from hiredis import pack_command as pack_command
 except ImportError:
 
     def pack_command(arguments: Sequence[Argument]) -> bytes:
@@ -188,10 +189,8 @@ class Reply:
             self.close()
             raise
         breaker = client.breaker
-        if breaker.down_since is not None:
-            client.recovered()
-        if breaker.no_room_for or breaker.refused:
-            breaker.accept(self._name)
+        if breaker.down_since is not None or breaker.no_room_for or breaker.refused:
+            client.answered(self._name)
         if self._started:
             self.announce()
         return answer
@@ -199,14 +198,7 @@ class Reply:
     def announce(self, error: Exception | None = None) -> None:
         """Tell the site of the command, for its traces."""
         if self._started:
-            redis_called.send_robust(
-                sender=type(self._client),
-                name=self._name,
-                cache=self._client.alias,
-                started=self._started,
-                ended=time.time_ns(),
-                error=error,
-            )
+            self._client.announce(self._name, self._started, error)
 
     def close(self) -> None:
         """Return the connection without reading the reply, which the next command would take for its own."""
@@ -217,6 +209,9 @@ class Reply:
 
 class Client:
     """Sends commands to the Redis behind a cache alias. It never retries by itself, because that could count twice."""
+
+    knows_server = True
+    """Whether all its keys are on one server."""
 
     def __init__(self, alias: str):
         self.alias = alias
@@ -255,7 +250,7 @@ class Client:
         For RETRY_AFTER seconds after a failure only urgent commands are sent; BufferUnavailable for the others.
         """
         if self.breaker.down_since is not None and not urgent:
-            self._check(key)
+            self.check(key)
         reply = Reply(self, script, command)
         try:
             reply.send(self.pool(key))
@@ -268,7 +263,11 @@ class Client:
             reply.close()
             raise
 
-    def _check(self, key: str) -> None:
+    def node_of(self, key: str) -> Client:
+        """The client of the server that holds ``key``."""
+        return self
+
+    def check(self, key: str) -> None:
         """BufferUnavailable while Redis is down.
 
         A server that refuses writes, such as a replica, would still answer readers, with old data. So it must accept a
@@ -307,7 +306,18 @@ class Client:
         self.breaker.refuses = True
         return self.breaker.trip(error)
 
+    def announce(self, name: str, started: int, error: Exception | None) -> None:
+        """Tell the site of a command that was sent at ``started``, in nanoseconds, for its traces."""
+        about = {"name": name, "cache": self.alias, "started": started, "ended": time.time_ns(), "error": error}
+        redis_called.send_robust(sender=type(self), **about)
+
     # ---------------------------------------------------------------- outages
+    def answered(self, name: str) -> None:
+        """Note that Redis has run a command or script, after an outage or a refusal."""
+        if self.breaker.down_since is not None:
+            self.recovered()
+        self.breaker.accept(name)
+
     def recovered(self) -> None:
         """Note that Redis answers again, and count the outage for everyone to see."""
         seconds = self.breaker.reset()

@@ -70,11 +70,12 @@ class Cluster(Client):
     def __init__(self, alias: str):
         super().__init__(alias)
         self._nodes: dict[str, Node] = defaultdict(lambda: Node(self))
+        self._nodes[""].knows_server = False
 
     def has_node_down(self) -> bool:
         return any(node.breaker.down_since is not None for node in list(self._nodes.values()))
 
-    def _node_of(self, key: str) -> Node:
+    def node_of(self, key: str) -> Node:
         """The node without a name stands for one that is not known yet: `redis` asks the cluster when it is made."""
         try:
             return self._nodes[self.__dict__["redis"].get_node_from_key(key).name]
@@ -83,7 +84,7 @@ class Cluster(Client):
 
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
         """Send a command to the node that holds ``key``, without waiting for the reply."""
-        return self._node_of(key).send(key, *command, script=script, urgent=urgent)
+        return self.node_of(key).send(key, *command, script=script, urgent=urgent)
 
 
 class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]

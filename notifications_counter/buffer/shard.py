@@ -12,6 +12,7 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from .client import ARGUMENTS, Argument, Client, Reply
 from .keys import Keys
+from .packet import Call
 from .scripts import script
 from .types import Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
 
@@ -116,16 +117,24 @@ class Buffer:
     # ----------------------------------------------------------------- writes
     def begin(self, part: str, members: Sequence[str]) -> Reply:
         """Register a part of a transaction. Read the reply before the database commits."""
-        return self.client.start(script("begin"), self._keys_of["begin"], (part, *members))
+        return self.client.start(*self.begin_call(part, members))
+
+    def begin_call(self, part: str, members: Sequence[str]) -> Call:
+        """The same, to be sent together with others."""
+        return Call(script("begin"), self._keys_of["begin"], (part, *members))
 
     def commit(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> int:
         """Take parts out of ``open`` and add their deltas. Returns how many users must be recounted instead."""
+        return self.client.run(*self.commit_call(parts), urgent=True)
+
+    def commit_call(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> Call:
+        """The same, to be sent together with others."""
         args: list[Argument] = []
         for part, deltas in parts:
             args += (part, len(deltas))
             for member, delta in deltas.items():
                 args += (member, "?" if delta is None else delta)
-        return self._run("commit", *args, urgent=True)
+        return Call(script("commit"), self._keys_of["commit"], args)
 
     def mark_dirty(self, members: Sequence[str]) -> None:
         """Send users to a recount. Until then, readers count their rows."""

@@ -9,11 +9,11 @@ from django.core.checks import Error
 from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db.models import (
     DO_NOTHING,
+    BigIntegerField,
     CharField,
     DateTimeField,
     ForeignKey,
     IntegerField,
-    Model,
     OneToOneField,
     PositiveBigIntegerField,
     PositiveIntegerField,
@@ -28,6 +28,7 @@ from django.db.models.expressions import RawSQL
 from ..counters import Counter, all_counters
 from ..internals import ExtraWhere, Query, TimezoneMixin
 from ..models import BaseCount
+from ..sql.target import other_fields
 from ..writes.door import missing
 from .registration import TAG, Messages, check, id_
 
@@ -43,10 +44,10 @@ VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 @check(TAG)
 def check_counters() -> Messages:
     """A counter can see every change of its counts, and store them."""
-    by_totals: dict[type[Model], Counter] = {}
+    columns: dict[tuple[str, str], str] = {}
     for counter in all_counters():
         try:
-            counter.totals._meta.get_field(counter.field)
+            stored = {name: counter.totals._meta.get_field(name) for name in (counter.field, counter.batch_field)}
             counter.source._meta.get_field(counter.owner)
             _ = counter.condition.fields
         except (LookupError, FieldDoesNotExist, FieldError) as error:
@@ -60,16 +61,20 @@ def check_counters() -> Messages:
         yield from _check_condition(counter)
         yield from _check_totals(counter)
         yield from _check_on_delete(counter)
-        other = by_totals.setdefault(counter.totals, counter)
-        if other is not counter:
-            yield Error(
-                f"Counters {other.name!r} and {counter.name!r} store their totals in the same model, "
-                f"{counter.totals._meta.label}.",
-                hint="Give each counter a totals model of its own. A total remembers the last batch that was flushed, "
-                "so two counters would take each other's batches for their own, and lose changes.",
-                obj=counter.totals,
-                id=id_("E016"),
-            )
+        table = counter.totals._meta.db_table
+        for role in ("field", "batch_field"):
+            name = getattr(counter, role)
+            use = f"the {role} of counter {counter.name!r}"
+            other = columns.setdefault((table, name), use)
+            if other is not use:
+                yield Error(
+                    f"{stored[name]} is both {other} and {use}.",
+                    hint="Give each counter a field and a batch_field of its own in the totals model. The batch_field "
+                    "remembers the last batch that was flushed: two counters that share one would take each other's "
+                    "batches for their own, and lose changes.",
+                    obj=counter.totals,
+                    id=id_("E016"),
+                )
 
 
 @check(TAG)
@@ -107,6 +112,8 @@ def _check_source(counter: Counter) -> Messages:
 
 def _check_totals(counter: Counter) -> Messages:
     key: Any = counter.totals._meta.pk
+    row = counter.totals()
+    others = [f for f in other_fields(counter) if f.unique or (not f.null and f.pre_save(row, add=True) is None)]
     owner: Any = counter.source._meta.get_field(counter.owner)
     if not (
         issubclass(counter.totals, BaseCount)
@@ -115,11 +122,14 @@ def _check_totals(counter: Counter) -> Messages:
         and key.remote_field.model._meta.concrete_model is owner.remote_field.model._meta.concrete_model
         and key.remote_field.on_delete is DO_NOTHING
         and not key.db_constraint  # type: ignore[attr-defined]
+        and not others
     ):
         yield Error(
             f"{counter.totals._meta.label} cannot store the totals of counter {counter.name!r}.",
             hint="It must inherit from BaseCount, and its primary key must be a OneToOneField to the model that "
-            f"{counter.owner!r} refers to, with on_delete=DO_NOTHING and db_constraint=False.",
+            f"{counter.owner!r} refers to, with on_delete=DO_NOTHING and db_constraint=False. The flusher inserts the "
+            "rows, so every other field needs a default, and cannot be unique"
+            + (f": {', '.join(field.name for field in others)}." if others else "."),
             obj=counter.totals,
             id=id_("E008"),
         )
@@ -131,14 +141,23 @@ def _check_totals(counter: Counter) -> Messages:
             obj=counter.totals,
             id=id_("E023"),
         )
-    field = counter.totals._meta.get_field(counter.field)
-    if not isinstance(field, IntegerField) or isinstance(field, UNSIGNED):
-        yield Error(
-            f"{field} cannot store every count of counter {counter.name!r}.",
-            hint="Use an IntegerField or a BigIntegerField. A wrong count can be negative until it is corrected.",
-            obj=field,
-            id=id_("E018"),
-        )
+    for name, kind in ((counter.field, IntegerField), (counter.batch_field, BigIntegerField)):
+        field: Any = counter.totals._meta.get_field(name)
+        if not isinstance(field, kind) or isinstance(field, UNSIGNED) or not _starts_at_zero(field):
+            yield Error(
+                f"{field} cannot store every {'count' if name == counter.field else 'batch'} of counter "
+                f"{counter.name!r}.",
+                hint="Use a BigIntegerField, or for the count an IntegerField, with default=0 and without null=True. "
+                "A wrong count can be negative until it is corrected.",
+                obj=field,
+                id=id_("E018"),
+            )
+
+
+def _starts_at_zero(field: Any) -> bool:
+    """Return whether rows that another counter inserts begin with zero."""
+    default = field.get_default() if field.has_default() else field.db_default
+    return not field.null and getattr(default, "value", default) == 0
 
 
 def _check_on_delete(counter: Counter) -> Messages:

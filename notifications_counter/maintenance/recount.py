@@ -227,26 +227,31 @@ def remove_orphans(counter: Declaration) -> int:
     owner: Any = counter.totals._meta.pk.remote_field
     owners: QuerySet[Any] = QuerySet(owner.model, using=counter.db).filter(pk=OuterRef("pk"))
     totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
-    gone = totals.filter(**{counter.field: 0}).exclude(Exists(owners))
+    zero = {sharing.field: 0 for sharing in counter.sharing}
+    gone = totals.filter(**zero).exclude(Exists(owners))
     page, removed = gone, 0
     while keys := list(page.order_by("pk").values_list("pk", flat=True)[:PAGE]):
         for buffer, members in counter.by_shard([str(key) for key in keys]):
-            removed += _remove(counter, buffer, members, gone)
+            removed += _remove(counter, counter.buffers.index(buffer), members, gone)
         page = gone.filter(pk__gt=keys[-1])
     return removed
 
 
-def _remove(counter: Declaration, buffer: Buffer, members: list[str], gone: QuerySet[Any]) -> int:
-    """A total guards against a batch that comes again: the shard is closed to every batch that a deleted total may
-    have. The lease ends corrections under way that may have seen such a batch, and not the total."""
-    snapshot = buffer.snapshot(members, lease=uuid4().hex)
-    ended = snapshot.batch - snapshot.cut
-    idle = [counter.decode(member) for member, waiting in snapshot.users.items() if waiting == (0, 0, False)]
+def _remove(counter: Declaration, shard: int, members: list[str], gone: QuerySet[Any]) -> int:
+    """A row guards against batches that come again: the shard is closed to every batch that a deleted row may have, of
+    every counter with a total in it. The leases end corrections under way that may have seen such a batch, and not the
+    total."""
+    ended: dict[Declaration, int] = {}
+    for sharing in counter.sharing:
+        snapshot = sharing.buffers[shard].snapshot(members, lease=uuid4().hex)
+        ended[sharing] = snapshot.batch - snapshot.cut
+        members = [member for member in members if snapshot.users[member] == (0, 0, False)]
+    older = {f"{sharing.batch_field}__lte": batch for sharing, batch in ended.items()}
     with transaction.atomic(using=counter.db):
-        if not idle or not reject_batches_up_to(counter, counter.buffers.index(buffer), ended):
+        if not members or not reject_batches_up_to(counter, shard, ended):
             return 0
         removed = 0
         with maintained():
-            for chunk in chunks(idle, counter.db):
-                removed += raw_delete(gone.filter(pk__in=chunk, flushed_batch__lte=ended), counter.db)
+            for chunk in chunks([counter.decode(member) for member in members], counter.db):
+                removed += raw_delete(gone.filter(pk__in=chunk, **older), counter.db)
         return removed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.apps import apps
@@ -39,20 +40,32 @@ def is_known_server(status: Status, epoch: int) -> bool:
     return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
 
 
+def _lock(counter: Declaration, shard: int) -> dict[str, tuple[int, int]]:
+    """Lock a shard until the transaction ends, and return its ``(epoch, closed)`` by counter. Counters whose totals are
+    in the same rows are locked together, or their flushers could each wait for rows that the other has locked."""
+    model = apps.get_model("notifications_counter", "CounterShard")
+    names = [sharing.name for sharing in counter.sharing]
+    rows: QuerySet[Any] = QuerySet(model, using=counter.db).filter(
+        counter__in=names, shard=shard, shards=options.SHARDS
+    )
+    locked = rows.order_by("counter").select_for_update().values_list("counter", "epoch", "closed")
+    return {name: (epoch, closed) for name, epoch, closed in locked}
+
+
 def accepts_batch(counter: Declaration, shard: int, batch: int) -> bool:
     """Lock the shard until the transaction ends. Returns whether this batch may be written."""
-    stored = shard_row(counter, shard).select_for_update().values_list("epoch", "closed").first()
+    stored = _lock(counter, shard).get(counter.name)
     return stored is not None and stored[0] == batch // BATCHES and batch > stored[1]
 
 
-def reject_batches_up_to(counter: Declaration, shard: int, batch: int) -> bool:
-    """Lock the shard until the transaction ends, and accept no batch up to this one any more.
-
-    False if the batch belongs to another epoch.
-    """
-    if epoch_of(counter, shard, lock=True) != batch // BATCHES:
+def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Declaration, int]) -> bool:
+    """Lock the shard until the transaction ends, and accept no batch up to these any more, of each counter whose totals
+    are in the same rows. False if a batch belongs to another epoch."""
+    stored = _lock(counter, shard)
+    if any(stored.get(sharing.name, (0, 0))[0] != batch // BATCHES for sharing, batch in batches.items()):
         return False
-    shard_row(counter, shard).filter(closed__lt=batch).update(closed=batch)
+    for sharing, batch in batches.items():
+        shard_row(sharing, shard).filter(closed__lt=batch).update(closed=batch)
     return True
 
 

@@ -8,14 +8,14 @@ from .target import Chunk, Target
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet."""
-    field = target.counter.field
+    field, batch_field = target.counter.field, target.counter.batch_field
     rows: QuerySet = QuerySet(target.model, using=target.connection.alias)
     have = set(rows.filter(pk__in=chunk.keys).values_list("pk", flat=True))
     missing = []
     for key, delta in zip(chunk.keys, chunk.deltas, strict=True):
-        values = {"flushed_batch": batch, "updated_at": timezone.now()}
+        values = {batch_field: batch, "updated_at": timezone.now()}
         if key in have:
-            rows.filter(pk=key, flushed_batch__lt=batch).update(**{field: F(field) + delta}, **values)
+            rows.filter(pk=key, **{f"{batch_field}__lt": batch}).update(**{field: F(field) + delta}, **values)
         else:
             missing.append(target.model(pk=key, **{field: delta}, **values))
     rows.bulk_create(missing)

@@ -16,10 +16,10 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     is_new = f"{t.batch} < VALUES({t.batch})"
     with t.connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {t.table} ({t.columns}) SELECT owner, delta, %s, %s"
+            f"INSERT INTO {t.table} ({t.columns}) SELECT owner, delta, {t.placeholders}"
             f" FROM JSON_TABLE(%s, '$[*]' COLUMNS (owner {owner} PATH '$[0]', delta BIGINT PATH '$[1]')) AS batch"
             f" ON DUPLICATE KEY UPDATE {t.count} = IF({is_new}, {stored} + VALUES({t.count}), {stored}),"
             f" {t.updated} = IF({is_new}, VALUES({t.updated}), {t.updated}),"
             f" {t.batch} = GREATEST({t.batch}, VALUES({t.batch}))",
-            (batch, t.now(), rows),
+            (*t.values(batch), rows),
         )

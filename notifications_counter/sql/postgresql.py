@@ -18,9 +18,10 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     with t.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {t.table} AS stored ({t.columns})"
-            f" SELECT owner, delta, %s, %s FROM unnest(%s::{key_type}[], %s::bigint[]) AS batch (owner, delta)"
+            f" SELECT owner, delta, {t.placeholders}"
+            f" FROM unnest(%s::{key_type}[], %s::bigint[]) AS batch (owner, delta)"
             f" ON CONFLICT ({t.owner}) DO UPDATE SET {t.count} = stored.{t.count} + excluded.{t.count},"
             f" {t.batch} = excluded.{t.batch}, {t.updated} = excluded.{t.updated}"
             f" WHERE stored.{t.batch} < excluded.{t.batch}",
-            (batch, t.now(), users, deltas),
+            (*t.values(batch), users, deltas),
         )

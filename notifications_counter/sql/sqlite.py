@@ -12,9 +12,9 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     with t.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {t.table} ({t.columns})"
-            f" SELECT key, value, %s, %s FROM json_each(%s) WHERE true"
+            f" SELECT key, value, {t.placeholders} FROM json_each(%s) WHERE true"
             f" ON CONFLICT ({t.owner}) DO UPDATE SET {t.count} = {t.table}.{t.count} + excluded.{t.count},"
             f" {t.batch} = excluded.{t.batch}, {t.updated} = excluded.{t.updated}"
             f" WHERE {t.table}.{t.batch} < excluded.{t.batch}",
-            (batch, t.now(), json.dumps(deltas)),
+            (*t.values(batch), json.dumps(deltas)),
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from django.db.models import Field
 from django.utils import timezone
 
 from ..declaration import Declaration
@@ -18,6 +19,15 @@ class Chunk:
     keys: list[Any]
     deltas: list[int]
     joined: tuple[str, str] | None = None
+
+
+def other_fields(counter: Declaration) -> list[Field]:
+    """Return the fields of the totals model that a flush of this counter sets to their default in a new row. Those with
+    a default in the database are left to it."""
+    model = counter.totals
+    own = {model._meta.pk.name, counter.field, counter.batch_field, "updated_at"}
+    others = [field for field in model._meta.local_concrete_fields if field.name not in own and not field.generated]
+    return [field for field in others if field.has_default() or not field.has_db_default()]
 
 
 class Target:
@@ -43,18 +53,30 @@ class Target:
 
     @cached_property
     def batch(self) -> str:
-        return self._column("flushed_batch")
+        return self._column(self.counter.batch_field)
 
     @cached_property
     def updated(self) -> str:
         return self._column("updated_at")
 
-    @property
-    def columns(self) -> str:
-        return f"{self.owner}, {self.count}, {self.batch}, {self.updated}"
+    @cached_property
+    def others(self) -> list[Field]:
+        return other_fields(self.counter)
 
-    def now(self) -> Any:
-        return self.connection.ops.adapt_datetimefield_value(timezone.now())
+    @cached_property
+    def columns(self) -> str:
+        names = (self._column(field.name) for field in self.others)
+        return ", ".join((self.owner, self.count, self.batch, self.updated, *names))
+
+    @cached_property
+    def placeholders(self) -> str:
+        return ", ".join(["%s"] * (2 + len(self.others)))
+
+    def values(self, batch: int) -> tuple[Any, ...]:
+        """What new rows have in common: the batch, the time, and the defaults of the other fields."""
+        row = self.model()
+        defaults = (field.get_db_prep_save(field.pre_save(row, add=True), self.connection) for field in self.others)
+        return (batch, self.connection.ops.adapt_datetimefield_value(timezone.now()), *defaults)
 
     def db_keys(self, chunk: Chunk) -> list[Any]:
         """The keys as the driver wants them."""

@@ -38,7 +38,7 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
     query, using = compiler.query, compiler.connection.alias
     if isinstance(query, UpdateQuery):
         names = {field.name for field, *_ in query.values}  # type: ignore[attr-defined]
-        counters = tuple(c for c in counters if names & {c.field, "flushed_batch", c.totals._meta.pk.name})
+        counters = tuple(c for c in counters if names & {c.field, c.batch_field, c.totals._meta.pk.name})
     if not counters or _maintained.get():
         return execute()
     ledger = Ledger.of(using)

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from django.db import DatabaseError, Error
 
 from ..buffer import Buffer
 from ..buffer.client import Reply, in_groups
+from ..buffer.packet import PacketReply, send_together
 from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
 from ..declaration import Declaration
@@ -41,7 +42,7 @@ class Part:
     counter: Declaration
     buffer: Buffer
     members: tuple[str, ...]
-    reply: Reply | None
+    reply: Reply | PacketReply | None
 
 
 class TransactionLog:
@@ -67,27 +68,34 @@ class TransactionLog:
         Returns those that Redis has refused so far; ``settle`` returns the rest.
         """
         failed: list[tuple[Declaration, str]] = []
+        parts = []
         for counter, members in owners.items():
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
             for buffer, mine in counter.by_shard(new) if new else ():
                 for some in in_calls(mine):
-                    failed += self.settle()
-                    failed += self._begin(counter, buffer, tuple(some))
+                    parts.append(Part(os.urandom(16).hex(), counter, buffer, tuple(some), None))
+        for packet in in_groups(parts, lambda part: len(part.members), USERS_PER_CALL):
+            if self.unread:
+                failed += self.settle()
+            failed += self._begin(packet)
         return failed
 
-    def _begin(self, counter: Declaration, buffer: Buffer, members: tuple[str, ...]) -> list[tuple[Declaration, str]]:
-        part = Part(os.urandom(16).hex(), counter, buffer, members, None)
-        self.parts.append(part)  # first, in case an exception strikes; Redis knows what to do with an unknown part
-        self.unread.append(part)
+    def _begin(self, parts: list[Part]) -> list[tuple[Declaration, str]]:
+        self.parts += parts  # first, in case an exception strikes; Redis knows what to do with an unknown part
+        self.unread += parts
+        client = parts[0].buffer.client
+        calls = [part.buffer.begin_call(part.id, part.members) for part in parts]
         try:
-            part.reply = buffer.begin(part.id, members)
+            replies = send_together(client, calls)
         except BufferUnavailable:
-            self.unread.remove(part)
-            return self._not_begun(part)
-        self.begun[counter].update(members)
-        self.touched[counter].update(members)
-        return self.settle() if buffer.client.is_limited else []
+            del self.unread[-len(parts) :]
+            return [owner for part in parts for owner in self._not_begun(part)]
+        for part, reply in zip(parts, replies, strict=True):
+            part.reply = reply
+            self.begun[part.counter].update(part.members)
+            self.touched[part.counter].update(part.members)
+        return self.settle() if client.is_limited else []
 
     def _not_begun(self, part: Part) -> list[tuple[Declaration, str]]:
         self.parts = [other for other in self.parts if other is not part]
@@ -241,12 +249,13 @@ class TransactionLog:
             sums = net.get(part.counter, {})
             deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
             grouped[part.buffer].append((part.counter, part.id, deltas))
-        for buffer, parts in grouped.items():
-            for group in in_groups(parts, lambda part: 1 + len(part[2]), USERS_PER_CALL):
-                try:
-                    buffer.commit([(id_, deltas) for _, id_, deltas in group])
-                except BufferUnavailable:
-                    failed += [(counter, m) for counter, _, deltas in group for m in deltas]
+        commits = [
+            (buffer, group)
+            for buffer, parts in grouped.items()
+            for group in in_groups(parts, lambda part: 1 + len(part[2]), USERS_PER_CALL)
+        ]
+        for packet in in_groups(commits, lambda commit: sum(1 + len(part[2]) for part in commit[1]), USERS_PER_CALL):
+            failed += self._commit(packet)
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         self._send_activity()
         try:
@@ -255,6 +264,26 @@ class TransactionLog:
             about = {"event": "send_failed", "database": self.using, "users": len(failed)}
             text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
             logger.exception(text, len(failed), extra=about)
+
+    def _commit(self, commits: list[tuple[Buffer, list[PartDeltas]]]) -> list[tuple[Declaration, str]]:
+        """Send deltas, and wait for the replies. Returns the owners whose deltas Redis did not accept."""
+        failed: list[tuple[Declaration, str]] = []
+        calls = [buffer.commit_call([(id_, deltas) for _, id_, deltas in parts]) for buffer, parts in commits]
+        replies: Sequence[Reply | PacketReply] = ()
+        try:
+            replies = send_together(commits[0][0].client, calls, urgent=True)
+            for (_, parts), reply in zip(commits, replies, strict=True):
+                try:
+                    reply.read()
+                except BufferUnavailable:
+                    failed += [(counter, m) for counter, _, deltas in parts for m in deltas]
+        except BufferUnavailable:
+            return [(counter, m) for _, parts in commits for counter, _, deltas in parts for m in deltas]
+        except BaseException:
+            for reply in replies:
+                reply.close()
+            raise
+        return failed
 
     def _send_activity(self) -> None:
         """Add to the time-sliced counters, at most once."""

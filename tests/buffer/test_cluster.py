@@ -72,6 +72,15 @@ def test_everything_is_exact(cluster, nodes, users):
             assert not [n for n in client.info("errorstats") if n in ("errorstat_CROSSSLOT", "errorstat_MOVED")]
 
 
+def test_the_first_write_of_a_process(cluster, users):
+    """It does not know the nodes yet."""
+    unread.heal()
+    del vars(client_of("default"))["redis"]
+    notify(users)
+    assert not RecountRequest.objects.exists()
+    assert_exact(*users)
+
+
 def move_slots(nodes: list[servers.Server]) -> None:
     """Give every slot of the first master, with its keys, to the second: each key moves, no client is told."""
     first, second = (redis.Redis.from_url(node.url) for node in nodes[:2])

@@ -90,14 +90,13 @@ def of_a_write() -> list[Call]:
     "commit", too."""
     from django.db import connections
 
-    from notifications_counter.buffer import Buffer
     from notifications_counter.writes import transaction as log
 
     return [
-        ("begin", Buffer, "begin"),
+        ("begin", log.TransactionLog, "_begin"),
         ("reply", log.TransactionLog, "settle"),
         ("COMMIT", type(connections["default"]), "_commit"),
-        ("commit", Buffer, "commit"),
+        ("commit", log.TransactionLog, "_commit"),
         ("request", log, "request_recounts"),
     ]
 

@@ -140,7 +140,7 @@ def test_a_change_that_overtakes_another(read, cached, users, monkeypatch):
     if cached:
         assert read(user) == 0
     committed, go_on = threading.Event(), threading.Event()
-    commit = Buffer.commit
+    commit = Buffer.commit_call
 
     def late(self: Buffer, *args: Any) -> Any:
         if threading.current_thread() is writer:
@@ -152,7 +152,7 @@ def test_a_change_that_overtakes_another(read, cached, users, monkeypatch):
         Notification.objects.bulk_create(Notification(user_id=user, title="x") for _ in range(3))
         connection.close()
 
-    monkeypatch.setattr(Buffer, "commit", late)
+    monkeypatch.setattr(Buffer, "commit_call", late)
     writer = threading.Thread(target=create)
     writer.start()
     try:

@@ -154,12 +154,12 @@ class Replay:
         if not parts:
             return
         if self.label != "not delivered":
-            self.buffer.commit(parts)
+            self.buffer.client.run(*self.buffer.commit_call(parts), urgent=True)
         if self.label in ("not delivered", "reply lost, request"):
             request([member for _, deltas in parts for member in deltas])
         elif self.label == "reply lost":
             yield
-            self.buffer.commit(parts)
+            self.buffer.client.run(*self.buffer.commit_call(parts), urgent=True)
 
     def change_rows(self, key: Any, delta: int) -> None:
         """As the database sees it, unseen by the counter."""
@@ -212,7 +212,7 @@ class Replay:
         yield
         if idle:
             with transaction.atomic():
-                if reject_batches_up_to(unread, 0, last):
+                if reject_batches_up_to(unread, 0, {unread: last}):
                     zero = UserNotificationsCount.objects.filter(unread_count=0, flushed_batch__lte=last)
                     unheard(zero.filter(pk__in=idle)._raw_delete, "default")
             yield

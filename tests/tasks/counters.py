@@ -38,6 +38,25 @@ free_lots = Counter(
     field="free_count",
 )
 
+open_issues = Counter(
+    "open_issues",
+    source="tasks.Issue",
+    owner="project",
+    condition=Q(closed=False),
+    totals="tasks.ProjectIssueCount",
+    field="open_count",
+)
+
+urgent_issues = Counter(
+    "urgent_issues",
+    source="tasks.Issue",
+    owner="project",
+    condition=Q(closed=False, urgent=True),
+    totals="tasks.ProjectIssueCount",
+    field="urgent_count",
+    batch_field="urgent_batch",
+)
+
 visible_posts = Counter(
     "visible_posts",
     source="tasks.Post",

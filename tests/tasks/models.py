@@ -1,6 +1,7 @@
 """What an application of its own may count, and every way in which its models may be related."""
 
 import uuid
+from decimal import Decimal
 
 from django.db import models
 
@@ -75,6 +76,34 @@ class ProjectLotCount(BaseCount):
         Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
     )
     free_count = models.IntegerField(default=0)
+
+
+class Issue(models.Model):
+    """Two counters store their totals in the same rows."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="issues")
+    closed = models.BooleanField(default=False)
+    urgent = models.BooleanField(default=False)
+
+
+class ProjectIssueCount(BaseCount):
+    """Not all of it is about counts."""
+
+    project = models.OneToOneField(
+        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+    open_count = models.IntegerField(default=0)
+    urgent_count = models.IntegerField(default=0)
+    urgent_batch = models.BigIntegerField(default=0, editable=False)
+    note = models.CharField(max_length=20, default="100% new")
+    empty = models.CharField(max_length=20)
+    token = models.UUIDField(default=uuid.uuid4)
+    rate = models.DecimalField(max_digits=4, decimal_places=2, default=Decimal("1.50"))
+    options = models.JSONField(default=dict)
+    muted = models.BooleanField(default=True)
+    since = models.DateTimeField(auto_now_add=True)
+    level = models.IntegerField(db_default=3)
+    campaign = models.ForeignKey(Campaign, on_delete=models.SET_NULL, related_name="+", null=True)
 
 
 class Topic(models.Model):

@@ -1,0 +1,186 @@
+"""Several calls in one packet: a write waits twice, and each call has an outcome of its own."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import groupby
+from typing import Any
+
+import pytest
+import redis
+from django.db import transaction
+
+import servers
+from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.client import client_of
+from notifications_counter.buffer.packet import send_together
+from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import RecountRequest
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries
+from tests.tasks.counters import open_issues, urgent_issues
+from tests.tasks.models import Issue, Project
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+BOTH = (open_issues, urgent_issues)
+
+
+class Wire:
+    """Stands between the client and a server, and sees what is sent in one go. It can be cut after some replies."""
+
+    def __init__(self, server: servers.Server):
+        self.server = server
+        self.seen: list[tuple[str, bytes]] = []  # what came from whom
+        self.replies_left = -1  # before it is cut; -1: it is not
+        self.ends: list[socket.socket] = []
+        self.listener = socket.create_server((servers.HOST, 0))
+        self.url = f"redis://{servers.HOST}:{self.listener.getsockname()[1]}/0"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self) -> None:
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            far = socket.create_connection((servers.HOST, self.server.port))
+            self.ends += [near, far]
+            for ends in (("client", near, far), ("server", far, near)):
+                threading.Thread(target=self.pump, args=ends, daemon=True).start()
+
+    def pump(self, who: str, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(2**20):
+                self.seen.append((who, data))
+                if who == "server" and self.replies_left >= 0:
+                    target.sendall(b"".join(data.splitlines(keepends=True)[: self.replies_left]))
+                    break
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def packets(self) -> list[bytes]:
+        """What was sent before each wait for replies. Then it starts from the beginning."""
+        seen, self.seen = self.seen, []
+        runs = [(who, b"".join(data for _, data in run)) for who, run in groupby(seen, key=lambda one: one[0])]
+        return [data for who, data in runs if who == "client"]
+
+    def close(self) -> None:
+        self.listener.close()
+        for end in self.ends:
+            end.close()
+
+
+@pytest.fixture
+def wire(settings) -> Iterator[Wire]:
+    before = settings.CACHES
+    with servers.redis() as server:
+        wire = Wire(server)
+        settings.CACHES = {"default": {**before["default"], "LOCATION": wire.url}}
+        with entries(RETRY_AFTER=0):
+            yield wire
+        settings.CACHES = before
+        wire.close()
+
+
+@pytest.fixture
+def house(wire) -> Any:
+    """A project whose counts are cached."""
+    house = Project.objects.create()
+    for counter in BOTH:
+        counter.heal()
+        assert counter.count(house) == 0
+    Issue.objects.create(project=house, urgent=True)  # the server knows the scripts
+    wire.packets()
+    return house
+
+
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+def test_a_write_waits_twice(house, wire, in_a_transaction):
+    if in_a_transaction:
+        with transaction.atomic():
+            Issue.objects.create(project=house, urgent=True)
+    else:
+        Issue.objects.create(project=house, urgent=True)
+    begins, commits = wire.packets()
+    for packet in (begins, commits):
+        assert packet.count(b"EVALSHA") == 2
+    for counter in BOTH:
+        assert_exact(house, counter=counter)
+
+
+def test_a_packet_has_at_most_1000_users(house, wire):
+    projects = Project.objects.bulk_create(Project() for _ in range(600))
+    wire.packets()
+    Issue.objects.bulk_create(Issue(project=project, urgent=True) for project in projects)
+    assert [packet.count(b"EVALSHA") for packet in wire.packets()] == [1, 1, 1, 1]
+    Issue.objects.filter(project__in=projects[:400]).update(closed=True)
+    assert [packet.count(b"EVALSHA") for packet in wire.packets()] == [2, 2]
+    for counter in BOTH:
+        assert_exact(*projects, counter=counter)
+
+
+def test_a_server_that_has_forgotten_the_scripts(house, wire):
+    with redis.Redis.from_url(wire.server.url) as client:
+        client.script_flush()
+    Issue.objects.create(project=house, urgent=True)
+    assert not RecountRequest.objects.exists()
+    for counter in BOTH:
+        assert_exact(house, counter=counter)
+
+
+@pytest.mark.parametrize("replies", [0, 1])
+def test_a_connection_that_is_lost_before_all_have_begun(house, wire, replies):
+    """The row is written again, in a transaction with a request for those without a reply."""
+    wire.replies_left = replies
+    Issue.objects.create(project=house, urgent=True)
+    wire.replies_left = -1
+    assert Issue.objects.count() == 2
+    assert RecountRequest.objects.filter(counter="urgent_issues").exists()
+    for counter in BOTH:
+        assert_heals(house, counter=counter)
+
+
+@pytest.mark.parametrize(("replies", "lost"), [(0, {"open_issues", "urgent_issues"}), (1, {"urgent_issues"})])
+def test_a_connection_that_is_lost_before_all_have_committed(house, wire, replies, lost, monkeypatch):
+    calls_of = Buffer.commit_call
+
+    def cut_first(self: Buffer, *args: Any) -> Any:
+        wire.replies_left = replies
+        return calls_of(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Buffer, "commit_call", cut_first)
+        with transaction.atomic():
+            Issue.objects.create(project=house, urgent=True)
+    wire.replies_left = -1
+    assert set(RecountRequest.objects.values_list("counter", flat=True)) == lost
+    for counter in BOTH:
+        assert_heals(house, counter=counter)
+        assert_reads(house, counter=counter)
+
+
+def test_each_call_has_its_own_outcome(house, wire):
+    keys = buffer(open_issues).keys
+    with redis.Redis.from_url(wire.server.url) as client:
+        client.delete(keys.open)
+        client.set(keys.open, "no hash")
+    refused, begun = send_together(
+        client_of("default"), [buffer(counter).begin_call("part", [str(house.pk)]) for counter in BOTH]
+    )
+    seq = begun.read()
+    assert client_of("default").breaker.refuses
+    with pytest.raises(BufferUnavailable, match="WRONGTYPE"):
+        refused.read()
+    assert seq == buffer(urgent_issues).seq()
+
+
+def test_replies_that_nobody_waited_for(house, wire):
+    calls = [buffer(counter).begin_call("part", [str(house.pk)]) for counter in BOTH]
+    first, second = send_together(client_of("default"), calls)
+    second.close()
+    with pytest.raises(BufferUnavailable):
+        first.read()
+    assert open_issues.count(house) == 1  # over another connection
