@@ -113,8 +113,8 @@ class Reply:
         self._client, self._pool, self._connection = client, pool, connection
         self._script, self._call = script, call
 
-    def read(self) -> Any:
-        """What Redis answered. BufferUnavailable if it did not answer, or refused."""
+    def read(self, may_be_refused: bool = False) -> Any:
+        """What Redis answered. BufferUnavailable if it did not answer, or refused; None if it may refuse."""
         client, connection = self._client, self._connection
         try:
             try:
@@ -124,6 +124,8 @@ class Reply:
                 send_packed(connection, pack_command(("EVAL", self._script.source, *self._call)))
                 answer = connection.read_response()
         except ResponseError as error:
+            if may_be_refused:
+                return None
             raise client.refused(error, self._script) from error
         except FAILURES as error:
             connection.disconnect()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from django.core.checks import CheckMessage, Error, Warning
 
+from ..buffer.shard import IDENTITY
 from ..conf import options
 from ..counters import all_counters
 from ..exceptions import BufferUnavailable
@@ -18,7 +19,7 @@ MINIMUM_VERSION = (6, 2)
 
 @check(REDIS_TAG, deploy=True)
 def check_redis() -> Messages:
-    """Redis is new enough, and evicts nothing that is not flushed."""
+    """Redis is new enough, evicts nothing that is not flushed, and tells who it is."""
     if not is_django_redis(options.CACHE_ALIAS):
         return
     found: dict[str, CheckMessage] = {}  # several shards may be on one node
@@ -33,8 +34,16 @@ def check_redis() -> Messages:
 
 def check_server(info: Mapping[str, str]) -> Messages:
     """What is wrong with a server, according to its INFO."""
-    version = info["redis_version"]
-    if tuple(int(number) for number in version.split(".")[:2]) < MINIMUM_VERSION:
+    if missing := [name for name in IDENTITY if not info.get(name)]:
+        yield Warning(
+            f"Redis does not tell its {' and '.join(missing)}, so the app may not see that a restart or a failover "
+            "brought older data back.",
+            hint="Allow the command INFO. If that is not possible, run `manage.py recount_counters --restored` after "
+            "each restart and failover.",
+            id=id_("W007"),
+        )
+    version = info.get("redis_version")
+    if version and tuple(int(number) for number in version.split(".")[:2]) < MINIMUM_VERSION:
         minimum = ".".join(map(str, MINIMUM_VERSION))
         yield Error(
             f"Redis {version} is not supported.", hint=f"Use Redis {minimum} or newer, or Valkey.", id=id_("E012")
