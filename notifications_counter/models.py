@@ -118,13 +118,16 @@ class UserNotificationsCount(BaseCount):
 
 
 class CounterShard(models.Model):
-    """One shard of a counter: its epoch, the batch up to which batches are rejected, and how far the audit of the epoch
-    has come."""
+    """One shard of a counter: its epoch; the last batch that was finished, under a random mark, and how many users of
+    the next one are written; the batch up to which batches are rejected; and how far the audit has come."""
 
     counter = models.CharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))
     shards = models.PositiveIntegerField(_("number of shards"))
     epoch = models.BigIntegerField(_("epoch"), default=0)
+    finished = models.BigIntegerField(_("last finished batch"), default=0)
+    mark = models.CharField(_("mark of that batch"), max_length=32, blank=True)
+    progress = models.PositiveIntegerField(_("users written of the next batch"), default=0)
     closed = models.BigIntegerField(_("closed up to batch"), default=0)
     audited = models.TextField(_("audited up to"), blank=True)
 

@@ -170,8 +170,11 @@ class Reply:
         self._pool.release(self._connections.pop())
         return answer
 
-    def read(self) -> Any:
-        """What Redis answered. BufferUnavailable if it did not answer, or refused, or if the reply was closed."""
+    def read(self, may_be_refused: bool = False) -> Any:
+        """What Redis answered; None if it refused, and may.
+
+        BufferUnavailable if it did not answer, or refused, or if the reply was closed.
+        """
         client = self._client
         try:
             if not self._connections:
@@ -180,6 +183,8 @@ class Reply:
         except ResponseError as error:
             self._pool.release(self._connections.pop())
             self.announce(error)
+            if may_be_refused:
+                return None
             raise client.refused(error, self._script, self._name) from error
         except FAILURES as error:
             self.close()

@@ -14,7 +14,7 @@ from .client import ARGUMENTS, Argument, Client, Reply
 from .keys import Keys
 from .packet import Call
 from .scripts import script
-from .types import Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
+from .types import Cut, Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
 
 BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
@@ -30,6 +30,12 @@ WRITES = ("begin", "commit")
 """Scripts without which Redis does not hear of changes."""
 
 T = TypeVar("T")
+
+IDENTITY = ("run_id", "master_replid")
+"""Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""
+
+NAMELESS = "nameless"
+"""The name of a server whose INFO is refused, or has none of these fields."""
 
 HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
@@ -152,10 +158,11 @@ class Buffer:
         self._run("listen", seconds)
 
     # ------------------------------------------------------------------ flush
-    def cut(self, epoch: int) -> tuple[int, int] | None:
-        """The batch to flush and its number of users. None if nothing waits, or Redis is in another epoch."""
-        batch, size = self._run("cut", epoch)
-        return (int(batch), size) if batch else None
+    def cut(self, epoch: int, finished: int = 0) -> Cut | None:
+        """The batch to flush. None if nothing waits, or Redis is in another epoch, or behind the last batch that the
+        database has ``finished``."""
+        batch, size, mark = self._run("cut", epoch, finished)
+        return Cut(int(batch), size, decode(mark)) if batch else None
 
     def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
         """Members of the batch and their deltas, from one rank to another: (member, score).
@@ -175,14 +182,14 @@ class Buffer:
         for rank in range(first, last + 1, USERS_PER_CALL):
             yield self._run("fetch", batch, rank, min(rank + USERS_PER_CALL - 1, last), form)
 
-    def finish(self, batch: int, refused: Sequence[str] = (), seconds: float = 0) -> bool:
-        """Drop the batch, which is in the database now; writing it took this flusher ``seconds``.
+    def finish(self, batch: int, mark: str, refused: Sequence[str] = (), seconds: float = 0) -> bool:
+        """Drop the batch, which is in the database now, under this mark; writing it took this flusher ``seconds``.
 
         Users whose delta the database refused are recounted. False if another batch is under way.
         """
         first, others = refused[:USERS_PER_CALL], refused[USERS_PER_CALL:]
         self.mark_dirty(others)
-        finished = bool(self._run("finish", batch, round(seconds * 1000), *first))
+        finished = bool(self._run("finish", batch, mark, round(seconds * 1000), *first))
         self.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
         return finished
 
@@ -225,17 +232,28 @@ class Buffer:
     # --------------------------------------------------------------- recovery
     def status(self) -> Status:
         """The state of the shard at one moment."""
-        epoch, completed, server, run_id, ready, batch, waiting, flushing, dirty, now, *sizes = self._run("status")
+        reply = self._run("status")
+        epoch, completed, server, ready, batch, mark, counted, waiting, flushing, dirty, now, *sizes = reply
         return Status(
-            int(epoch or 0), int(completed or 0), decode(server), decode(run_id), decode(ready), int(batch or 0),
-            int(waiting) if waiting else None, int(flushing) if flushing else None, int(dirty) if dirty else None,
-            int(now), *sizes,
+            int(epoch or 0), int(completed or 0), decode(server), decode(ready), int(batch or 0), decode(mark),
+            int(counted or 0), int(waiting) if waiting else None, int(flushing) if flushing else None,
+            int(dirty) if dirty else None, int(now), *sizes,
         )  # fmt: skip
 
     def info(self) -> dict[str, str]:
-        """INFO of the server that holds the shard; it also works where CONFIG GET is forbidden."""
-        lines = decode(self.client.call(self.keys.state, "INFO")).splitlines()
+        """INFO of the server that holds the shard, empty if the server refuses it; it also works where CONFIG GET is
+        forbidden."""
+        lines = decode(self.client.send(self.keys.state, "INFO").read(may_be_refused=True) or "").splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def server(self) -> str:
+        """The name of the server that holds the shard: another one after a restart or a failover, also after one there
+        and back. NAMELESS if the server does not tell.
+
+        Scripts may not ask for it: not every server lets them call INFO.
+        """
+        info = self.info()
+        return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def monitor(self, heal_after: float) -> Monitored:
         """How many open parts are older than ``heal_after`` seconds, and what has happened so far.
@@ -247,17 +265,20 @@ class Buffer:
         stats = {name: int(value) for field, value in pairs(flat) if (name := decode(field)) in known}
         return Monitored(suspected, oldest, Stats(**stats))
 
-    def recover(self, epoch: int) -> bool:
-        """Start an epoch and drop what is unflushed. False if Redis is in this epoch, or a later one."""
-        return bool(self._run("recover", epoch, epoch * BATCHES))
+    def recover(self, epoch: int, server: str) -> bool:
+        """Start an epoch and drop what is unflushed. False if Redis is in this epoch, or a later one.
+
+        Ask ``server`` before: if another one takes over in between, the name shows it.
+        """
+        return bool(self._run("recover", epoch, epoch * BATCHES, server))
 
     def forget(self) -> None:
         """Have readers count rows until a new epoch has recounted everyone, as if this were another Redis."""
         self._run("forget")
 
-    def complete(self, epoch: int) -> bool:
-        """End the recovery of this epoch. False if it has ended before, or another server was recovered."""
-        return bool(self._run("complete", epoch))
+    def complete(self, epoch: int, server: str) -> bool:
+        """End the recovery of this epoch. False if it has ended before, or another ``server`` was recovered."""
+        return bool(self._run("complete", epoch, server))
 
     # ---------------------------------------------------------------- healing
     def dirty(self, first: int, number: int) -> list[str]:

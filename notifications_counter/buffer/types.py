@@ -39,16 +39,29 @@ class Snapshot:
         return count + pending + (flushing if self.cut and flushed_batch < self.batch else 0)
 
 
+class Cut(NamedTuple):
+    """A batch that was cut: its number, how many users are in it, and the mark of the batch before."""
+
+    batch: int
+    size: int
+    mark: str
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of a shard. Times are seconds of the Redis clock; None: nothing waits."""
+    """The state of a shard. Times are seconds of the Redis clock; None: nothing waits.
+
+    ``server`` is the name of the server at the last recovery, ``mark`` belongs to the batch that was finished last, and
+    ``counted_dirty`` is how many users were marked dirty, and not recounted since.
+    """
 
     epoch: int
     completed: int
     server: str
-    run_id: str
     ready: str
     batch: int
+    mark: str
+    counted_dirty: int
     waiting_since: int | None
     flushing_since: int | None
     dirty_since: int | None
@@ -58,6 +71,21 @@ class Status:
     open: int
     dirty: int
     rejected: int
+
+    @property
+    def finished(self) -> int:
+        """The last batch that was finished."""
+        return self.batch - (self.flushing > 0)
+
+    @property
+    def lost_key(self) -> str:
+        """The key that is gone although the others say that it holds something; empty if there is none.
+
+        A lost ``flushing`` shows in the database, which has not finished the batch.
+        """
+        if self.waiting_since is not None and not self.pending:
+            return "pending"
+        return "dirty" if self.counted_dirty != self.dirty else ""
 
     @property
     def backlog_age(self) -> int:

@@ -11,6 +11,7 @@ from django.core.checks import CheckMessage, Error, Warning
 
 from ..buffer import Buffer
 from ..buffer.keys import Keys
+from ..buffer.shard import IDENTITY
 from ..conf import options
 from ..counters import all_counters
 from ..exceptions import BufferUnavailable, CommandRefused
@@ -23,7 +24,7 @@ MINIMUM_VERSION = (6, 2)
 
 @check(REDIS_TAG, deploy=True)
 def check_redis() -> Messages:
-    """Redis is new enough, and evicts nothing that is not flushed."""
+    """Redis is new enough, evicts nothing that is not flushed, and tells who it is."""
     if not is_django_redis(options.CACHE_ALIAS):
         return
     found: dict[str, CheckMessage] = {}  # several shards may be on one node
@@ -39,8 +40,16 @@ def check_redis() -> Messages:
 
 def check_server(info: Mapping[str, str]) -> Messages:
     """What is wrong with a server, according to its INFO."""
-    version = info["redis_version"]
-    if tuple(int(number) for number in version.split(".")[:2]) < MINIMUM_VERSION:
+    if missing := [name for name in IDENTITY if not info.get(name)]:
+        yield Warning(
+            f"Redis does not tell its {' and '.join(missing)}, so the app may not see that a restart or a failover "
+            "brought older data back.",
+            hint="Allow the command INFO. If that is not possible, run `manage.py recount_counters --restored` after "
+            "each restart and failover.",
+            id=id_("W007"),
+        )
+    version = info.get("redis_version")
+    if version and tuple(int(number) for number in version.split(".")[:2]) < MINIMUM_VERSION:
         minimum = ".".join(map(str, MINIMUM_VERSION))
         yield Error(
             f"Redis {version} is not supported.", hint=f"Use Redis {minimum} or newer, or Valkey.", id=id_("E012")
@@ -59,8 +68,8 @@ def check_commands(buffer: Buffer) -> Messages:
     trial = Buffer(buffer.client, Keys(f"{buffer.keys.base}:check:{uuid4().hex}"))
     user, part = "1", "part"
     deeds: list[Callable[[], Any]] = [
-        lambda: trial.recover(1),
-        lambda: trial.complete(1),
+        lambda: trial.recover(1, "server"),
+        lambda: trial.complete(1, "server"),
         lambda: trial.begin(part, [user]).read(),
         lambda: trial.commit([(part, {user: 1})]),
         lambda: trial.snapshot([user], "lease"),
@@ -72,7 +81,7 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.cut(1),
         lambda: trial.fetch(10**9 + 1, 0, 1),
         lambda: trial.reject({user: "1"}),
-        lambda: trial.finish(10**9 + 1),
+        lambda: trial.finish(10**9 + 1, "mark"),
         lambda: list(trial.waiting()),
         lambda: list(trial.open_parts()),
         lambda: trial.recheck(part, None),

@@ -19,13 +19,20 @@ from django.db import DataError, connections, transaction
 from django.db.models import IntegerField
 
 from ..buffer import Buffer
-from ..buffer.types import parse_int
+from ..buffer.types import Cut, parse_int
 from ..declaration import Declaration
 from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .history import record_event, tally
-from .shards import accepts_batch, epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction
+from .shards import (
+    damage,
+    lock_for_batch,
+    note_progress,
+    refuse_changed_shards,
+    refuse_in_transaction,
+    shard_row,
+)
 
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 
@@ -72,11 +79,12 @@ class Flusher:
         refuse_changed_shards(self.counter)
         for shard, buffer in enumerate(self.counter.buffers):
             status = buffer.status()
-            if not is_known_server(status, epoch_of(self.counter, shard)):
+            stored = shard_row(self.counter, shard).first()
+            if stored is None or damage(status, stored.epoch):
                 continue  # healing recovers it first
             for _ in range(2 if status.flushing else 1):  # what another left unfinished, then what is pending
-                cut = None if stopped() else buffer.cut(status.epoch)
-                if cut is None or not self._flush_batch(shard, buffer, *cut, result, progress, stopped):
+                cut = None if stopped() else buffer.cut(stored.epoch, stored.finished)
+                if cut is None or not self._flush_batch(shard, buffer, cut, result, progress, stopped):
                     break
         result.seconds = time.monotonic() - started
         if result.users or result.rejected:
@@ -88,8 +96,7 @@ class Flusher:
         self,
         shard: int,
         buffer: Buffer,
-        batch: int,
-        size: int,
+        cut: Cut,
         result: FlushResult,
         progress: Callable[[int, int], None] | None,
         stopped: Callable[[], bool],
@@ -98,10 +105,13 @@ class Flusher:
         started = time.monotonic()
         refused: list[str] = []
         rejected = done = 0
-        with closing(self._chunks(buffer, batch, size)) as chunks:
-            for parsed in chunks:
-                if not self._apply(shard, batch, parsed):
+        mark = ""
+        with closing(self._chunks(buffer, cut)) as chunks:
+            for first, parsed in chunks:
+                written = self._apply(shard, cut, first, parsed)
+                if written is None:
                     return False
+                mark = written
                 if parsed.rejected:
                     buffer.reject(parsed.rejected)
                     for member, delta in parsed.rejected.items():
@@ -112,30 +122,31 @@ class Flusher:
                 result.users += len(parsed.chunk.keys)
                 result.net += sum(parsed.chunk.deltas)
                 if progress:
-                    progress(done, size)
-                if done < size and stopped():
+                    progress(done, cut.size)
+                if done < cut.size and stopped():
                     return False
-        if not buffer.finish(batch, refused, time.monotonic() - started):
+        if not buffer.finish(cut.batch, mark, refused, time.monotonic() - started):
             return False
         result.batches += 1
         result.rejected += rejected
         return True
 
-    def _chunks(self, buffer: Buffer, batch: int, size: int) -> Generator[_ParsedChunk]:
-        """The batch in chunks; the next one is fetched while the database works on the current one."""
+    def _chunks(self, buffer: Buffer, cut: Cut) -> Generator[tuple[int, _ParsedChunk]]:
+        """The batch in chunks, each with its first rank; the next is fetched while the database works."""
+        size, step = cut.size, self.chunk_size
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
 
             def fetch(first: int) -> Future[_ParsedChunk | None]:
-                return thread.submit(self._fetch, buffer, batch, first, min(first + self.chunk_size, size) - 1)
+                return thread.submit(self._fetch, buffer, cut.batch, first, min(first + step, size) - 1)
 
             coming = fetch(0)
-            for first in range(self.chunk_size, size + self.chunk_size, self.chunk_size):
+            for first in range(0, size, step):
                 parsed = coming.result()
-                if first < size:
-                    coming = fetch(first)
+                if first + step < size:
+                    coming = fetch(first + step)
                 if parsed is None:
                     return
-                yield parsed
+                yield first, parsed
 
     def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _ParsedChunk | None:
         if isinstance(self.counter.key_field, IntegerField):
@@ -169,27 +180,33 @@ class Flusher:
                 parsed.chunk.deltas.append(delta)
         return parsed
 
-    def _apply(self, shard: int, batch: int, parsed: _ParsedChunk) -> bool:
-        """Write a chunk; counts that leave their column's range are sorted out. False if there is another epoch."""
+    def _apply(self, shard: int, cut: Cut, first: int, parsed: _ParsedChunk) -> str | None:
+        """Write a chunk; counts that leave their column's range are sorted out. Returns the mark of the batch that the
+        database has finished last, None if it does not accept the chunk."""
         todo, parsed.chunk = [parsed.chunk], Chunk([], [])
+        mark = ""
         while todo:
             chunk = todo.pop()
-            if not chunk.keys:
-                continue
             try:
                 with transaction.atomic(using=self.using):
-                    if not accepts_batch(self.counter, shard, batch):
-                        return False
-                    with maintained():
-                        self.apply(self.target, batch, chunk)
+                    stored = lock_for_batch(self.counter, shard, cut, first)
+                    if stored is None:
+                        return None
+                    if chunk.keys:
+                        with maintained():
+                            self.apply(self.target, cut.batch, chunk)
+                    if not todo:
+                        note_progress(stored, cut, first + self.chunk_size)
+                    mark = stored.mark
             except DataError:
                 if len(chunk.keys) == 1:
                     member = str(chunk.keys[0])
                     parsed.rejected[member] = str(chunk.deltas[0])
                     parsed.refused.append(member)
+                    todo = todo or [Chunk([], [])]  # the progress is still to be noted
                 else:
                     half = len(chunk.keys) // 2
                     todo += (Chunk(chunk.keys[i], chunk.deltas[i]) for i in (slice(half), slice(half, None)))
             else:
                 parsed.chunk = Chunk(parsed.chunk.keys + chunk.keys, parsed.chunk.deltas + chunk.deltas)
-        return True
+        return mark

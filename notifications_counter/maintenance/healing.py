@@ -3,7 +3,6 @@ restarted or replaced, or lost data."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ..conf import options
 from ..declaration import Declaration
 from .history import record_event
 from .recount import PAGE, Correction, Recounter, RecountResult
-from .shards import epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction, shard_row, start_epoch
+from .shards import damage, doubt, refuse_changed_shards, refuse_in_transaction, shard_row, start_epoch
 
 FEW, MANY = 10, 100
 """Owners in one look of a heal: at first, and at most. A run can be late by as long as one look takes."""
@@ -27,17 +26,20 @@ TARGET_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """The state of one shard: ``status`` of its Redis, and the ``epoch`` and audit in the database."""
+    """The state of one shard: ``status`` of its Redis, the name of its ``server``, and the ``epoch`` and audit in the
+    database."""
 
     shard: int
     status: Status
+    server: str
     epoch: int
     audited: str
 
     @property
     def recovering(self) -> bool:
         """Whether readers count rows, because Redis is new or in recovery."""
-        return not is_known_server(self.status, self.epoch) or not self.status.ready
+        is_known = self.server == self.status.server and not damage(self.status, self.epoch)
+        return not is_known or not self.status.ready
 
 
 class Healer:
@@ -52,9 +54,8 @@ class Healer:
         found = []
         for shard, buffer in enumerate(self.counter.buffers):
             stored = shard_row(self.counter, shard).first()
-            found.append(
-                ShardStatus(shard, buffer.status(), stored.epoch if stored else 0, stored.audited if stored else "")
-            )
+            about = (stored.epoch, stored.audited) if stored else (0, "")
+            found.append(ShardStatus(shard, buffer.status(), buffer.server(), *about))
         return found
 
     def heal(
@@ -65,10 +66,7 @@ class Healer:
         refuse_changed_shards(self.counter)
         result = RecountResult()
         self._doubt_requested(seconds, stopped)
-        for shard, buffer in enumerate(self.counter.buffers):
-            status = self._recover(shard, buffer)
-            if not status.ready and not stopped():
-                self._audit(shard, buffer, status.epoch, result, progress, stopped)
+        self._recover(result, progress, stopped)
         until = time.monotonic() + seconds
 
         def enough() -> bool:
@@ -78,22 +76,26 @@ class Healer:
             self._doubt_open(buffer, enough)
         for buffer in self.counter.buffers:
             self._recount_dirty(buffer, result, enough)
+        if self.recounter.started_epoch:
+            self._recover(result, progress, stopped)
         if result.checked:
             record_event("recount", self.counter, result)
         return result
 
     # --------------------------------------------------------------- recovery
-    def _recover(self, shard: int, buffer: Buffer) -> Status:
-        """Start an epoch if Redis was restarted or replaced, or lost data."""
-        status = buffer.status()
-        stored = epoch_of(self.counter, shard)
-        if is_known_server(status, stored):
-            return status
-        started = start_epoch(self.counter, shard, buffer)
-        if started is not None:
-            reason = "Redis was restarted or replaced, or lost data" if stored else "its first audit begins"
-            self._say_started(shard, started, reason, logging.WARNING if stored else logging.INFO)
-        return buffer.status()
+    def _recover(
+        self, result: RecountResult, progress: Callable[[int], None] | None, stopped: Callable[[], bool]
+    ) -> None:
+        """Start an epoch where one is needed, and recount everyone where one has begun."""
+        for shard, buffer in enumerate(self.counter.buffers):
+            server = buffer.server()
+            status = buffer.status()
+            stored = shard_row(self.counter, shard).first()
+            if stored is None or doubt(status, stored, server):
+                start_epoch(self.counter, shard, buffer)
+                status = buffer.status()
+            if not status.ready and not stopped():
+                self._audit(shard, buffer, status.epoch, result, progress, stopped)
 
     def invalidate(self) -> None:
         """Start an epoch on every shard. The next heal then recounts everyone."""
@@ -103,11 +105,7 @@ class Healer:
 
     def _start_epochs(self, reason: str) -> None:
         for shard, buffer in enumerate(self.counter.buffers):
-            if started := start_epoch(self.counter, shard, buffer, always=True):
-                self._say_started(shard, started, reason, logging.WARNING)
-
-    def _say_started(self, shard: int, epoch: int, reason: str, level: int) -> None:
-        record_event("recovery", self.counter, level=level, reason=reason, shard=shard, epoch=epoch)
+            start_epoch(self.counter, shard, buffer, reason)
 
     def _audit(
         self,
@@ -131,7 +129,7 @@ class Healer:
                 progress(result.checked)
             if stopped():
                 return
-        if buffer.complete(epoch):
+        if buffer.complete(epoch, buffer.server()):
             stored.filter(epoch=epoch).update(audited="")
             record_event("recovered", self.counter, shard=shard, epoch=epoch)
 

@@ -23,7 +23,7 @@ from ..reader import Reader
 from ..writes.rows import chunks
 from ..writes.totals import maintained
 from .history import record_event
-from .shards import refuse_in_transaction, reject_batches_up_to
+from .shards import refuse_in_transaction, reject_batches_up_to, start_epoch
 
 PAGE = 1000
 """Owners in one look."""
@@ -69,6 +69,7 @@ class Recounter:
         self.patient = patient
         self.report = report or (lambda correction: None)
         self.reader = Reader(counter)
+        self.started_epoch = False
 
     def recount(self, members: Iterable[str], dry_run: bool = False) -> RecountResult:
         """Recount owners, given as members. A member that is not a primary key goes to ``rejected``."""
@@ -176,6 +177,10 @@ class Recounter:
         snapshot = buffer.snapshot(list(keys), lease)
         rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored(list(keys.values()))
+        ahead = max((batch for _, batch in stored.values()), default=0)
+        if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
+            # Such a total would refuse every correction: it was not written by a flusher of this epoch.
+            self.started_epoch |= start_epoch(self.counter, self.counter.buffers.index(buffer), buffer, ahead=ahead)
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
         tellable = {m: count for m, count in counts.items() if count is not None}
         corrections = {m: rows.get(keys[m], 0) - count for m, count in tellable.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 from django.apps import apps
 from django.db import connections, transaction
@@ -12,9 +14,13 @@ from django.db.models import Max, QuerySet
 from ..buffer import Buffer, Status
 from ..buffer.keys import Keys
 from ..buffer.shard import BATCHES
+from ..buffer.types import Cut
 from ..conf import options
 from ..declaration import Declaration
 from ..exceptions import NotInTransaction, ShardsChanged
+from .history import record_event
+
+OTHER_REDIS = "Redis was restarted or replaced, or lost data"
 
 
 def shard_rows(counter: Declaration) -> QuerySet[Any]:
@@ -28,66 +34,114 @@ def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
     return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
 
 
-def epoch_of(counter: Declaration, shard: int, lock: bool = False) -> int:
-    """The epoch of a shard, 0 before its first. Locked, it stays so until the transaction ends."""
-    epochs = shard_row(counter, shard).values_list("epoch", flat=True)
-    return (epochs.select_for_update() if lock else epochs).first() or 0
+def damage(status: Status, epoch: int) -> str:
+    """What shows that this is not the Redis of the shard's ``epoch``, or has lost something; empty if nothing does."""
+    if not epoch:
+        return "its first audit begins"
+    if status.epoch != epoch or (status.completed == epoch and not status.ready):
+        return OTHER_REDIS
+    return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""
 
 
-def is_known_server(status: Status, epoch: int) -> bool:
-    """Return whether this is the Redis of the last recovery: the same epoch, not restarted, and ``ready`` not lost."""
-    evicted = status.completed == epoch and not status.ready
-    return bool(status.epoch == epoch and epoch and status.server == status.run_id and not evicted)
+def doubt(status: Status, stored: Any, server: str) -> str:
+    """Why everyone must be recounted; empty if there is no reason.
+
+    Sure only under the lock of the shard's row, ``stored``, with a ``status`` that was read after it: the batch that
+    another flusher finishes in between would look like one that was lost.
+    """
+    if found := damage(status, stored.epoch):
+        return found
+    if status.server != server or status.batch < stored.finished:
+        return OTHER_REDIS
+    if status.finished > stored.finished or (status.finished == stored.finished and status.mark != stored.mark):
+        return "the database went back in time"
+    if status.batch + 1 >= (stored.epoch + 1) * BATCHES:
+        return "the epoch has no more numbers for batches"
+    return ""
 
 
-def _lock(counter: Declaration, shard: int) -> dict[str, tuple[int, int]]:
-    """Lock a shard until the transaction ends, and return its ``(epoch, closed)`` by counter. Counters whose totals are
-    in the same rows are locked together, or their flushers could each wait for rows that the other has locked."""
+def _lock(counter: Declaration, shard: int) -> dict[str, Any]:
+    """Lock a shard until the transaction ends, and return its row by counter.
+
+    Counters whose totals are in the same rows are locked together, or their flushers could each wait for rows that the
+    other has locked.
+    """
     model = apps.get_model("notifications_counter", "CounterShard")
     names = [sharing.name for sharing in counter.sharing]
     rows: QuerySet[Any] = QuerySet(model, using=counter.db).filter(
         counter__in=names, shard=shard, shards=options.SHARDS
     )
-    locked = rows.order_by("counter").select_for_update().values_list("counter", "epoch", "closed")
-    return {name: (epoch, closed) for name, epoch, closed in locked}
+    return {stored.counter: stored for stored in rows.order_by("counter").select_for_update()}
 
 
-def accepts_batch(counter: Declaration, shard: int, batch: int) -> bool:
-    """Lock the shard until the transaction ends. Returns whether this batch may be written."""
+def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> Any:
+    """Lock the shard until the transaction ends. Returns its row, None if users of the batch from rank ``first`` on may
+    not be written.
+
+    A database that went back in time lacks the batch before, has another one under its number, or lacks what comes
+    before in this one.
+    """
     stored = _lock(counter, shard).get(counter.name)
-    return stored is not None and stored[0] == batch // BATCHES and batch > stored[1]
+    if stored is None or stored.epoch != cut.batch // BATCHES or cut.batch <= stored.closed:
+        return None
+    if stored.finished >= cut.batch:  # another flusher was faster; what it wrote is not written again
+        return stored
+    continues = stored.finished == cut.batch - 1 and stored.mark == cut.mark and stored.progress >= first
+    return stored if continues else None
+
+
+def note_progress(stored: Any, cut: Cut, end: int) -> None:
+    """Note in the locked row of a shard that a batch is written up to rank ``end``, in the transaction that writes it.
+    A batch that is written as a whole gets a random mark."""
+    if cut.batch <= stored.finished:
+        return
+    if end < cut.size:
+        stored.progress = max(stored.progress, end)
+    else:
+        stored.finished, stored.mark, stored.progress = cut.batch, uuid4().hex, 0
+    stored.save(update_fields=["finished", "mark", "progress"])
 
 
 def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Declaration, int]) -> bool:
     """Lock the shard until the transaction ends, and accept no batch up to these any more, of each counter whose totals
     are in the same rows. False if a batch belongs to another epoch."""
     stored = _lock(counter, shard)
-    if any(stored.get(sharing.name, (0, 0))[0] != batch // BATCHES for sharing, batch in batches.items()):
-        return False
+    for sharing, batch in batches.items():
+        if sharing.name not in stored or stored[sharing.name].epoch != batch // BATCHES:
+            return False
     for sharing, batch in batches.items():
         shard_row(sharing, shard).filter(closed__lt=batch).update(closed=batch)
     return True
 
 
-def start_epoch(counter: Declaration, shard: int, buffer: Buffer, always: bool = False) -> int | None:
-    """Start an epoch above all earlier ones in Redis and in the database. None if another process has just done so.
+def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = "", ahead: int = 0) -> bool:
+    """Start an epoch above all batches in Redis and in the database, if there is a reason to doubt: the given one, or
+    what can be seen. ``ahead`` is a batch that was found in the totals: is it still to come?
 
-    The lock is held until both know the epoch, or two processes could take turns for ever. ``always``: start one also
-    if this is the Redis of the last recovery.
+    The lock is held until both know the epoch, or two processes could take turns for ever. False if there is no reason,
+    because another process has just started an epoch.
     """
     shard_rows(counter).model._default_manager.using(counter.db).get_or_create(
         counter=counter.name, shard=shard, shards=options.SHARDS
     )
     with transaction.atomic(using=counter.db):
-        stored = epoch_of(counter, shard, lock=True)
+        stored = shard_row(counter, shard).select_for_update().get()
+        server = buffer.server()
         status = buffer.status()
-        if is_known_server(status, stored) and not always:
-            return None
+        reason = reason or doubt(status, stored, server)
+        if not reason and ahead > status.batch:
+            reason = "a stored total has a batch that is still to come"
+        if not reason:
+            return False
+        totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
-        epoch = max(highest, status.epoch) + 1
-        buffer.recover(epoch)
-        shard_row(counter, shard).update(epoch=epoch, audited="")
-    return epoch
+        flushed = totals.aggregate(batch=Max(counter.batch_field))["batch"] or 0
+        epoch = max(highest, status.epoch, status.batch // BATCHES, flushed // BATCHES) + 1
+        buffer.recover(epoch, server)
+        shard_row(counter, shard).update(epoch=epoch, finished=epoch * BATCHES, mark="", progress=0, audited="")
+    level = logging.WARNING if stored.epoch else logging.INFO
+    record_event("recovery", counter, level=level, reason=reason, shard=shard, epoch=epoch)
+    return True
 
 
 def refuse_changed_shards(counter: Declaration) -> None:

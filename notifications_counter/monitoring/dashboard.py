@@ -135,9 +135,9 @@ def servers(reports: Sequence[CounterReport]) -> list[dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for report in reports:
         for shard, buffer in zip(report.shards, get_counter(report.counter).buffers, strict=True):
-            if shard.status.run_id not in found:
-                found[shard.status.run_id] = buffer.info()
-    return list(found.values())
+            if shard.server not in found:
+                found[shard.server] = buffer.info()
+    return [info for info in found.values() if info]  # it may be refused
 
 
 def server_table(servers: Sequence[Mapping[str, str]]) -> Table:

@@ -104,7 +104,7 @@ def test_options_of_connections(use, server, options, alice, bob):
     assert unread.flush().rejected == 1
     buffer.client.call(buffer.keys.rejected, "DEL", buffer.keys.rejected)
     assert_exact(alice, bob)
-    assert [shard.status.run_id != "" for shard in unread.status()] == [True]
+    assert [shard.server != "nameless" for shard in unread.status()] == [True]
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -252,7 +252,7 @@ def test_no_command_has_too_many_arguments(use, make_user):
         assert sum(unread.counts(users).values()) == 0
         buffer().mark_dirty([str(user) for user in users])
         buffer().reject({str(user): "1" for user in users})
-        buffer().finish(1, [str(user) for user in users])
+        buffer().finish(1, "mark", [str(user) for user in users])
         parts = [(f"part{user}", {str(user): 1}) for user in users]
         for group in in_groups(parts, lambda part: 1 + len(part[1]), USERS_PER_CALL):
             buffer().commit(group)

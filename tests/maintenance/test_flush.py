@@ -195,7 +195,7 @@ def test_the_statement_of_a_database_does_what_the_orm_does(buffer):
 def test_an_unfinished_batch_comes_first(buffer):
     a, b = keys = make_keys(2)
     notify({a: 1})
-    batch, size = buffer.cut(buffer.status().epoch)  # by a flusher that died at once
+    batch, size, _ = buffer.cut(buffer.status().epoch)  # by a flusher that died at once
     assert size == 1
     notify({a: 1, b: 1})
     assert unread.counts(keys) == {a: 2, b: 1}
@@ -233,9 +233,9 @@ def test_a_batch_of_another_epoch_is_refused_and_stays_in_redis(buffer, monkeypa
     notify({key: 2})
     cut = Buffer.cut
 
-    def cut_and_raise(self: Buffer, epoch: int) -> Any:
+    def cut_and_raise(self: Buffer, epoch: int, finished: int) -> Any:
         CounterShard.objects.filter(counter="unread").update(epoch=epoch + 1)
-        return cut(self, epoch)
+        return cut(self, epoch, finished)
 
     with monkeypatch.context() as patch:
         patch.setattr(Buffer, "cut", cut_and_raise)
@@ -285,16 +285,18 @@ def test_the_number_of_an_earlier_batch_gets_nothing_and_drops_nothing(buffer):
     a, b = keys = make_keys(2)
     notify({a: 1})
     epoch = buffer.status().epoch
-    batch, _ = buffer.cut(epoch)
+    batch, *_ = buffer.cut(epoch)
     unread.flush()
     notify({b: 1})
-    assert buffer.cut(epoch) == (batch + 1, 1)
-    assert buffer.cut(epoch) == (batch + 1, 1)
+    cut = buffer.cut(epoch)
+    assert (cut.batch, cut.size) == (batch + 1, 1)
+    assert buffer.cut(epoch) == cut
     assert buffer.fetch(batch, 0, 9) == []
     assert buffer.fetch_joined(batch, 0, 9) is None
-    assert not buffer.finish(batch)
+    assert not buffer.finish(batch, "mark")
     assert buffer.fetch(batch + 1, 0, 9) == [(str(b), "1")]
     assert buffer.cut(epoch + 1) is None
+    assert buffer.cut(epoch, batch + 2) is None  # a Redis that is behind the database
     unread.flush()
     assert_exact(keys)
 

@@ -41,7 +41,7 @@ def test_a_ready_that_is_lost_alone_starts_an_epoch(healed, alice, bob, redis_cl
 def test_an_epoch_is_completed_once(healed, alice, redis_client):
     """Two processes may come to the end of one audit."""
     redis_client.delete(buffer().keys.ready)
-    assert not buffer().complete(1)
+    assert not buffer().complete(1, buffer().server())
     assert buffer().totals([str(alice.pk)]) is None
     assert_heals(alice)
 
@@ -67,10 +67,10 @@ def test_two_healers_start_one_epoch(healed, alice, redis_client, monkeypatch):
     status, recover = Buffer.status, Buffer.recover
     seen: list[str] = []
 
-    def slow(self: Buffer, epoch: int) -> bool:
+    def slow(self: Buffer, epoch: int, server: str) -> bool:
         inside.set()
         go_on.wait(30)
-        return recover(self, epoch)
+        return recover(self, epoch, server)
 
     def noted(self: Buffer) -> Any:
         seen.append(threading.current_thread().name)

@@ -12,8 +12,8 @@ from django.db import connection, transaction
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
-from notifications_counter.models import Notification
-from tests.support import assert_exact, assert_reads, notify, rows
+from notifications_counter.models import CounterShard, Notification
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify, rows, stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -88,6 +88,32 @@ def test_restored_from_a_backup(healed, alice, bob, make_user, backup, early):
     call_command("recount_counters", "--restored")
     assert_reads(alice, bob, carol)
     assert_exact(alice, bob, carol)
+
+
+def test_a_restore_that_took_a_flushed_batch_away_is_noticed(healed, alice, bob, backup, caplog):
+    notify(alice, 3)
+    restore = backup()
+    notify(bob, 2)
+    Notification.objects.filter(user=alice).mark_as_read()
+    restore()
+    assert_heals(alice, bob)
+    assert [stored(user) for user in (alice, bob)] == [3, 0]
+    assert [record for record in caplog.records if "the database went back in time" in record.getMessage()]
+
+
+def test_what_was_cut_before_a_restore_is_not_written_after_it(healed, alice, backup):
+    """Its number is the next one, and the batch before is another one now."""
+    notify(alice)
+    restore = backup()
+    notify(alice, 2)
+    Notification.objects.create(user=alice, title="x")
+    cut = buffer().cut(1, buffer().status().finished)
+    restore()
+    assert unread.flush().batches == 0
+    CounterShard.objects.filter(counter="unread").update(finished=cut.batch - 1, mark="another")
+    assert unread.flush().batches == 0
+    assert stored(alice) == 3
+    assert_heals(alice)
 
 
 def test_readers_count_rows_at_once(healed, alice, bob, backup):

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.shard import BATCHES
+from notifications_counter.buffer.types import Cut
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.recount import Recounter, RecountResult, remove_orphans
-from notifications_counter.maintenance.shards import accepts_batch
+from notifications_counter.maintenance.shards import lock_for_batch
 from notifications_counter.reader import Reader
 from notifications_counter.sql import dialect, generic
 from notifications_counter.sql.target import Chunk, Target
@@ -73,17 +74,18 @@ def test_a_new_row_has_the_defaults_of_the_other_fields(apply):
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="One transaction at a time may write.")
 def test_flushers_of_both_take_turns(healed):
     """Otherwise each could wait for rows that the other has locked."""
+    cut = Cut(BATCHES + 1, 1, "")
 
     def accept() -> bool:
         with connection.cursor() as cursor:
             sql = "lock_timeout = '50ms'" if connection.vendor == "postgresql" else "innodb_lock_wait_timeout = 1"
             cursor.execute(f"SET {sql}")
         with transaction.atomic():
-            return accepts_batch(urgent_issues, 0, BATCHES + 1)
+            return lock_for_batch(urgent_issues, 0, cut, 0) is not None
 
     with OtherConnection() as other:
         with transaction.atomic():
-            assert accepts_batch(open_issues, 0, BATCHES + 1)
+            assert lock_for_batch(open_issues, 0, cut, 0)
             with pytest.raises(OperationalError):
                 other.run(accept)
         assert other.run(accept)
@@ -152,7 +154,7 @@ def test_a_row_stays_while_something_waits_for_another_counter(gone, other):
 @pytest.mark.parametrize("other", BOTH, ids=lambda counter: counter.name)
 def test_a_row_stays_while_another_counter_is_in_another_epoch(gone, other):
     other.invalidate()
-    other.buffers[0].recover(9)
+    other.buffers[0].recover(9, "server")
     for counter in BOTH:
         assert remove_orphans(counter) == 0
 
@@ -180,13 +182,13 @@ def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_row_back(healed, 
     for each in BOTH:
         each.flush()
     house.delete()
-    batch, size = late.buffers[0].cut(1)
+    cut = late.buffers[0].cut(1)
     flusher = Flusher(late, 100)
-    (chunk,) = flusher._chunks(late.buffers[0], batch, size)
+    (chunk,) = flusher._chunks(late.buffers[0], cut)
     for each in BOTH:
         each.flush()
     assert remove_orphans(counter) == 1
-    assert not flusher._apply(0, batch, chunk)
+    assert flusher._apply(0, cut, *chunk) is None
     assert totals(key) is None
 
 
@@ -274,12 +276,12 @@ class History:
         (buffer,) = counter.buffers
         flusher = Flusher(counter, 100)
         if cut := buffer.cut(buffer.status().epoch):
-            self.late[counter] = flusher, cut[0], list(flusher._chunks(buffer, *cut))
+            self.late[counter] = flusher, cut, list(flusher._chunks(buffer, cut))
 
     def wake(self, counter: Any) -> None:
-        flusher, batch, chunks = self.late.pop(counter, (None, 0, ()))
+        flusher, cut, chunks = self.late.pop(counter, (None, None, ()))
         for chunk in chunks:
-            flusher._apply(0, batch, chunk)
+            flusher._apply(0, cut, *chunk)
 
     def recount(self, counter: Any) -> None:
         assert counter.recount().wrong == 0

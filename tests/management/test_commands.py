@@ -319,11 +319,13 @@ def test_check_says_how_long_the_oldest_change_has_waited(all_healed, make_user)
 def wait_since(seconds: int, hash_field: str) -> None:
     buffer = unread.buffers[0]
     now = buffer.status().now
+    buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, "NX", 1, "7")
     buffer.client.call(buffer.keys.state, "HSET", buffer.keys.state, hash_field, now - seconds)
 
 
 def dirty_since(seconds: int) -> None:
     buffer = unread.buffers[0]
+    buffer.mark_dirty(["7"])
     buffer.client.call(buffer.keys.dirty, "ZADD", buffer.keys.dirty, buffer.status().now - seconds, "7")
 
 
@@ -526,10 +528,10 @@ def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_total_back(all_he
     unread.heal()
     late = unread.buffers[0].cut(1)
     flusher = Flusher(unread, 100)
-    chunks = list(flusher._chunks(unread.buffers[0], *late))
+    chunks = list(flusher._chunks(unread.buffers[0], late))
     unread.flush()
     assert remove_orphans(unread) == 1
-    assert not flusher._apply(0, late[0], chunks[0])
+    assert not flusher._apply(0, late, *chunks[0])
     assert not UserNotificationsCount.objects.filter(pk=key).exists()
 
 

@@ -156,8 +156,8 @@ def test_what_the_page_costs(admin_client, url, all_healed, make_user):
             notify(user)
         assert cost() == before
     counters = len(all_counters())
-    # Status and monitoring of each counter, its outages, INFO, a type of events each, a time-sliced counter each.
-    assert before[0] == 2 * counters + 1 + 1 + 5 + 5
+    # Status, server and monitoring of each counter, its outages, INFO, a type of events and a time series each.
+    assert before[0] == 3 * counters + 1 + 1 + 5 + 5
     assert before[1] <= 2 * counters + 5
 
 

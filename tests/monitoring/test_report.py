@@ -45,6 +45,11 @@ def open_since(seconds: int, part: str = "part", user: str = '7","began":1') -> 
     redis("HSET", "open", part, re.sub(r'"began":\d+', f'"began":{ago(seconds)}', entry))
 
 
+def waiting_since(seconds: int) -> None:
+    redis("ZADD", "pending", "NX", 1, "7")
+    redis("HSET", "state", "waiting_since", ago(seconds))
+
+
 def requested_since(seconds: int) -> None:
     request = RecountRequest.objects.create(counter="unread", owner="7")
     RecountRequest.objects.filter(pk=request.pk).update(created_at=timezone.now() - timedelta(seconds=seconds))
@@ -81,6 +86,7 @@ def test_changes_that_wait_are_a_problem_once_they_are_old(healed, alice):
 
 
 def test_users_that_wait_for_a_recount_are_backlog(healed):
+    unread.buffers[0].mark_dirty(["7"])
     redis("ZADD", "dirty", ago(200), "7")
     assert look_at(unread).dirty_users == 1
     assert kinds(max_age=100) == ["backlog"]
@@ -132,12 +138,12 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
                 look_at(unread)
             return len(commands), len(queries)
 
-        assert cost() == (2 * shards, shards + 1)
+        assert cost() == (3 * shards, shards + 1)
         for i in range(50):
             unread.buffers[0].begin(f"part{i}", [str(i)]).read()
         RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(i)) for i in range(50))
         notify(alice)
-        assert cost() == (2 * shards, shards + 1)
+        assert cost() == (3 * shards, shards + 1)
         assert look_at(unread).open == 50
 
 
@@ -158,8 +164,8 @@ def test_flushes_are_added_up(healed, alice, bob):
     Notification.objects.create(user=bob, title="x")
     before = look_at(unread).stats
     assert (before.batches, before.flushed) == (3, 3)
-    batch, _ = buffer().cut(1)
-    assert buffer().finish(batch, seconds=2)
+    cut = buffer().cut(1)
+    assert buffer().finish(cut.batch, "mark", seconds=2)
     stats = look_at(unread).stats
     assert (stats.batches, stats.flushed, stats.flush_ms) == (4, 4, before.flush_ms + 2000)
 
@@ -167,10 +173,10 @@ def test_flushes_are_added_up(healed, alice, bob):
 def test_a_batch_counts_once_whoever_finishes_it(healed, alice):
     Notification.objects.create(user=alice, title="x")
     buffer = unread.buffers[0]
-    batch, size = buffer.cut(1)
-    assert list(Flusher(unread, 10)._chunks(buffer, batch, size))
+    cut = buffer.cut(1)
+    assert list(Flusher(unread, 10)._chunks(buffer, cut))
     unread.flush()
-    assert not buffer.finish(batch, seconds=1)
+    assert not buffer.finish(cut.batch, "mark", seconds=1)
     assert look_at(unread).stats.flushed == 1
 
 
@@ -236,7 +242,7 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(all_healed):
     open_since(90)
     open_since(100, part="other")
     redis("HSET", "rejected", "nobody", "1")
-    redis("HSET", "state", "waiting_since", ago(1000))
+    waiting_since(1000)
     out, error = check()
     assert out == ""
     sentences = [
@@ -327,7 +333,7 @@ def test_health_is_ok(all_healed, health):
 
 
 def test_what_is_wrong_with_a_counter_is_a_warning(all_healed, health):
-    redis("HSET", "state", "waiting_since", ago(400))
+    waiting_since(400)
     status, [(_, first), (_, second)] = health()
     assert status == 500
     assert re.fullmatch(r"Warning: unread: The oldest change has waited for 4\d\d s, more than 300 s: .*", first)

@@ -52,6 +52,16 @@ RULES = {
     "forget_late": "after, not before",
     "always": "a request for everyone starts an epoch, although Redis is the one that was left",
     "epoch_first": "the request is deleted when the epoch has been started",
+    "past": "a database whose last finished batch is behind that of Redis went back",
+    "past_apply": "a batch is taken only if the database has finished the one before it",
+    "past_note": "the database notes a batch as finished with its last slice, before Redis drops it",
+    "mark": "a finished batch has a random mark in both: equal numbers with other marks are a database that went back",
+    "progress": "a slice is taken only where those before it are",
+    "behind": "a Redis whose batch is behind the last that the database has finished went back",
+    "above": "a new epoch lies above every flushed_batch in the totals",
+    "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
+    "waiting": "a Redis that says since when changes wait, and has none, has lost `pending`",
+    "doubted": "a Redis that counts more dirty users than it has lost `dirty`",
 }
 BREAKS = {  # the scenario in which that is found soonest
     "registry": "2 users in two parts, healer, flusher",
@@ -80,7 +90,18 @@ BREAKS = {  # the scenario in which that is found soonest
     "forget_late": "doubt about everyone, healer, reader",
     "always": "doubt about everyone, healer, reader",
     "epoch_first": "doubt about everyone, healer, reader",
+    "past": "2 writers, flusher twice, healer, database goes back",
+    "past_apply": "2 writers, flusher twice, healer, database goes back",
+    "past_note": "2 users, 2 writers, 2 flushers, database goes back",
+    "mark": "2 writers, 2 flushers, database goes back",
+    "progress": "2 users, 2 writers, 2 flushers, database goes back",
+    "behind": "2 writers, flusher twice, healer, rollback of a server without a name",
+    "above": "totals from elsewhere, writer, flusher, healer",
+    "ahead": "writer, flusher, healer, totals loaded",
+    "waiting": "2 writers, flusher, healer, loss of pending",
+    "doubted": "writer killed, healer twice, flusher, loss of dirty",
 }
+TOGETHER = {"finish_batch": ["past"]}  # rules that are needed once another one fails
 BATCHES = 100  # batch = epoch * BATCHES + cuts in it
 
 dropped: set[str] = set()
@@ -110,12 +131,27 @@ class Redis(NamedTuple):
     run: int = 0  # run_id now
     ready: int | None = 1  # None: readers count rows
     completed: int = 1  # the last epoch whose recovery was complete
+    mark: str = ""  # of the last batch that is finished
+    waiting: bool = False  # `waiting_since` is set
+    doubted: int = 0  # users that are dirty
     seq: int = 0
     open: tuple = ()  # ((part, seq, ready at begin), ...)
 
     @property
     def cut(self) -> bool:
         return any(w.flushing is not None for w in self.users)
+
+    @property
+    def finished(self) -> int:
+        return self.batch - self.cut
+
+    @property
+    def lost_pending(self) -> bool:
+        return rule("waiting") and self.waiting and all(w.pending is None for w in self.users)
+
+    @property
+    def lost_dirty(self) -> bool:
+        return rule("doubted") and self.doubted != sum(w.dirty for w in self.users)
 
 
 class Row(NamedTuple):
@@ -132,6 +168,9 @@ class Database(NamedTuple):
     audited: bool = False
     locked: bool = False  # by a healer that starts an epoch
     closed: int = 0  # no batch up to this one is taken
+    finished: int = BATCHES  # the last batch of which every slice is applied
+    mark: str = ""  # of that batch
+    progress: int = 0  # users of the batch after it that are applied
     requests: frozenset = frozenset()  # RecountRequests: {(part, user), ...}, for everyone without a user
 
 
@@ -148,8 +187,20 @@ def change(users: tuple, user: int, new: Any) -> tuple:
 # -------------------------------------------------------------------------------------------------------- the scripts
 def is_lost(redis: Redis, db: Database) -> bool:
     """Is this Redis not the one that was left?"""
+    return is_damaged(redis, db) or went_back(redis, db) or (rule("server") and redis.server != redis.run)
+
+
+def is_damaged(redis: Redis, db: Database) -> bool:
+    """Is it in another epoch, or is one of its keys missing?"""
     evicted = redis.ready is None and redis.completed == redis.epoch
-    return redis.epoch != db.epoch or (rule("server") and redis.server != redis.run) or (rule("completed") and evicted)
+    return redis.epoch != db.epoch or redis.lost_pending or redis.lost_dirty or (rule("completed") and evicted)
+
+
+def went_back(redis: Redis, db: Database) -> bool:
+    """The database or Redis. Asked under the lock of the shard's row."""
+    database = redis.finished > db.finished and rule("past")
+    other = redis.finished == db.finished and redis.mark != db.mark and rule("mark")
+    return database or other or (redis.batch < db.finished and rule("behind"))
 
 
 def value(waiting: Waiting, cut: bool, batch: int, row: Row) -> int | None:
@@ -166,6 +217,12 @@ def without_total(waiting: Waiting, ready: int | None) -> Waiting:
     return waiting._replace(total=None) if waiting.total and waiting.total[0] == ready else waiting
 
 
+def counted(redis: Redis, users: tuple) -> Redis:
+    """Redis with these users, those that have become dirty, or no longer are, counted."""
+    more = sum(w.dirty for w in users) - sum(w.dirty for w in redis.users)
+    return redis._replace(users=users, doubted=redis.doubted + more)
+
+
 def marked(waiting: Waiting, ready: int | None) -> Waiting:
     waiting = waiting._replace(dirty=True)
     if rule("lease"):
@@ -177,7 +234,7 @@ def mark_dirty(redis: Redis, members: Iterable[int]) -> Redis:
     users = redis.users
     for user in members:
         users = change(users, user, marked(users[user], redis.ready))
-    return redis._replace(users=users)
+    return counted(redis, users)
 
 
 def begin(redis: Redis, part: int) -> Redis:
@@ -190,7 +247,7 @@ def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: 
     for part, deltas in parts:
         entry = next((entry for entry in opened if entry[0] == part), None)
         opened = tuple(entry for entry in opened if entry[0] != part)
-        gone = entry is None and rule("registry")
+        gone = redis.lost_pending or (entry is None and rule("registry"))
         gone = gone or (rule("begun_ready") and (ready is None or (entry is not None and entry[2] != ready)))
         for user, delta in enumerate(deltas):
             if delta == 0:
@@ -210,7 +267,8 @@ def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: 
             users = change(users, user, waiting)
     if not opened:
         users = tuple(waiting._replace(fence=0) for waiting in users)
-    return redis._replace(users=users, open=opened)
+    added = any(waiting.pending is not None for waiting in users)
+    return counted(redis, users)._replace(open=opened, waiting=redis.waiting or added)
 
 
 def keep(redis: Redis, user: int, seen: tuple[Waiting, bool, int, int], total: int) -> Redis:
@@ -228,25 +286,28 @@ def fix(redis: Redis, token: str, epoch: int, corrections: dict[int, int | None]
     active = []
     for user, correction in corrections.items():
         waiting = redis.users[user]
-        if correction is None or waiting.lease != token or (rule("epoch") and redis.epoch != epoch):
+        other = rule("epoch") and redis.epoch != epoch
+        if correction is None or waiting.lease != token or other or redis.lost_pending:
             active.append(user)
             continue
         waiting = without_total(waiting, redis.ready)._replace(dirty=False, lease=None)
         if correction:
             waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
+            redis = redis._replace(waiting=True)
         if redis.open:
             redis = redis._replace(seq=redis.seq + 1)
             waiting = waiting._replace(fence=redis.seq)
-        redis = redis._replace(users=change(redis.users, user, waiting))
+        redis = counted(redis, change(redis.users, user, waiting))
     return redis, tuple(active)
 
 
-def recover(redis: Redis, epoch: int) -> Redis:
-    """Start an epoch. open, dirty and fences stay."""
+def recover(redis: Redis, epoch: int, server: int) -> Redis:
+    """Start an epoch under a server that was asked for its name before. open, dirty and fences stay."""
     if redis.epoch is not None and redis.epoch >= epoch:
         return redis
     users = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.users)
-    return redis._replace(users=users, ready=None, epoch=epoch, batch=epoch * BATCHES, server=redis.run)
+    redis = redis._replace(users=users, doubted=sum(waiting.dirty for waiting in users), mark="", waiting=False)
+    return redis._replace(ready=None, epoch=epoch, batch=epoch * BATCHES, server=server)
 
 
 def forget(redis: Redis) -> Redis:
@@ -254,10 +315,10 @@ def forget(redis: Redis) -> Redis:
     return redis._replace(ready=None, server=-1 if rule("forget_server") else redis.server)
 
 
-def complete(redis: Redis, epoch: int) -> Redis:
+def complete(redis: Redis, epoch: int, server: int) -> Redis:
     if redis.epoch is None or (rule("completed") and redis.completed == redis.epoch):
         return redis
-    if not rule("epoch") or (redis.epoch == epoch and redis.server == redis.run):
+    if not rule("epoch") or (redis.epoch == epoch and redis.server == server):
         return redis._replace(ready=redis.epoch, completed=redis.epoch)
     return redis
 
@@ -335,26 +396,40 @@ class Writer(NamedTuple):
         return sum(deltas[user] for _, deltas in self.parts + self.unsaid)
 
 
+def noted(db: Database, batch: int, applied: int, size: int, mark: str) -> Database:
+    """The database after a slice: what it knows of the batch."""
+    if batch <= db.finished:
+        return db
+    if applied == (size if rule("past_note") else 1):
+        return db._replace(finished=batch, mark=mark, progress=0)
+    return db._replace(progress=max(db.progress, applied))
+
+
 class Flusher(NamedTuple):
     runs: int = 1
     faults: frozenset[str] = frozenset()  # "refused": the database may refuse a change
     step: str = "check"
     seen: Any = None
     refused: tuple[int, ...] = ()  # users
+    token: str = "f"
+    mark: str = ""  # of the batch before; when the last slice is applied, of this one
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        again = Flusher(self.runs - 1, self.faults)
+        again = Flusher(self.runs - 1, self.faults, token=self.token)
         if self.runs == 0:
             return
         if self.step == "check":
-            yield "", redis, db, again if is_lost(redis, db) else self._replace(step="cut", seen=redis.epoch)
+            checked = self._replace(step="cut", seen=(redis.epoch, db.finished))
+            yield "", redis, db, again if is_damaged(redis, db) else checked
         elif self.step == "cut":
-            if redis.epoch == self.seen and not redis.cut and any(w.pending is not None for w in redis.users):
+            epoch, finished = self.seen
+            known = redis.epoch == epoch and (redis.batch >= finished or not rule("behind"))
+            if known and not redis.cut and any(w.pending is not None for w in redis.users):
                 users = tuple(w._replace(pending=None, flushing=w.pending) for w in redis.users)
-                redis = redis._replace(users=users, batch=redis.batch + 1)
-            if redis.epoch == self.seen and redis.cut:  # perhaps left by a flusher that died
+                redis = redis._replace(users=users, batch=redis.batch + 1, waiting=False)
+            if known and redis.cut:  # perhaps left by a flusher that died
                 size = sum(w.flushing is not None for w in redis.users)
-                yield "", redis, db, self._replace(step="fetch", seen=(redis.batch, 0, size))
+                yield "", redis, db, self._replace(step="fetch", seen=(redis.batch, 0, size), mark=redis.mark)
             else:
                 yield "", redis, db, again
         elif self.step == "fetch":
@@ -374,21 +449,27 @@ class Flusher(NamedTuple):
             if rule("closed") and batch <= db.closed:
                 yield "", redis, db, again
                 return
+            gap = db.finished < batch - 1 and rule("past_apply")
+            if db.finished == batch - 1:
+                gap = (db.mark != self.mark and rule("mark")) or (db.progress < rank and rule("progress"))
+            if gap:
+                yield "", redis, db, again
+                return
             row = db.users[user]
             if row.batch < batch or not rule("guard"):
                 row = row._replace(count=row.count + delta, batch=batch)
+            db = noted(db, batch, rank + 1, size, f"{self.token}{self.runs}")
             applied = db._replace(users=change(db.users, user, row))
-            more = rank + 1 < size
             following = self._replace(step="fetch", seen=(batch, rank + 1, size))
-            if not more:
-                following = self._replace(step="finish", seen=batch)
+            if rank + 1 == size:
+                following = self._replace(step="finish", seen=batch, mark=db.mark)
             yield "", redis, applied, following
             yield "killed", redis, applied, again
             if "refused" in self.faults:
                 yield "refused", redis, db, following._replace(refused=(*self.refused, user))
         elif self.step == "finish":
             if redis.cut and (redis.batch == self.seen or not rule("finish_batch")):
-                redis = redis._replace(users=tuple(w._replace(flushing=None) for w in redis.users))
+                redis = redis._replace(users=tuple(w._replace(flushing=None) for w in redis.users), mark=self.mark)
                 if rule("refused"):
                     redis = mark_dirty(redis, self.refused)
             yield "", redis, db, again
@@ -483,24 +564,27 @@ class Healer(NamedTuple):
             yield from self._go_on(redis, db, ended)
 
     def _raise(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        """Because of what was seen: requests, or a Redis that is not the one that was left."""
+        """Because of what was seen: requests, a batch that is ahead, or a Redis that is not the one that was left."""
         if db.locked:
             return
-        if is_lost(redis, db) or (self.seen and rule("always")):
-            epoch = max(db.epoch, redis.epoch or 0) + 1
-            yield "", redis, db._replace(locked=True), ("recover", (epoch, self.seen))
+        highest = max(row.batch for row in db.users)
+        requests = self.seen if type(self.seen) is frozenset else None
+        ahead = type(self.seen) is int and self.seen > redis.batch
+        if is_lost(redis, db) or ahead or (requests and rule("always")):
+            epoch = max(db.epoch, redis.epoch or 0, highest // BATCHES if rule("above") else 0) + 1
+            yield "", redis, db._replace(locked=True), ("recover", (epoch, redis.run, requests))
         else:  # another process has recovered it
-            yield "", redis, db, ("delete", self.seen) if self.seen else ("go_on", None)
-        if self.seen:
+            yield "", redis, db, ("delete", requests) if requests else ("go_on", None)
+        if requests:
             yield "killed", redis, db, None
 
     def _recover(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        epoch, _ = self.seen
-        yield "", recover(redis, epoch), db, ("start", self.seen)
+        epoch, server, requests = self.seen
+        yield "", recover(redis, epoch, server), db, ("start", (epoch, requests))
 
     def _start(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         epoch, requests = self.seen
-        started = db._replace(epoch=epoch, audited=False, locked=False)
+        started = db._replace(epoch=epoch, audited=False, locked=False, finished=epoch * BATCHES, mark="", progress=0)
         yield "", redis, started, ("delete", requests) if requests else ("go_on", None)
         yield "killed", redis, db._replace(locked=False), None
 
@@ -513,7 +597,7 @@ class Healer(NamedTuple):
     # ---------------------------------------------------------------------------------------------------------- audit
     def _audit_rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         if db.audited:
-            yield "", redis, db, ("complete", self.seen)
+            yield "", redis, db, ("complete", (self.seen, redis.run))
             return
         found = tuple(user for user, row in enumerate(db.users) if row.rows)
         if len(found) == len(db.users):
@@ -524,16 +608,16 @@ class Healer(NamedTuple):
     def _audit_stored(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         epoch, found = self.seen
         found += tuple(user for user, row in enumerate(db.users) if row.count and not row.rows and user not in found)
-        yield "", redis, db, ("look", (epoch, found)) if found else ("complete", epoch)
+        yield "", redis, db, ("look", (epoch, found)) if found else ("complete", (epoch, redis.run))
 
     def _note(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         if db.epoch == self.seen:
-            yield "", redis, db._replace(audited=True), ("complete", self.seen)
+            yield "", redis, db._replace(audited=True), ("complete", (self.seen, redis.run))
         else:
             yield "", redis, db, None
 
     def _complete(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        yield "", complete(redis, self.seen), db, None
+        yield "", complete(redis, *self.seen), db, None
 
     # -------------------------------------------------------------------------------------------------------- recount
     def _doubt(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
@@ -578,10 +662,14 @@ class Healer(NamedTuple):
         epoch, members, (waiting, cut, batch, epoch_seen), rows = self.seen
         counts = {user: value(waiting[user], cut, batch, db.users[user]) for user in members}
         corrections = {user: None if count is None else rows[user] - count for user, count in counts.items()}
-        yield "", redis, db, ("fix", (epoch, epoch_seen, tuple(corrections.items())))
+        ahead = max(db.users[user].batch for user in members)
+        yield "", redis, db, ("fix", (epoch, epoch_seen, tuple(corrections.items()), ahead))
 
     def _fix(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        epoch, epoch_seen, corrections = self.seen
+        epoch, epoch_seen, corrections, ahead = self.seen
+        if rule("ahead") and ahead > redis.batch:
+            yield "", redis, db, ("raise", ahead)
+            return
         redis, active = fix(redis, self.token, epoch_seen, dict(corrections))
         if active:
             yield "", redis, db, ("mark", (epoch, active))
@@ -619,7 +707,9 @@ class Remover(NamedTuple):
 
 class Fault(NamedTuple):
     """What befalls Redis: ``loss`` of everything; a ``restart``, under another run_id; a ``failover`` to what a
-    replica, or a snapshot on disk, held at an earlier moment; ``eviction`` of `ready`; and the ``expiry`` of totals."""
+    replica, or a snapshot on disk, held at an earlier moment, a ``rollback`` if the server has no name; ``eviction`` of
+    `ready`; loss of ``pending``, ``flushing`` or ``dirty`` alone; and the ``expiry`` of totals. What befalls the
+    database: it goes ``back`` to an earlier moment, or totals of another one are ``loaded``."""
 
     what: str
     step: str = "armed"
@@ -638,8 +728,27 @@ class Fault(NamedTuple):
             yield "", redis._replace(ready=None), db, fired
         elif self.what == "expiry":
             yield "", redis._replace(users=tuple(w._replace(total=None) for w in redis.users)), db, fired
+        elif self.what in ("pending", "flushing"):
+            users = tuple(w._replace(**{self.what: None}) for w in redis.users)
+            yield "", redis._replace(users=users), db, fired
+        elif self.what == "dirty":
+            yield "", redis._replace(users=tuple(w._replace(dirty=False) for w in redis.users)), db, fired
+        elif self.what == "loaded":  # the owner of a total that somebody writes is recounted
+            users = change(db.users, 0, db.users[0]._replace(count=3, batch=9 * BATCHES + 5))
+            yield "", redis, db._replace(users=users, requests=db.requests | {(99, 0)}), fired
+        elif self.what == "back":
+            if self.step == "armed":
+                yield "", redis, db, Fault(self.what, "copied", db)
+                return
+            back = self.seen._replace(locked=False)
+            same = all(a.rows == b.rows for a, b in zip(back.users, db.users, strict=True))
+            if same or redis.finished > back.finished or redis.epoch != back.epoch:  # else nothing can tell
+                yield "", redis, back, fired
         elif self.step == "armed":
             yield "", redis, db, Fault(self.what, "copied", redis)
+        elif self.what == "rollback":
+            if self.seen.batch < db.finished or self.seen.epoch != db.epoch:  # else nothing can tell
+                yield "", self.seen, db, fired
         else:
             yield "", self.seen._replace(run=run), db, fired
 
@@ -782,7 +891,8 @@ def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -
     """Explore a scenario, breadth first: the first violation is a shortest one."""
     processes = (SCENARIOS | LARGE)[scenario]
     number = max(len(deltas) for p in processes if type(p) is Writer for _, deltas in p.parts + p.unsaid)
-    space = Space(World(Redis((Waiting(),) * number), Database((Row(),) * number), processes))
+    start = STARTS.get(scenario, (Redis((Waiting(),) * number), Database((Row(),) * number)))
+    space = Space(World(*start, processes))
     parents: dict[tuple[int, ...], Any] = {space.start: None}
     queue, finals, bad, what, first = deque([space.start]), 0, 0, "", None
     totals: dict[tuple[int, ...], str] = {}
@@ -844,6 +954,14 @@ REFUSED = F(2, frozenset({"refused"}))
 H, SUSPECTS = Healer, frozenset({"suspects"})
 LOSS, RESTART, FAILOVER = Fault("loss"), Fault("restart"), Fault("failover")
 EVICTION, EXPIRY = Fault("eviction"), Fault("expiry")
+ROLLBACK, BACK, LOADED = Fault("rollback"), Fault("back"), Fault("loaded")
+G = F(1, token="g")
+
+ELSEWHERE = (  # totals of another database, and a Redis that is new
+    Redis((Waiting(),), epoch=None, batch=0, server=-1, ready=None, completed=0),
+    Database((Row(batch=9 * BATCHES + 5),), epoch=0, finished=0),
+)
+STARTS = {"totals from elsewhere, writer, flusher, healer": ELSEWHERE}
 
 SCENARIOS: dict[str, tuple] = {
     "2 writers, flusher, reader": (W(1, 1), W(2, -1), F(2), R()),
@@ -934,6 +1052,33 @@ SCENARIOS: dict[str, tuple] = {
         H("h"),
     ),
     "2 users in two parts, flusher, healer, failover": (Writer(((1, (1, 0)), (2, (0, 1)))), F(1), H("h"), FAILOVER),
+    # The database goes back, or gets totals from elsewhere.
+    "2 writers, flusher twice, healer, database goes back": (W(1, 1), W(2, 1), F(2), H("h"), BACK),
+    "2 writers, 2 flushers, database goes back": (W(1, 1), W(2, 1), F(2), G, BACK),
+    "2 writers, flusher twice, remover, database goes back": (W(1, 1), W(2, -1), F(2), Remover(), BACK),
+    "2 users, 2 writers, 2 flushers, database goes back": (
+        Writer(((1, (1, 1)),)),
+        Writer(((2, (1, 0)),)),
+        F(2),
+        G,
+        BACK,
+    ),
+    "totals from elsewhere, writer, flusher, healer": (W(1, 1), F(1), H("h")),
+    "writer, flusher, healer, totals loaded": (W(1, 1), F(1), H("h"), LOADED),
+    "2 writers, flusher twice, healer, totals loaded": (W(1, 1), W(2, 1), F(2), H("h"), LOADED),
+    # Redis goes back without a sign, or loses one key alone.
+    "2 writers, flusher twice, healer, rollback of a server without a name": (W(1, 1), W(2, 1), F(2), H("h"), ROLLBACK),
+    "2 writers, flusher, healer, loss of pending": (W(1, 1), W(2, 1), F(1), H("h"), Fault("pending")),
+    "writer, flusher, healer, loss of pending, reader": (W(1, 1), F(1), H("h"), Fault("pending"), R("lags")),
+    "2 writers, 2 flushers, loss of flushing": (W(1, 1), W(2, 1), F(2), F(1), Fault("flushing")),
+    "writer, flusher, healer, loss of flushing, reader": (W(1, 1), F(1), H("h"), Fault("flushing"), R("lags")),
+    "writer killed, healer twice, flusher, loss of dirty": (
+        W(1, 1, "kill", "retry"),
+        H("h", 2),
+        F(1),
+        Fault("dirty"),
+    ),
+    "2 writers, healer, loss of dirty": (W(1, 1), W(2, 1), H("h"), Fault("dirty")),
 }
 
 LARGE: dict[str, tuple] = {  # for the command line only

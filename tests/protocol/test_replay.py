@@ -13,18 +13,20 @@ from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.maintenance.shards import (
-    accepts_batch,
-    epoch_of,
-    is_known_server,
+    damage,
+    doubt,
+    lock_for_batch,
+    note_progress,
     reject_batches_up_to,
     shard_row,
     start_epoch,
 )
-from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from notifications_counter.writes.doubt import request_recounts
+from notifications_counter.writes.totals import maintained
 from tests import support
 from tests.support import unheard
 
@@ -33,6 +35,8 @@ from . import model
 pytestmark = pytest.mark.django_db(transaction=True)
 
 Step = Iterator[None]
+
+TABLES: list[Any] = [Notification, UserNotificationsCount, CounterShard, RecountRequest]
 
 
 class Copy(NamedTuple):
@@ -72,6 +76,9 @@ class Replay:
     def buffer(self) -> Buffer:
         return unread.buffers[0]
 
+    def is_lost(self) -> bool:
+        return bool(doubt(self.buffer.status(), shard_row(unread, 0).get(), self.buffer.server()))
+
     def play(self, process: int, label: str) -> None:
         """One step of one process."""
         before = self.observe()
@@ -84,8 +91,7 @@ class Replay:
 
     def observe(self) -> dict[int, set[int]]:
         """What each reader may return."""
-        status = self.buffer.status()
-        unnoticed = not is_known_server(status, epoch_of(unread, 0)) or RecountRequest.objects.exists()
+        unnoticed = self.is_lost() or RecountRequest.objects.exists()
         now = {}
         for i, reader in enumerate(self.models):
             if type(reader) is model.Reader:
@@ -101,7 +107,7 @@ class Replay:
 
     def check_totals(self) -> None:
         """A cached total equals the counter, unless this Redis is not the one that was left."""
-        if not is_known_server(self.buffer.status(), epoch_of(unread, 0)):
+        if self.is_lost():
             return
         totals = self.buffer.totals(self.members)
         snapshot = self.buffer.snapshot(self.members)
@@ -174,33 +180,37 @@ class Replay:
         target, apply = Target(unread, connection), dialect(connection.vendor).apply
         yield
         for _ in range(flusher.runs):
-            status = self.buffer.status()
-            left = is_known_server(status, epoch_of(unread, 0))
+            stored = shard_row(unread, 0).get()
+            left = not damage(self.buffer.status(), stored.epoch)
             yield
             if not left:
                 continue
-            cut = self.buffer.cut(status.epoch)
+            cut = self.buffer.cut(stored.epoch, stored.finished)
             yield
             if cut is None:
                 continue
-            finished, refused = True, []
-            for rank in range(cut[1]):
-                found = self.buffer.fetch(cut[0], rank, rank)
+            finished, refused, mark = True, [], ""
+            for rank in range(cut.size):
+                found = self.buffer.fetch(cut.batch, rank, rank)
                 yield
                 if not found:
                     break
                 with transaction.atomic():
-                    finished = accepts_batch(unread, 0, cut[0])
-                    if self.label == "refused":
+                    stored = lock_for_batch(unread, 0, cut, rank)
+                    if stored and self.label == "refused":
                         refused += [member for member, _ in found]
-                    elif finished:
-                        apply(target, cut[0], Chunk([unread.decode(m) for m, _ in found], [int(d) for _, d in found]))
-                finished = finished and self.label != "killed"
+                    elif stored:
+                        chunk = Chunk([unread.decode(m) for m, _ in found], [int(delta) for _, delta in found])
+                        apply(target, cut.batch, chunk)
+                    if stored:
+                        note_progress(stored, cut, rank + 1)
+                        mark = stored.mark
+                finished = stored is not None and self.label != "killed"
                 yield
                 if not finished:
                     break
             if finished:
-                self.buffer.finish(cut[0], refused)
+                self.buffer.finish(cut.batch, mark, refused)
                 yield
 
     def remove(self, me: int, remover: model.Remover) -> Step:
@@ -249,12 +259,12 @@ class Replay:
             yield from self.do_requested()
             if self.label == "killed":
                 continue
-            if not is_known_server(self.buffer.status(), epoch_of(unread, 0)):
+            if self.is_lost():
                 yield
                 yield
                 started = start_epoch(unread, 0, self.buffer)
                 yield
-                if started is not None:  # under one lock: nobody else sees the step between
+                if started:  # under one lock: nobody else sees the step between
                     yield
             status = self.buffer.status()
             if status.ready:
@@ -270,7 +280,7 @@ class Replay:
                 yield
                 if self.label == "killed":
                     return
-                start_epoch(unread, 0, self.buffer, always=True)
+                start_epoch(unread, 0, self.buffer, "a request")
                 yield
             else:
                 self.buffer.mark_dirty([owner for _, owner, _ in requests])
@@ -300,7 +310,7 @@ class Replay:
                 yield
             if not noted:
                 return
-        self.buffer.complete(epoch)
+        self.buffer.complete(epoch, self.buffer.server())
         yield
 
     def doubt(self, me: str) -> Step:
@@ -325,6 +335,9 @@ class Replay:
         stored = self.reader.stored(list(keys.values()))
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
         yield
+        ahead = max((batch for _, batch in stored.values()), default=0)
+        if ahead > self.buffer.status().batch:
+            start_epoch(unread, 0, self.buffer, ahead=ahead)
         corrections = {m: rows.get(keys[m], 0) - count for m, count in counts.items() if count is not None}
         fixed = self.buffer.fix(snapshot.epoch, me, corrections)
         yield
@@ -339,18 +352,28 @@ class Replay:
             ready = self.buffer.status().ready
             self.redis.delete(*[self.buffer.keys.total(ready, member) for member in self.members])
             return
-        if fault.what == "eviction":
-            self.redis.delete(self.buffer.keys.ready)
+        if fault.what in ("pending", "flushing", "dirty", "eviction"):
+            self.redis.delete(getattr(self.buffer.keys, "ready" if fault.what == "eviction" else fault.what))
+            return
+        if fault.what == "loaded":
+            UserNotificationsCount(pk=self.keys[0], unread_count=3, flushed_batch=9 * BATCHES + 5).save()
+            return
+        if fault.what == "back":
+            tables = [(table, list(table.objects.values())) for table in TABLES]
+            yield
+            for table, rows in tables:
+                unheard(table.objects.all()._raw_delete, "default")
+                unheard(table.objects.bulk_create, [table(**row) for row in rows])
             return
         copies: list[Copy] = []
-        if fault.what == "failover":
+        if fault.what in ("failover", "rollback"):
             copies = self.copy()
             yield
         if fault.what != "restart":
             self.redis.delete(*self.keys_of_shard())
         for copy in copies:
             self.redis.restore(copy.key, copy.milliseconds, copy.value)
-        if fault.what != "loss":  # what is in Redis was left by another server
+        if fault.what in ("failover", "restart"):  # what is in Redis was left by another server
             self.redis.hset(self.buffer.keys.state, "server", "another")
 
     @property
@@ -372,12 +395,20 @@ def request(members: list[str | None]) -> None:
 def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     rule: str, healed: None, make_user: Callable[..., Any]
 ) -> None:
-    found = model.explore(model.BREAKS[rule], [rule], first_only=True)
+    found = model.explore(model.BREAKS[rule], [rule, *model.TOGETHER.get(rule, [])], first_only=True)
     assert found.what
     start = found.history[0][1]
     users = sorted((make_user() for _ in start.db.users), key=lambda user: str(user.pk))
     replay = Replay(start.processes, users)
-    assert replay.buffer.status().batch == BATCHES
+    if start.redis.epoch is None:
+        replay.redis.delete(*replay.keys_of_shard())
+        CounterShard.objects.update(epoch=0)
+    assert replay.buffer.status().batch == start.redis.batch // model.BATCHES * BATCHES
+    for user, row in zip(users, start.db.users, strict=True):
+        if row.batch:
+            batch = row.batch // model.BATCHES * BATCHES + row.batch % model.BATCHES
+            with maintained():
+                UserNotificationsCount.objects.create(user=user, flushed_batch=batch)
     for move, _ in found.history[1:]:
         replay.play(move.process, move.label)
     for i, process in enumerate(start.processes):

@@ -1,13 +1,15 @@
 -- Takes parts out of open and adds their deltas, once. A part that is gone, or was begun under another recovery, sends its
--- users to a recount instead; one that was begun before a correction of a user sends that user.
+-- users to a recount instead; so does every part if pending was lost, which waiting_since would else no longer show. One
+-- that was begun before a correction of a user sends that user.
 -- KEYS  pending (zset)  state (hash)  ready (integer)  open (hash)  fences (zset)  dirty (zset)
 -- ARGV  for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
 -- Reply the number of users sent to a recount; processes with open streams are told of all
 local epoch = redis.call('GET', ready)
 local totals = epoch and total_of('', epoch)
 local now, now_ms = clock()
-local untils = redis.call('HMGET', state, 'leased_until', 'live_until')
+local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since')
 local leases = tonumber(untils[1] or 0) >= now_ms
+local lost = untils[3] and redis.call('EXISTS', pending) == 0
 local fenced = redis.call('EXISTS', fences) == 1
 local added, sent = false, 0
 local changed = untils[2] and {} -- most shards never have a listener
@@ -19,7 +21,7 @@ while i <= #ARGV do
   local seq
   if entry then
     local part = cjson.decode(entry)
-    if epoch and part.ready == epoch then seq = part.seq end
+    if epoch and part.ready == epoch and not lost then seq = part.seq end
   end
   local last = i + 1 + 2 * tonumber(ARGV[i + 1])
   for j = i + 2, last, 2 do
@@ -38,7 +40,7 @@ while i <= #ARGV do
   end
   i = last + 1
 end
-if added then redis.call('HSETNX', state, 'waiting_since', now) end
+if added and not untils[3] then redis.call('HSET', state, 'waiting_since', now) end
 if fenced and redis.call('EXISTS', open) == 0 then redis.call('UNLINK', fences) end
 if changed then tell_listeners(changed, now, untils[2]) end
 return sent

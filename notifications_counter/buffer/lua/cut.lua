@@ -1,16 +1,15 @@
 -- Makes what is pending the batch to flush, in the epoch that was checked. An unfinished batch comes first.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)
--- ARGV  1 epoch
--- Reply batch ('' if there is nothing, or Redis is in another epoch), its number of users
-if redis.call('HGET', state, 'epoch') ~= ARGV[1] then return {'', 0} end
+-- ARGV  1 epoch  2 the last batch that the database has finished: a Redis that is behind it went back
+-- Reply batch ('' if there is nothing, or Redis is in another epoch, or went back), its number of users, the mark of the
+--       batch before ('' if none)
+local about = redis.call('HMGET', state, 'epoch', 'batch', 'mark', 'waiting_since')
+if about[1] ~= ARGV[1] or tonumber(about[2]) < tonumber(ARGV[2]) then return {'', 0, ''} end
 if redis.call('EXISTS', flushing) == 0 then
-  if redis.call('EXISTS', pending) == 0 then return {'', 0} end
+  if redis.call('EXISTS', pending) == 0 then return {'', 0, ''} end
   redis.call('RENAME', pending, flushing)
   redis.call('HINCRBY', state, 'batch', 1)
-  local since = redis.call('HGET', state, 'waiting_since')
-  if since then
-    redis.call('HDEL', state, 'waiting_since')
-    redis.call('HSET', state, 'flushing_since', since)
-  end
+  redis.call('HDEL', state, 'waiting_since')
+  if about[4] then redis.call('HSET', state, 'flushing_since', about[4]) end
 end
-return {redis.call('HGET', state, 'batch'), redis.call('ZCARD', flushing)}
+return {redis.call('HGET', state, 'batch'), redis.call('ZCARD', flushing), about[3] or ''}

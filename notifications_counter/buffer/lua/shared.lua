@@ -18,7 +18,7 @@ end
 local function mark_dirty(user, epoch, now)
   redis.call('DEL', lease_of(user))
   if epoch then redis.call('DEL', total_of(user, epoch)) end
-  redis.call('ZADD', dirty, 'NX', now, user)
+  if redis.call('ZADD', dirty, 'NX', now, user) == 1 then redis.call('HINCRBY', state, 'dirty', 1) end
 end
 
 -- Tells processes with open streams whose counters changed.

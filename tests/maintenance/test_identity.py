@@ -1,0 +1,218 @@
+"""Who this Redis is: the server of the last recovery, with all that it held. Whatever shows that it is not starts an
+epoch, in one run of the flusher."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+import servers
+from notifications_counter import checks
+from notifications_counter.buffer.shard import BATCHES, NAMELESS
+from notifications_counter.counters import unread
+from notifications_counter.models import CounterShard, Notification
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, notify, sent, stored, wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+
+@pytest.fixture
+def use(settings) -> Iterator[Callable[[str], None]]:
+    """A function that puts the cache on another server."""
+    before = settings.CACHES
+
+    def put(location: str) -> None:
+        settings.CACHES = {"default": {**before["default"], "LOCATION": location}}
+
+    yield put
+    settings.CACHES = before  # the keys of the test are deleted there
+
+
+def follows(client: redis.Redis, port: int) -> None:
+    """The server becomes a replica of another one, and waits until it has all of it."""
+    client.replicaof(servers.HOST, port)
+    wait_until(lambda: client.info("replication")["master_link_status"] == "up")
+
+
+# ----------------------------------------------------------------------------------------------------------- the server
+def test_a_failover_there_and_back_between_two_runs(use, alice):
+    """The first server has its run_id still, and the second one's data: it lacks what was not replicated."""
+    with servers.redis() as first, servers.redis(replica_of=first) as second:
+        a, b = redis.Redis.from_url(first.url), redis.Redis.from_url(second.url)
+        with a, b:
+            use(first.url)
+            unread.heal()
+            notify(alice)
+            assert_reads(alice)
+            before = buffer().server()
+            wait_until(lambda: b.info("replication")["master_link_status"] == "up")
+            a.execute_command("WAIT", 1, 5000)
+            b.replicaof("NO", "ONE")  # it takes over, before it has heard of the next change
+            Notification.objects.create(user=alice, title="x")
+            follows(a, second.port)
+            a.replicaof("NO", "ONE")
+            assert buffer().server().split()[0] == before.split()[0]
+            assert unread.status()[0].recovering
+            assert_heals(alice)
+            assert stored(alice) == 4
+            assert CounterShard.objects.get(counter="unread").epoch == 2
+
+
+def test_a_server_that_forbids_info(use, alice, caplog):
+    with servers.redis() as server, redis.Redis.from_url(server.url) as client:
+        client.acl_setuser("app", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"],
+                           commands=["+@all", "-info"])  # fmt: skip
+        use(server.url.replace("://", "://app:secret@"))
+        assert_works_without_a_name(alice, client)
+        assert "its run_id and master_replid" in warning()
+        assert not [record for record in caplog.records if "Redis (cache" in record.message]
+
+
+def test_a_server_that_has_no_run_id(use, alice):
+    with servers.redis() as server, redis.Redis.from_url(server.url) as client:
+        way = Way(server, {b"run_id:": b"no_one:", b"master_replid:": b"master_nobody:"})
+        use(way.url)
+        assert_works_without_a_name(alice, client)
+        assert "its run_id and master_replid" in warning()
+        way.replaced.popitem()
+        assert buffer().server() == client.info()["master_replid"]
+        assert "its run_id, so" in warning()
+        way.socket.close()
+
+
+def warning() -> str:
+    return {message.id: message.msg for message in checks.server.check_redis(None)}["notifications_counter.W007"]
+
+
+def assert_works_without_a_name(alice: Any, client: redis.Redis) -> None:
+    """Everything is exact, and the number of a batch that goes back shows a rollback."""
+    unread.heal()
+    assert buffer().server() == buffer().status().server == NAMELESS
+    notify(alice)
+    assert_exact(alice)
+    Notification.objects.create(user=alice, title="x")
+    copies = [(key, client.dump(key)) for key in client.scan_iter(match=f"{buffer().keys.base}*")]
+    notify(alice, 2)
+    for key, copy in copies:
+        client.restore(key, 0, copy, replace=True)
+    assert unread.status()[0].epoch == 1
+    assert_heals(alice)
+    assert stored(alice) == 6
+    assert unread.status()[0].epoch == 2
+
+
+class Way:
+    """The way to a server. On the way back, texts are replaced."""
+
+    def __init__(self, server: servers.Server, replaced: dict[bytes, bytes]):
+        self.server, self.replaced = server, replaced
+        self.socket = socket.create_server((servers.HOST, 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return "redis://{}:{}/0".format(*self.socket.getsockname())
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self.socket.accept()
+                there = socket.create_connection((servers.HOST, self.server.port))
+                for ends in ((here, there, {}), (there, here, self.replaced)):
+                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    def _carry(self, source: socket.socket, to: socket.socket, replaced: dict[bytes, bytes]) -> None:
+        with to, suppress(OSError):
+            while data := source.recv(2**20):
+                for old, new in replaced.items():
+                    data = data.replace(old, new)
+                to.sendall(data)
+
+
+def test_the_name_is_asked_before_the_recovery_and_before_its_end(alice):
+    """Asked after it, it could be the name of a server that has just taken over, without what was recovered."""
+    with sent() as commands:
+        unread.heal()
+    named = [command for command in commands if command in ("INFO", "recover", "complete")]
+    assert named[-4:] == ["INFO", "recover", "INFO", "complete"]
+
+
+# ------------------------------------------------------------------------------------------------------------- its keys
+@pytest.mark.parametrize("traffic", [False, True], ids=["at rest", "under traffic"])
+@pytest.mark.parametrize("key", ["pending", "flushing", "dirty"])
+def test_a_key_that_is_lost_alone(healed, alice, bob, redis_client, key, traffic):
+    notify(alice)
+    Notification.objects.create(user=alice, title="x")
+    if key == "flushing":
+        buffer().cut(1)
+    if key == "dirty":
+        buffer().mark_dirty([str(alice.pk)])
+    assert redis_client.delete(getattr(buffer().keys, key)) == 1
+    if traffic:
+        Notification.objects.create(user=bob, title="x")
+        buffer().mark_dirty([str(bob.pk)])
+    unread.flush()
+    assert_heals(alice, bob)
+    assert stored(alice) == 4
+    assert unread.status()[0].epoch == 2
+
+
+def test_a_correction_does_not_hide_that_pending_is_lost(healed, alice, bob, redis_client):
+    notify(alice)
+    Notification.objects.create(user=alice, title="x")
+    assert redis_client.delete(buffer().keys.pending) == 1
+    unread.recount([bob, alice])
+    assert buffer().status().lost_key == "pending"
+    assert_heals(alice, bob)
+
+
+def test_dirty_users_are_counted(healed, alice, bob, redis_client):
+    """However they get in and out."""
+    members = [str(alice.pk), str(bob.pk), "nobody"]
+    for _ in range(2):
+        buffer().mark_dirty(members)
+    assert buffer().status().counted_dirty == 3
+    unread.recount([alice])
+    assert buffer().status().counted_dirty == buffer().status().dirty == 2
+    unread.invalidate()
+    assert buffer().status().counted_dirty == 2
+    unread.heal()
+    assert buffer().status().counted_dirty == buffer().status().dirty == 0
+    assert unread.status()[0].epoch == 2
+
+
+def test_an_epoch_without_numbers_left(healed, alice, redis_client):
+    last = 2 * BATCHES - 1
+    redis_client.hset(buffer().keys.state, "batch", last - 2)
+    CounterShard.objects.filter(counter="unread").update(finished=last - 2)
+    notify(alice)  # one more is taken
+    assert (unread.status()[0].epoch, buffer().status().batch) == (1, last - 1)
+    notify(alice)  # the last one
+    for _ in range(2):
+        Notification.objects.create(user=alice, title="x")
+        assert_heals(alice)
+    assert unread.status()[0].epoch == 2
+    assert stored(alice) == 8
+
+
+def test_numbers_of_the_next_epoch_are_not_given_twice(healed, alice, redis_client):
+    """Two flushers have cut at once, at the end of the epoch."""
+    redis_client.hset(buffer().keys.state, "batch", 2 * BATCHES + 1)
+    assert_heals(alice)
+    assert unread.status()[0].epoch == 3
+
+
+def test_a_key_prefix_that_is_changed_and_changed_back(healed, alice, settings, redis_client):
+    notify(alice)
+    assert_reads(alice)
+    with entries(KEY_PREFIX=settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"] + "-other"):
+        unread.heal()
+        notify(alice, 2)
+        assert_reads(alice)
+        redis_client.delete(*redis_client.keys(f"{buffer().keys.base}*"))
+    assert_heals(alice)
+    assert stored(alice) == 5
