@@ -15,7 +15,7 @@ from zlib import crc32
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.core.signals import setting_changed
-from django.db import router
+from django.db import connections, router
 from django.db.models import Field, IntegerField, Model, Q
 from django.dispatch import receiver
 
@@ -24,7 +24,8 @@ from .buffer.client import client_of
 from .buffer.keys import Keys
 from .condition import Condition
 from .conf import SETTING, options
-from .exceptions import ConfigurationError
+from .databases import Database, forget_buffers, identify, look_up, look_up_again
+from .exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
 from .primary_keys import LIMIT, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
@@ -198,11 +199,36 @@ class Declaration:
         return [field.get_db_prep_value(field.get_prep_value(key), connection, prepared=True) for key in keys]
 
     # ---------------------------------------------------------------- buffers
-    @cached_property
+    @property
     def buffers(self) -> list[Buffer]:
-        """One for each shard."""
-        client, prefix, shards = client_of(options.CACHE_ALIAS), options.KEY_PREFIX, options.SHARDS
-        return [Buffer(client, Keys.of(prefix, self.name, shard, shards)) for shard in range(shards)]
+        """One for each shard, of the database that this thread works on. BufferUnavailable if that has no id yet, or
+        Redis is out of reach before the first use."""
+        using = self.db
+        database = identify(using)
+        return database.buffers.get(self) or self._enter(using, database)
+
+    def _enter(self, using: str, database: Database) -> list[Buffer]:
+        """Use the keys of a database for the first time."""
+        for _ in range(3):  # it may be emptied once more meanwhile
+            buffers = [self.make_buffer(database, shard, options.SHARDS) for shard in range(options.SHARDS)]
+            try:
+                for buffer in buffers:
+                    buffer.enter()
+            except DatabaseChanged:
+                database = look_up_again(using, database)
+            else:
+                database.buffers[self] = buffers
+                return buffers
+        raise DatabaseChanged(f"Database {using!r} changes its id all the time.")
+
+    def enter(self) -> None:
+        """Say in Redis which keys are in use, before they are."""
+        self.buffers  # noqa: B018
+
+    def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
+        """The buffer of a shard, of which there are so many."""
+        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
+        return Buffer(client_of(options.CACHE_ALIAS), keys)
 
     def buffer_of(self, member: str) -> Buffer:
         """The shard of an owner."""
@@ -233,8 +259,16 @@ def _identity(field: Any) -> tuple[str, str, str, str]:
     return field.name, field.attname, field.column, kind
 
 
-@receiver(setting_changed)
-def _forget_buffers(*, setting: str, **_: Any) -> None:
-    if setting in ("CACHES", SETTING):
+def enter_after_migrate(using: str, **_: Any) -> None:
+    """Look the id of a database up after ``migrate`` or ``flush``. If it is a new one, every process hears of it."""
+    with suppress(BufferUnavailable):
+        look_up(connections[using])
         for counter in _declarations.values():
-            counter.__dict__.pop("buffers", None)
+            if counter.db == using:
+                counter.enter()
+
+
+@receiver(setting_changed)
+def _drop_buffers(*, setting: str, **_: Any) -> None:
+    if setting in ("CACHES", SETTING):
+        forget_buffers()

@@ -9,6 +9,10 @@ class BufferUnavailable(CounterError):
     """Redis did not answer, or refused. Counts are still right: readers count rows."""
 
 
+class DatabaseChanged(BufferUnavailable):
+    """The keys belong to a database that has another id by now. The next call looks its id up."""
+
+
 class ConfigurationError(CounterError):
     """A setting or a counter is declared in a way that cannot work."""
 

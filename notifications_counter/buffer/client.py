@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from django.core.cache import InvalidCacheBackendError, caches
 from django.core.signals import setting_changed
-from django.dispatch import receiver
+from django.dispatch import Signal, receiver
 from django_redis import get_redis_connection
 from redis import ConnectionPool
 from redis.exceptions import NoScriptError, OutOfMemoryError, RedisClusterException, RedisError, ResponseError
 
 from ..conf import options
-from ..exceptions import BufferUnavailable, ConfigurationError
+from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
 from ..internals import connection_factory, has_input, is_inherited, new_connection, send_packed
 from . import keys
 from .breaker import Breaker
@@ -37,6 +37,8 @@ FRESH_SECONDS = 0.1
 """Seconds for which an idle connection is used again without asking whether it is still alive."""
 FAILURES = (RedisError, RedisClusterException, OSError)
 _clients: dict[str, Client] = {}
+keys_left = Signal()
+"""Sent when a script finds that the database of its keys has another id now."""
 
 
 @receiver(setting_changed)
@@ -207,6 +209,9 @@ class Client:
 
     def refused(self, error: ResponseError, script: Script | None) -> BufferUnavailable:
         """Note a refusal, and return what to raise. A server without memory can still free some, and answer readers."""
+        if str(error).startswith("LEFT "):
+            keys_left.send(sender=self)
+            return DatabaseChanged("The database was replaced or emptied. Its counts are read from the rows meanwhile.")
         # Redis 6.2 wraps the error of a command inside a script in one of its own.
         if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
             return self.breaker.trip_full(error, script.name)

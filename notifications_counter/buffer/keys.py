@@ -10,13 +10,15 @@ def outages(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one shard of one counter.
+    """The keys of one shard of one counter in one database.
 
     All share the hash tag in ``base``, so a shard lives on one node of a cluster. With more than one shard the tag
-    also says how many there are, so that after a change of SHARDS no key of the old partition is read.
+    also says how many there are, so that after a change of SHARDS no key of the old partition is read. ``last`` holds
+    the id of the database that came last to a place: see ``lua/enter.lua``.
     """
 
     base: str
+    last: str
     pending: str = field(init=False)
     flushing: str = field(init=False)
     state: str = field(init=False)
@@ -30,13 +32,14 @@ class Keys:
     recounted: str = field(init=False)
 
     def __post_init__(self) -> None:
-        for key in fields(self)[1:]:
+        for key in fields(self)[2:]:
             object.__setattr__(self, key.name, f"{self.base}:{key.name}")
 
     @classmethod
-    def of(cls, prefix: str, counter: str, shard: int, shards: int) -> "Keys":
+    def of(cls, prefix: str, counter: str, shard: int, shards: int, database: str, place: str) -> "Keys":
         of_many = f"of{shards}" if shards > 1 else ""
-        return cls(f"{{{prefix}:{counter}:{shard}{of_many}}}")
+        tag = f"{{{prefix}:{counter}:{shard}{of_many}}}"
+        return cls(f"{tag}:{database}", f"{tag}:last:{place}")
 
     def total(self, ready: str, member: str) -> str:
         """Cached total of a user. ``lua/shared.lua`` builds the same from the base."""

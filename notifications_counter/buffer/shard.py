@@ -52,6 +52,13 @@ class Buffer:
         """Call a script and return its reply."""
         return self.client.start(script(name), self._keys_of[name], args, urgent).read()
 
+    def enter(self) -> bool:
+        """Say that these keys are the ones of this database now. True if the keys of another one were left for them.
+
+        DatabaseChanged, here and in every other method, if these were left.
+        """
+        return bool(self._run("enter", self.keys.base.rpartition(":")[2]))
+
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
         """The cached totals, None for each that is not cached. None for all if no recovery is complete.

@@ -25,7 +25,7 @@ from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .history import record_event, tally
-from .shards import accepts_batch, epoch_of, is_known_server, refuse_changed_shards, refuse_in_transaction
+from .shards import accepts_batch, epoch_of, find_shards, is_known_server, refuse_in_transaction
 
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 
@@ -69,7 +69,7 @@ class Flusher:
         started = time.monotonic()
         result = FlushResult()
         refuse_in_transaction(self.using)
-        refuse_changed_shards(self.counter)
+        find_shards(self.counter)
         for shard, buffer in enumerate(self.counter.buffers):
             status = buffer.status()
             if not is_known_server(status, epoch_of(self.counter, shard)):

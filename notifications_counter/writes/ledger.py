@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from django.apps import apps
 from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
 from ..buffer.types import Delta
 from ..conf import options
-from ..declaration import Declaration
+from ..databases import identify
+from ..declaration import Declaration, declarations
+from ..exceptions import BufferUnavailable
 from ..internals import has_failed, wrap_commit
 from .doubt import forget, mark_dirty, request_recounts, requests_exist
 from .transaction import TransactionLog
@@ -249,5 +253,10 @@ class Ledger:
 
 @receiver(connection_created)
 def _watch(connection: Any, **_: Any) -> None:
-    if connection.alias in connections:  # not the nameless one that creates databases
-        Ledger.of(connection.alias)
+    if connection.alias not in connections:  # the nameless one that creates databases
+        return
+    Ledger.of(connection.alias)
+    # Here, and not at the first use of a counter, because a test may count its queries.
+    with suppress(BufferUnavailable, LookupError):  # a system check reports a model that does not exist
+        if apps.models_ready and connection.alias in {counter.db for counter in declarations()}:
+            identify(connection.alias)

@@ -22,15 +22,12 @@ from ..buffer.client import Reply
 from ..buffer.shard import USERS_PER_CALL
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from ..exceptions import BufferUnavailable
+from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..signals import counts_changed
 from ..timeseries import TimeSeries
 from .doubt import forget, mark_dirty, request_recounts
 
 logger = logging.getLogger("notifications_counter")
-
-PartDeltas = tuple[Declaration, str, dict[str, Delta]]
-"""What a commit sends for a part: its counter, its id, and its deltas."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +39,10 @@ class Part:
     buffer: Buffer
     members: tuple[str, ...]
     reply: Reply | None
+
+
+PartDeltas = tuple[Part, dict[str, Delta]]
+"""A part, and the deltas that its commit sends."""
 
 
 class TransactionLog:
@@ -70,7 +71,12 @@ class TransactionLog:
         for counter, members in owners.items():
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
-            for buffer, mine in counter.by_shard(new) if new else ():
+            try:
+                shards = list(counter.by_shard(new))
+            except BufferUnavailable:
+                shards = []
+                failed += [(counter, m) for m in new]
+            for buffer, mine in shards:
                 for i in range(0, len(mine), USERS_PER_CALL):
                     if self.unread:
                         failed += self.settle()
@@ -219,13 +225,17 @@ class TransactionLog:
         for part in self.parts:
             sums = net.get(part.counter, {})
             deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
-            grouped[part.buffer].append((part.counter, part.id, deltas))
+            grouped[part.buffer].append((part, deltas))
         for buffer, parts in grouped.items():
             for group in _groups(parts) if len(parts) > 1 else (parts,):
                 try:
-                    buffer.commit([(id_, deltas) for _, id_, deltas in group])
+                    try:
+                        buffer.commit([(part.id, deltas) for part, deltas in group])
+                    except DatabaseChanged:  # the parts went along to the new keys, where nothing is known of the rows
+                        buffer = group[0][0].counter.buffer_of(group[0][0].members[0])
+                        buffer.commit([(part.id, dict.fromkeys(deltas)) for part, deltas in group])
                 except BufferUnavailable:
-                    failed += [(counter, m) for counter, _, deltas in group for m in deltas]
+                    failed += [(part.counter, m) for part, deltas in group for m in deltas]
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         for reply in on_its_way:
             with suppress(BufferUnavailable):
@@ -249,7 +259,7 @@ def _groups(parts: list[PartDeltas]) -> Iterator[list[PartDeltas]]:
     group: list[PartDeltas] = []
     size = 0
     for part in parts:
-        weight = max(1, len(part[2]))
+        weight = max(1, len(part[1]))
         if group and size + weight > USERS_PER_CALL:
             yield group
             group, size = [], 0

@@ -3,6 +3,7 @@
 -- Reply epoch, last epoch whose recovery was complete, server at the last recovery, run_id now, ready, batch, waiting
 --       since, flushing since, dirty since ('' where missing), time now, then the sizes of pending, flushing, open,
 --       dirty, rejected
+if redis.call('GET', ready) == 'left' then return LEFT end
 local about = redis.call('HMGET', state, 'epoch', 'completed', 'server', 'batch', 'waiting_since', 'flushing_since')
 return {
   about[1] or '', about[2] or '', about[3] or '', redis.call('INFO', 'server'):match('run_id:(%w+)'),
