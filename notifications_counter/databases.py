@@ -8,21 +8,22 @@ same row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from django.apps import apps
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 from django.dispatch import receiver
 
 from .buffer import Buffer
 from .buffer.client import keys_left
-from .exceptions import BufferUnavailable, DatabaseChanged
+from .buffer.shard import left_databases
+from .exceptions import BufferUnavailable
 
 
 class Database:
@@ -46,17 +47,26 @@ class Database:
 _known: dict[tuple[str, Any, str | None], Database] = {}
 
 
-def identify(using: str) -> Database:
-    """The database that this thread's connection works on. BufferUnavailable if it has no id yet.
+def identify(connection: Any) -> Database:
+    """The database that a connection works on. BufferUnavailable if it has no id yet.
 
     Each process asks a database, or a schema, once.
     """
-    connection = connections[using]
     return _known.get(_key(connection)) or look_up(connection)
 
 
+def look_up_changed(connection: Any) -> Database:
+    """Ask again only whether the row is still the same, and look the database up if it is not."""
+    known = _known.get(_key(connection))
+    with suppress(DatabaseError):
+        if known and _rows(connection).filter(uid=known.row).exists():
+            return known
+    return look_up(connection)
+
+
 def look_up(connection: Any) -> Database:
-    """Ask the database for its id, which is made if it is missing; but not in a transaction, which may be rolled back.
+    """Ask the database for its id. It is made if it is missing, and made again if its keys were left; but not in a
+    transaction, which may be rolled back.
 
     BufferUnavailable if there is none.
     """
@@ -65,6 +75,9 @@ def look_up(connection: Any) -> Database:
         with transaction.atomic(using=connection.alias) if in_transaction else nullcontext():
             if (found := _read(connection)) is None and not in_transaction:
                 _rows(connection).get_or_create(pk=1, defaults={"uid": uuid4().hex})
+                found = _read(connection)
+            if found and found.id in left_databases and not in_transaction:
+                _rows(connection).filter(uid=found.row).update(uid=uuid4().hex)
                 found = _read(connection)
     except DatabaseError as error:
         raise BufferUnavailable(
@@ -81,18 +94,6 @@ def look_up(connection: Any) -> Database:
     return known
 
 
-def look_up_again(using: str, left: Database) -> Database:
-    """Ask a database for its id after its keys were left. If it is still the same, it gets a new one."""
-    connection = connections[using]
-    if _in_transaction(connection):
-        raise DatabaseChanged("The id of a database cannot be changed inside a transaction.")
-    found = look_up(connection)
-    if found.id == left.id:
-        _rows(connection).filter(uid=left.row).update(uid=uuid4().hex)
-        found = look_up(connection)
-    return found
-
-
 @receiver(keys_left)
 def _forget(**_: Any) -> None:
     _known.clear()
@@ -105,7 +106,27 @@ def forget_buffers() -> None:
 
 
 def _key(connection: Any) -> tuple[str, Any, str | None]:
-    return connection.alias, connection.settings_dict["NAME"], getattr(connection, "schema_name", None)
+    return connection.alias, connection.settings_dict["NAME"], schema_of(connection)
+
+
+def schema_of(connection: Any) -> str | None:
+    """The schema of a tenant in which a connection works, as a tenant library has set it."""
+    return getattr(connection, "schema_name", None)
+
+
+@contextmanager
+def in_schema(connection: Any, schema: str | None) -> Iterator[None]:
+    """Let a connection work in the schema of another tenant for a while."""
+    if schema_of(connection) == schema or schema is None:
+        yield
+        return
+    tenants = connection  # the tenant library's own wrapper of the connection
+    before = tenants.tenant
+    tenants.set_schema(schema)
+    try:
+        yield
+    finally:
+        tenants.set_tenant(before)
 
 
 def _in_transaction(connection: Any) -> bool:

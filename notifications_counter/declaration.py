@@ -7,7 +7,8 @@ sites call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -24,17 +25,28 @@ from .buffer.client import client_of
 from .buffer.keys import Keys
 from .condition import Condition
 from .conf import SETTING, options
-from .databases import Database, forget_buffers, identify, look_up, look_up_again
-from .exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
+from .databases import Database, forget_buffers, identify, look_up
+from .exceptions import BufferUnavailable, ConfigurationError
 from .primary_keys import LIMIT, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
+_alias: ContextVar[str | None] = ContextVar("alias", default=None)
 
 
 def declarations() -> Iterable[Declaration]:
     """Every declaration, in the order in which they were made."""
     return _declarations.values()
+
+
+@contextmanager
+def working_on(alias: str) -> Iterator[None]:
+    """Let every counter use this database, instead of the one that the router names."""
+    token = _alias.set(alias)
+    try:
+        yield
+    finally:
+        _alias.reset(token)
 
 
 class Tables(NamedTuple):
@@ -161,8 +173,8 @@ class Declaration:
 
     @property
     def db(self) -> str:
-        """The one database of this counter."""
-        return router.db_for_write(self.source)
+        """The database of this counter, for what this thread or task is working on."""
+        return _alias.get() or router.db_for_write(self.source)
 
     # ------------------------------------------------------------------- keys
     def key(self, owner: Any) -> Any:
@@ -201,38 +213,27 @@ class Declaration:
     # ---------------------------------------------------------------- buffers
     @property
     def buffers(self) -> list[Buffer]:
-        """One for each shard, of the database that this thread works on. BufferUnavailable if that has no id yet, or
-        Redis is out of reach before the first use."""
-        using = self.db
-        database = identify(using)
-        return database.buffers.get(self) or self._enter(using, database)
+        """One for each shard, of the database that this thread works on. BufferUnavailable if that has no id yet."""
+        return self.buffers_in(connections[self.db])
 
-    def _enter(self, using: str, database: Database) -> list[Buffer]:
-        """Use the keys of a database for the first time."""
-        for _ in range(3):  # it may be emptied once more meanwhile
-            buffers = [self.make_buffer(database, shard, options.SHARDS) for shard in range(options.SHARDS)]
-            try:
-                for buffer in buffers:
-                    buffer.enter()
-            except DatabaseChanged:
-                database = look_up_again(using, database)
-            else:
-                database.buffers[self] = buffers
-                return buffers
-        raise DatabaseChanged(f"Database {using!r} changes its id all the time.")
-
-    def enter(self) -> None:
-        """Say in Redis which keys are in use, before they are."""
-        self.buffers  # noqa: B018
+    def buffers_in(self, connection: Any) -> list[Buffer]:
+        """The same for the database of a connection."""
+        database = identify(connection)
+        try:
+            return database.buffers[self]
+        except KeyError:
+            shards = options.SHARDS
+            buffers = [self.make_buffer(database, shard, shards) for shard in range(shards)]
+            return database.buffers.setdefault(self, buffers)
 
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """The buffer of a shard, of which there are so many."""
         keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
         return Buffer(client_of(options.CACHE_ALIAS), keys)
 
-    def buffer_of(self, member: str) -> Buffer:
+    def buffer_of(self, member: str, connection: Any = None) -> Buffer:
         """The shard of an owner."""
-        buffers = self.buffers
+        buffers = self.buffers if connection is None else self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
         return buffers[crc32(member.encode(errors="surrogateescape")) % len(buffers)]
@@ -261,11 +262,13 @@ def _identity(field: Any) -> tuple[str, str, str, str]:
 
 def enter_after_migrate(using: str, **_: Any) -> None:
     """Look the id of a database up after ``migrate`` or ``flush``. If it is a new one, every process hears of it."""
+    connection = connections[using]
     with suppress(BufferUnavailable):
-        look_up(connections[using])
+        look_up(connection)
         for counter in _declarations.values():
             if counter.db == using:
-                counter.enter()
+                for buffer in counter.buffers_in(connection):
+                    buffer.enter()
 
 
 @receiver(setting_changed)

@@ -37,7 +37,7 @@ class Reader:
         if ledger.touched(counter, member) or self._sees_old_data(ledger):
             return self.count_rows([key]).get(key, 0)
         try:
-            buffer = counter.buffer_of(member)
+            buffer = counter.buffer_of(member, ledger.connection)
             totals = buffer.totals((member,))
             if totals is not None:
                 total = totals[0]

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..conf import options
+from ..exceptions import DatabaseChanged
 from .client import Argument, Client, Reply
 from .keys import Keys
 from .scripts import script
@@ -25,6 +26,10 @@ USERS_PER_CALL = 1000
 
 HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
+
+
+left_databases: set[str] = set()
+"""Ids of databases whose keys this process has found to be left."""
 
 
 class _KeysOf(dict[str, list[str]]):
@@ -47,17 +52,28 @@ class Buffer:
         # The value of `ready` when totals were last read, and the beginning of their keys that follows from it.
         self._seen: tuple[str | bytes | None, str] = (None, keys.total("0", ""))
         self._keys_of = _KeysOf(keys)
+        self._entered = False
 
     def _run(self, name: str, *args: Argument, urgent: bool = False) -> Any:
         """Call a script and return its reply."""
+        if not self._entered:
+            self.enter()
         return self.client.start(script(name), self._keys_of[name], args, urgent).read()
 
     def enter(self) -> bool:
-        """Say that these keys are the ones of this database now. True if the keys of another one were left for them.
+        """Say that these keys are the ones of this database now, before the first use of them. True if those of another
+        one were left for them.
 
         DatabaseChanged, here and in every other method, if these were left.
         """
-        return bool(self._run("enter", self.keys.base.rpartition(":")[2]))
+        id_ = self.keys.base.rpartition(":")[2]
+        try:
+            others_left = self.client.start(script("enter"), self._keys_of["enter"], (id_,)).read()
+        except DatabaseChanged:
+            left_databases.add(id_)
+            raise
+        self._entered = True
+        return bool(others_left)
 
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
@@ -65,6 +81,8 @@ class Buffer:
 
         ``members`` may also be keys that are written like them.
         """
+        if not self._entered:
+            self.enter()
         key = self.keys.ready
         while True:
             seen, prefix = self._seen
@@ -97,6 +115,8 @@ class Buffer:
     # ----------------------------------------------------------------- writes
     def begin(self, part: str, members: Sequence[str]) -> Reply:
         """Register a part of a transaction. Read the reply before the database commits."""
+        if not self._entered:
+            self.enter()
         return self.client.start(script("begin"), self._keys_of["begin"], (part, *members))
 
     def commit(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> int:

@@ -11,7 +11,7 @@ from django.db.models import Max, QuerySet
 from ..buffer import Buffer, Status
 from ..buffer.shard import BATCHES
 from ..conf import options
-from ..databases import look_up
+from ..databases import look_up_changed
 from ..declaration import Declaration
 from ..exceptions import NotInTransaction, ShardsChanged
 
@@ -82,7 +82,7 @@ def find_shards(counter: Declaration) -> None:
 
     ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
     epoch: the totals know its batches."""
-    database = look_up(connections[counter.db])
+    database = look_up_changed(connections[counter.db])
     for old in shard_rows(counter).exclude(shards=options.SHARDS):
         buffer = counter.make_buffer(database, old.shard, old.shards)
         status = buffer.status()

@@ -15,7 +15,7 @@ from django.dispatch import receiver
 
 from ..buffer.types import Delta
 from ..conf import options
-from ..databases import identify
+from ..databases import identify, schema_of
 from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
 from ..internals import has_failed, wrap_commit
@@ -29,7 +29,7 @@ SAVEPOINT = re.compile(
     re.IGNORECASE,
 )
 COMMITS_NOTHING = re.compile(
-    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE
+    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+search_path)\b", re.IGNORECASE
 )
 ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
 
@@ -99,8 +99,16 @@ class Ledger:
         self._log = self._hook = None  # committed and not sent yet, or rolled back
         return None
 
+    def _open_logs(self) -> list[TransactionLog]:
+        """Return all logs of the current transaction: one for each schema in which it has changed something."""
+        if self._open_log() is None:
+            return []
+        return [entry[1].log for entry in self.connection.run_on_commit if isinstance(entry[1], _CommitHook)]
+
     def _transaction_log(self) -> TransactionLog:
-        log = self._open_log()
+        log, schema = self._open_log(), schema_of(self.connection)
+        if log is not None and log.schema != schema:
+            log = next((other for other in self._open_logs() if other.schema == schema), None)
         if log is None:
             log = self._log = TransactionLog(self.using)
             hook = _CommitHook(log)
@@ -220,31 +228,35 @@ class Ledger:
             self.isolation_was_set = True
         if self._standalone and self._standalone[-1].settle():
             raise _NotBegun
-        log = self._open_log()
-        if log is None:
+        if self._open_log() is None:
             return execute(sql, params, many, context)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
-            log.begin_the_changed()
+            for log in self._open_logs():
+                log.begin_the_changed()
         try:
             result = execute(sql, params, many, context)
         except OperationalError as error:
             if self.connection.vendor == "mysql" and error.args[:1] == (DEADLOCK,):
-                log.start_again()
+                for log in self._open_logs():
+                    log.start_again()
             raise
         if savepoint := SAVEPOINT.match(text):
-            log.follow(savepoint)
+            for log in self._open_logs():
+                log.follow(savepoint)
         return result
 
     def _before_commit(self) -> None:
-        log = self._open_log()
-        if log is None:
+        logs = self._open_logs()
+        if not logs:
             return
         connection = self.connection
         connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
         try:
-            if has_failed(connection):
-                log.start_again()  # PostgreSQL will roll back without an error
-            log.begin_the_changed()
+            failed = has_failed(connection)
+            for log in logs:
+                if failed:
+                    log.start_again()  # PostgreSQL will roll back without an error
+                log.begin_the_changed()
         finally:
             connection.in_atomic_block = False
         # Ours first: a hook that raises keeps those after it from running.
@@ -256,7 +268,12 @@ def _watch(connection: Any, **_: Any) -> None:
     if connection.alias not in connections:  # the nameless one that creates databases
         return
     Ledger.of(connection.alias)
-    # Here, and not at the first use of a counter, because a test may count its queries.
+    # Here, and not at the first use of a counter, because a test may count its queries. Which tenant it is for is not
+    # known yet.
     with suppress(BufferUnavailable, LookupError):  # a system check reports a model that does not exist
-        if apps.models_ready and connection.alias in {counter.db for counter in declarations()}:
-            identify(connection.alias)
+        if (
+            apps.models_ready
+            and not schema_of(connection)
+            and connection.alias in {counter.db for counter in declarations()}
+        ):
+            identify(connection)

@@ -15,12 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 
 from ..buffer import Buffer
 from ..buffer.client import Reply
 from ..buffer.shard import USERS_PER_CALL
 from ..buffer.types import Delta
+from ..databases import in_schema, schema_of
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..signals import counts_changed
@@ -50,6 +51,7 @@ class TransactionLog:
 
     def __init__(self, using: str):
         self.using = using
+        self.schema = schema_of(connections[using])  # it may be another one when the transaction commits
         # Each statement's deltas; None if anyone's count may have changed.
         self.entries: list[tuple[Declaration, dict[str, Delta] | None]] = []
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
@@ -114,6 +116,10 @@ class TransactionLog:
 
     def begin_the_changed(self) -> None:
         """Register every owner whose count changes, or write a RecountRequest for it, before the database commits."""
+        with in_schema(connections[self.using], self.schema):
+            self._begin_the_changed()
+
+    def _begin_the_changed(self) -> None:
         owners = {counter: [m for m, delta in deltas.items() if delta != 0] for counter, deltas in self.net().items()}
         failed = self.begin(owners) + self.settle()
         try:
@@ -189,18 +195,19 @@ class TransactionLog:
     # ------------------------------------------------------------------- send
     def send(self) -> None:
         """Send the deltas to Redis, after the database has committed. Never raises."""
-        try:
-            self._send()
-        except Exception:
-            users = sum(map(len, self.touched.values()))
-            about = {"event": "send_failed", "database": self.using, "users": users}
-            text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
-            logger.exception(text, users, extra=about)
-        finally:
-            self.touched.clear()
-            self.doubted.clear()
-        if counts_changed.receivers:
-            self._announce()
+        with in_schema(connections[self.using], self.schema):
+            try:
+                self._send()
+            except Exception:
+                users = sum(map(len, self.touched.values()))
+                about = {"event": "send_failed", "database": self.using, "users": users}
+                text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
+                logger.exception(text, users, extra=about)
+            finally:
+                self.touched.clear()
+                self.doubted.clear()
+            if counts_changed.receivers:
+                self._announce()
 
     def _announce(self) -> None:
         """Tell the site whose counts the transaction has changed."""

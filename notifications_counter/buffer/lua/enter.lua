@@ -1,10 +1,10 @@
 -- Says which database the keys belong to. If another one came last to this place, its keys are left for good, and the
 -- transactions under way there go along: their users are recounted under the new keys.
--- KEYS  ready (integer, or 'left')  state (hash)  open (hash)  last (text)
+-- KEYS  state (hash)  ready (integer)  open (hash)  database (text)
 -- ARGV  1 id of the database
 -- Reply 1 if another database's keys were left; an error if these keys were left
 if redis.call('GET', ready) == 'left' then return LEFT end
-local before = redis.call('GET', last)
+local before = redis.call('GET', database)
 if before == ARGV[1] then return 0 end
 if before then
   local old = base:match('(.*):') .. ':' .. before .. ':'
@@ -19,5 +19,5 @@ if before then
   end
   redis.call('SET', old .. 'ready', 'left')
 end
-redis.call('SET', last, ARGV[1])
+redis.call('SET', database, ARGV[1])
 return before and 1 or 0
