@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 from .internals import autodiscover_modules
@@ -11,8 +12,10 @@ class NotificationsCounterConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401
+        from .declaration import enter_after_migrate
         from .writes import door, totals
 
         autodiscover_modules("counters")
         door.install()
         totals.listen()
+        post_migrate.connect(enter_after_migrate, sender=self)

@@ -7,7 +7,8 @@ sites call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -15,7 +16,7 @@ from zlib import crc32
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.core.signals import setting_changed
-from django.db import router
+from django.db import connections, router
 from django.db.models import Field, IntegerField, Model, Q
 from django.dispatch import receiver
 
@@ -24,16 +25,28 @@ from .buffer.client import client_of
 from .buffer.keys import Keys
 from .condition import Condition
 from .conf import SETTING, options
-from .exceptions import ConfigurationError
+from .databases import Database, forget_buffers, identify, look_up
+from .exceptions import BufferUnavailable, ConfigurationError
 from .primary_keys import LIMIT, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
+_alias: ContextVar[str | None] = ContextVar("alias", default=None)
 
 
 def declarations() -> Iterable[Declaration]:
     """Every declaration, in the order in which they were made."""
     return _declarations.values()
+
+
+@contextmanager
+def working_on(alias: str) -> Iterator[None]:
+    """Let every counter use this database, instead of the one that the router names."""
+    token = _alias.set(alias)
+    try:
+        yield
+    finally:
+        _alias.reset(token)
 
 
 class Tables(NamedTuple):
@@ -175,8 +188,8 @@ class Declaration:
 
     @property
     def db(self) -> str:
-        """The one database of this counter."""
-        return router.db_for_write(self.source)
+        """The database of this counter, for what this thread or task is working on."""
+        return _alias.get() or router.db_for_write(self.source)
 
     # ------------------------------------------------------------------- keys
     def key(self, owner: Any) -> Any:
@@ -220,15 +233,29 @@ class Declaration:
         return [field.get_db_prep_value(field.get_prep_value(key), connection, prepared=True) for key in keys]
 
     # ---------------------------------------------------------------- buffers
-    @cached_property
+    @property
     def buffers(self) -> list[Buffer]:
-        """One for each shard."""
-        client, prefix, shards = client_of(options.CACHE_ALIAS), options.KEY_PREFIX, options.SHARDS
-        return [Buffer(client, Keys.of(prefix, self.name, shard, shards)) for shard in range(shards)]
+        """One for each shard, of the database that this thread works on. BufferUnavailable if that has no id yet."""
+        return self.buffers_in(connections[self.db])
 
-    def buffer_of(self, member: str) -> Buffer:
+    def buffers_in(self, connection: Any) -> list[Buffer]:
+        """The same for the database of a connection."""
+        database = identify(connection)
+        try:
+            return database.buffers[self]
+        except KeyError:
+            shards = options.SHARDS
+            buffers = [self.make_buffer(database, shard, shards) for shard in range(shards)]
+            return database.buffers.setdefault(self, buffers)
+
+    def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
+        """The buffer of a shard, of which there are so many."""
+        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
+        return Buffer(client_of(options.CACHE_ALIAS), keys)
+
+    def buffer_of(self, member: str, connection: Any = None) -> Buffer:
         """The shard of an owner."""
-        buffers = self.buffers
+        buffers = self.buffers if connection is None else self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
         return buffers[crc32(member.encode(errors="surrogateescape")) % len(buffers)]
@@ -268,8 +295,18 @@ def _identity(field: Any) -> tuple[str, str, str, str]:
     return field.name, field.attname, field.column, kind
 
 
-@receiver(setting_changed)
-def _forget_buffers(*, setting: str, **_: Any) -> None:
-    if setting in ("CACHES", SETTING):
+def enter_after_migrate(using: str, **_: Any) -> None:
+    """Look the id of a database up after ``migrate`` or ``flush``. If it is a new one, every process hears of it."""
+    connection = connections[using]
+    with suppress(BufferUnavailable):
+        look_up(connection)
         for counter in _declarations.values():
-            counter.__dict__.pop("buffers", None)
+            if counter.db == using:
+                for buffer in counter.buffers_in(connection):
+                    buffer.enter()
+
+
+@receiver(setting_changed)
+def _drop_buffers(*, setting: str, **_: Any) -> None:
+    if setting in ("CACHES", SETTING):
+        forget_buffers()

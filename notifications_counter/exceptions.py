@@ -14,6 +14,10 @@ class CommandRefused(BufferUnavailable):
     Counts are still right. ``manage.py check --deploy`` names all that is missing."""
 
 
+class DatabaseChanged(BufferUnavailable):
+    """The keys belong to a database that has another id by now. The next call looks its id up."""
+
+
 class ConfigurationError(CounterError):
     """A setting or a counter is declared in a way that cannot work."""
 

@@ -117,6 +117,19 @@ class UserNotificationsCount(BaseCount):
         return f"{self.pk}: {self.unread_count}"
 
 
+class DatabaseId(models.Model):
+    """The id of this database, in its only row. A database that was emptied or replaced has another one."""
+
+    uid = models.CharField(_("id"), max_length=32)
+
+    class Meta:
+        verbose_name = _("id of the database")
+        verbose_name_plural = _("id of the database")
+
+    def __str__(self) -> str:
+        return self.uid
+
+
 class CounterShard(models.Model):
     """One shard of a counter: its epoch; the last batch that was finished, under a random mark, and how many users of
     the next one are written; the batch up to which batches are rejected; and how far the audit has come."""

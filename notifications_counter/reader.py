@@ -36,8 +36,8 @@ class Reader:
         ledger = Ledger.of(self.using)
         if ledger.touched(counter, member) or self._sees_old_data(ledger):
             return self.count_rows([key]).get(key, 0)
-        buffer = counter.buffer_of(member)
         try:
+            buffer = counter.buffer_of(member, ledger.connection)
             totals = buffer.totals((member,))
             if totals is not None:
                 total = totals[0]
@@ -61,7 +61,11 @@ class Reader:
         elif touched := ledger.all_touched(counter):
             by_rows = [key for key in rest if str(key) in touched]
             rest = [key for key in rest if str(key) not in touched]
-        for buffer, mine in counter.by_shard(rest):
+        try:
+            shards = list(counter.by_shard(rest))
+        except BufferUnavailable:
+            shards, by_rows = [], by_rows + rest
+        for buffer, mine in shards:
             try:
                 totals = buffer.totals(mine)
                 if totals is None:
@@ -83,7 +87,8 @@ class Reader:
         """No cached total: the row plus what waits, kept if nothing moves meanwhile."""
         snapshot = buffer.snapshot(list(keys))
         clean = {m: key for m, key in keys.items() if not snapshot.users[m].dirty}
-        if not snapshot.ready or self._is_repeatable_read(ledger):
+        sees_all, keeps = self._transaction(ledger)
+        if not snapshot.ready or not sees_all:
             clean = {}
         stored = self.stored(list(clean.values()))
         totals: dict[str, int] = {}
@@ -98,7 +103,7 @@ class Reader:
             result |= self._negative(negative)
         kept = {m: total for m, total in totals.items() if total >= 0}
         result |= {keys[m]: total for m, total in kept.items()}
-        if kept:
+        if kept and keeps:
             self._keep(buffer, snapshot, kept)
         return result
 
@@ -151,11 +156,16 @@ class Reader:
             or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
         )
 
-    def _is_repeatable_read(self, ledger: Ledger) -> bool:
-        """On PostgreSQL the level of a transaction can come from the server's settings, so the server is asked."""
+    def _transaction(self, ledger: Ledger) -> tuple[bool, bool]:
+        """Return whether this connection sees what others commit, and whether it sees nothing else, so that others may
+        read it. On PostgreSQL the level of a transaction can come from the server's settings, so the server is asked.
+        """
         connection = ledger.connection
-        if not connection.in_atomic_block or connection.vendor != "postgresql":
-            return False
+        if not connection.in_atomic_block:
+            return True, True
+        if connection.vendor != "postgresql":
+            return True, False
         with connection.cursor() as cursor:
-            cursor.execute("SHOW transaction_isolation")
-            return cursor.fetchone()[0] not in READ_COMMITTED
+            cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NULL")
+            level, has_not_written = cursor.fetchone()
+        return level in READ_COMMITTED, has_not_written

@@ -35,7 +35,7 @@ ASK_NOBODY = {
         "decode",
         "db_keys",
     ),
-    *("buffers", "buffer_of", "by_shard"),
+    *("buffers", "buffers_in", "buffer_of", "make_buffer", "by_shard"),
     # parts of a query, and of an instance
     *("unread", "read", "for_user", "is_read", "safe_url", "notifications"),
     # settings, the names of keys, and the half of update_counters() that sends

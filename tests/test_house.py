@@ -22,7 +22,7 @@ LAYERS = """
     sql
     declaration
     timeseries events
-    models querysets condition primary_keys
+    models querysets condition primary_keys databases
     buffer
     conf exceptions signals internals
 """

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 from django.conf import settings
 from django.core.cache import InvalidCacheBackendError, caches
 from django.core.signals import setting_changed
-from django.dispatch import receiver
+from django.dispatch import Signal, receiver
 from django_redis import get_redis_connection
 from redis import ConnectionPool
 from redis.exceptions import NoScriptError, OutOfMemoryError, RedisClusterException, RedisError, ResponseError
 
 from ..conf import options
-from ..exceptions import BufferUnavailable, ConfigurationError
+from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
 from ..internals import connection_factory, has_input, is_exhausted, is_inherited, new_connection, send_packed
 from ..signals import redis_called
 from . import keys
@@ -46,6 +46,8 @@ ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
 FAILURES = (RedisError, RedisClusterException, OSError)
 _clients: dict[str, Client] = {}
+keys_left = Signal()
+"""Sent when a script finds that the database of its keys has another id now."""
 
 
 @receiver(setting_changed)
@@ -303,6 +305,9 @@ class Client:
 
     def refused(self, error: ResponseError, script: Script | None, name: str) -> BufferUnavailable:
         """Note a refusal, and return what to raise. A server without memory can still free some, and answer readers."""
+        if str(error).startswith("LEFT "):
+            keys_left.send(sender=self)
+            return DatabaseChanged("The database was replaced or emptied. Its counts are read from the rows meanwhile.")
         # Redis 6.2 wraps the error of a command inside a script in one of its own.
         if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
             return self.breaker.trip_full(error, script.name)

@@ -10,10 +10,11 @@ def outages(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one shard of one counter.
+    """The keys of one shard of one counter in one database.
 
     All share the hash tag in ``base``, so a shard lives on one node of a cluster. With more than one shard the tag
-    also says how many there are, so that after a change of SHARDS no key of the old partition is read.
+    also says how many there are, so that after a change of SHARDS no key of the old partition is read. ``database``
+    holds the id of the database that came last to a place: see ``lua/enter.lua``.
     """
 
     base: str
@@ -28,15 +29,17 @@ class Keys:
     stats: str = field(init=False)
     live: str = field(init=False)
     recounted: str = field(init=False)
+    database: str
 
     def __post_init__(self) -> None:
-        for key in fields(self)[1:]:
+        for key in fields(self)[1:-1]:
             object.__setattr__(self, key.name, f"{self.base}:{key.name}")
 
     @classmethod
-    def of(cls, prefix: str, counter: str, shard: int, shards: int) -> "Keys":
+    def of(cls, prefix: str, counter: str, shard: int, shards: int, database: str, place: str) -> "Keys":
         of_many = f"of{shards}" if shards > 1 else ""
-        return cls(f"{{{prefix}:{counter}:{shard}{of_many}}}")
+        tag = f"{{{prefix}:{counter}:{shard}{of_many}}}"
+        return cls(f"{tag}:{database}", f"{tag}:database:{place}")
 
     def total(self, ready: str, member: str) -> str:
         """Cached total of a user. ``lua/shared.lua`` builds the same from the base."""

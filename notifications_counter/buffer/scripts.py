@@ -11,7 +11,7 @@ from hashlib import sha1
 from importlib.resources import files
 
 KEYS = re.compile(r"^-- KEYS((?:.|\n-- {5})+)", re.MULTILINE)
-KEY = re.compile(r"(\w+) \((?:hash|integer|none|set|zset)\b")
+KEY = re.compile(r"(\w+) \((?:hash|integer|none|set|text|zset)\b")
 COMMENT = re.compile(r"--.*")
 
 

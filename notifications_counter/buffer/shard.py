@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from ..conf import options
-from ..exceptions import BufferUnavailable
+from ..exceptions import BufferUnavailable, DatabaseChanged
 from .client import ARGUMENTS, Argument, Client, Reply
 from .keys import Keys
 from .packet import Call
@@ -41,6 +41,10 @@ HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
 
 
+left_databases: set[str] = set()
+"""Ids of databases whose keys this process has found to be left."""
+
+
 def in_calls(users: Sequence[T], most: int = USERS_PER_CALL) -> Iterator[Sequence[T]]:
     """The users that one call takes, then those of the next."""
     for i in range(0, len(users), most):
@@ -67,10 +71,28 @@ class Buffer:
         # The value of `ready` when totals were last read, and the beginning of their keys that follows from it.
         self._seen: tuple[str | bytes | None, str] = (None, keys.total("0", ""))
         self._keys_of = _KeysOf(keys)
+        self._entered = False
 
     def _run(self, name: str, *args: Argument, urgent: bool = False) -> Any:
         """Call a script and return its reply."""
+        if not self._entered:
+            self.enter()
         return self.client.run(script(name), self._keys_of[name], args, urgent)
+
+    def enter(self) -> bool:
+        """Say that these keys are the ones of this database now, before the first use of them. True if those of another
+        one were left for them.
+
+        DatabaseChanged, here and in every other method, if these were left.
+        """
+        id_ = self.keys.base.rpartition(":")[2]
+        try:
+            others_left = self.client.run(script("enter"), self._keys_of["enter"], (id_,))
+        except DatabaseChanged:
+            left_databases.add(id_)
+            raise
+        self._entered = True
+        return bool(others_left)
 
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
@@ -91,6 +113,8 @@ class Buffer:
         return found
 
     def _totals(self, members: Sequence[object]) -> list[int | None] | None:
+        if not self._entered:
+            self.enter()
         key = self.keys.ready
         while True:
             seen, prefix = self._seen
@@ -127,6 +151,8 @@ class Buffer:
 
     def begin_call(self, part: str, members: Sequence[str]) -> Call:
         """The same, to be sent together with others."""
+        if not self._entered:
+            self.enter()
         return Call(script("begin"), self._keys_of["begin"], (part, *members))
 
     def commit(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> int:

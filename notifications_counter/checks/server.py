@@ -65,7 +65,8 @@ def check_server(info: Mapping[str, str]) -> Messages:
 
 def check_commands(buffer: Buffer) -> Messages:
     """What the server refuses of all that the counters do, tried under keys that nothing else uses."""
-    trial = Buffer(buffer.client, Keys(f"{buffer.keys.base}:check:{uuid4().hex}"))
+    base = f"{buffer.keys.base}:check:{uuid4().hex}"
+    trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
     user, part = "1", "part"
     deeds: list[Callable[[], Any]] = [
         lambda: trial.recover(1, "server"),

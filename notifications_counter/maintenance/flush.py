@@ -25,14 +25,7 @@ from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .history import record_event, tally
-from .shards import (
-    damage,
-    lock_for_batch,
-    note_progress,
-    refuse_changed_shards,
-    refuse_in_transaction,
-    shard_row,
-)
+from .shards import damage, find_shards, lock_for_batch, note_progress, refuse_in_transaction, shard_row
 
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 
@@ -76,7 +69,7 @@ class Flusher:
         started = time.monotonic()
         result = FlushResult()
         refuse_in_transaction(self.using)
-        refuse_changed_shards(self.counter)
+        find_shards(self.counter)
         for shard, buffer in enumerate(self.counter.buffers):
             status = buffer.status()
             stored = shard_row(self.counter, shard).first()

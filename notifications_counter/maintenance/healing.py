@@ -15,7 +15,7 @@ from ..conf import options
 from ..declaration import Declaration
 from .history import record_event
 from .recount import PAGE, Correction, Recounter, RecountResult
-from .shards import damage, doubt, refuse_changed_shards, refuse_in_transaction, shard_row, start_epoch
+from .shards import damage, doubt, find_shards, refuse_in_transaction, shard_row, start_epoch
 
 FEW, MANY = 10, 100
 """Owners in one look of a heal: at first, and at most. A run can be late by as long as one look takes."""
@@ -63,7 +63,7 @@ class Healer:
     ) -> RecountResult:
         """Recover what was lost, then recount owners in doubt for at most ``seconds``."""
         refuse_in_transaction(self.counter.db)
-        refuse_changed_shards(self.counter)
+        find_shards(self.counter)
         result = RecountResult()
         self._doubt_requested(seconds, stopped)
         self._recover(result, progress, stopped)
@@ -100,7 +100,7 @@ class Healer:
     def invalidate(self) -> None:
         """Start an epoch on every shard. The next heal then recounts everyone."""
         refuse_in_transaction(self.counter.db)
-        refuse_changed_shards(self.counter)
+        find_shards(self.counter)
         self._start_epochs("the database was restored from a backup")
 
     def _start_epochs(self, reason: str) -> None:

@@ -12,10 +12,10 @@ from django.db import connections, transaction
 from django.db.models import Max, QuerySet
 
 from ..buffer import Buffer, Status
-from ..buffer.keys import Keys
 from ..buffer.shard import BATCHES
 from ..buffer.types import Cut
 from ..conf import options
+from ..databases import look_up_changed
 from ..declaration import Declaration
 from ..exceptions import NotInTransaction, ShardsChanged
 from .history import record_event
@@ -144,20 +144,22 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
     return True
 
 
-def refuse_changed_shards(counter: Declaration) -> None:
-    """ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
+def find_shards(counter: Declaration) -> None:
+    """Ask the database for its id again, as each run does: it may have been emptied or replaced.
+
+    ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
     epoch: the totals know its batches."""
+    database = look_up_changed(connections[counter.db])
     for old in shard_rows(counter).exclude(shards=options.SHARDS):
-        keys = Keys.of(options.KEY_PREFIX, counter.name, old.shard, old.shards)
-        client = counter.buffers[0].client
-        status = Buffer(client, keys).status()
+        buffer = counter.make_buffer(database, old.shard, old.shards)
+        status = buffer.status()
         if status.pending or status.flushing or status.open or status.dirty:
             raise ShardsChanged(
                 f"SHARDS was changed from {old.shards} to {options.SHARDS} while changes of counter {counter.name!r} "
                 f"wait in Redis. Set it back to {old.shards}, run `manage.py flush_counters` until it says that there "
                 "is nothing to flush, then change it with no other process running."
             )
-        client.call(keys.ready, "DEL", keys.ready)
+        buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.ready)
         shard_rows(counter).get_or_create(counter=counter.name, shard=0, shards=options.SHARDS)
         with transaction.atomic(using=counter.db):
             shard_rows(counter).filter(shards=options.SHARDS, epoch__lt=old.epoch).update(epoch=old.epoch, audited="")

@@ -8,19 +8,20 @@ import signal
 import threading
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from io import TextIOBase
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import InterfaceError, OperationalError, ProgrammingError
 from django.template.defaultfilters import pluralize
 
 from ..checks.tables import missing_tables
-from ..counters import all_counters
+from ..counters import Counter, all_counters
 from ..exceptions import BufferUnavailable, CounterError
+from ..maintenance.places import Workplace, workplaces
 
 logger = logging.getLogger("notifications_counter")
 
@@ -46,6 +47,21 @@ class CounterCommand(BaseCommand):
         """The system checks, without those that ask the databases. From Django 6 on they run before every command, and
         on MariaDB they raise if it is out of reach."""
         super().check(*args, **{"databases": [], **options})
+
+    def add_places(self, parser: CommandParser) -> None:
+        """Options that leave out all databases, or schemas, but one."""
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="only this database (default: all that have the tables)"
+        )
+        parser.add_argument("--schema", metavar="NAME", help="only this schema of a tenant (default: all)")
+
+
+def find_work(counters: Iterable[Counter], database: str | None, schema: str | None) -> list[Workplace[Counter]]:
+    """Each counter at each of its places. CommandError if there is no such place."""
+    found = workplaces(counters, database, schema)
+    if not found and (database or schema):
+        raise CommandError(f"No counter has its tables in {schema or database!r}.")
+    return found
 
 
 class Stop:

@@ -15,6 +15,17 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="DatabaseId",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("uid", models.CharField(max_length=32, verbose_name="id")),
+            ],
+            options={
+                "verbose_name": "id of the database",
+                "verbose_name_plural": "id of the database",
+            },
+        ),
+        migrations.CreateModel(
             name="RecountRequest",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from django.apps import apps
@@ -20,6 +20,7 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.healing import ShardStatus
+from ..maintenance.places import Place, Workplace, at
 from .display import grouped
 
 MAX_AGE = 300.0
@@ -160,25 +161,29 @@ class Report:
         }
 
 
-def look(counters: Iterable[Counter] | None = None) -> Report:
-    """The state of these counters, or of all. It does not raise if Redis or a database is out of reach.
+def look(counters: Iterable[Counter] | None = None, work: Iterable[Workplace] | None = None) -> Report:
+    """The state of these counters, or of all, in the database that each uses now; or of ``work``, wherever that is. It
+    does not raise if Redis or a database is out of reach.
 
     A counter costs two round trips and a query for each shard, and one query more.
     """
     found: list[CounterReport] = []
     unseen: list[str] = []
     errors: dict[str, str] = {}  # of Redis, or of a database, which is not asked again
-    for counter in all_counters() if counters is None else counters:
+    if work is None:
+        work = [Workplace(c.name, c, Place(c.db)) for c in (all_counters() if counters is None else counters)]
+    for name, counter, place in work:
         try:
-            if counter.db not in errors:
-                found.append(look_at(counter))
+            if place.alias not in errors:
+                with at(place):
+                    found.append(replace(look_at(counter), counter=name))
                 continue
         except CounterError as error:
             errors.setdefault("", _one_line(error))
         except DatabaseFailure as error:
-            errors[counter.db] = f"Database {counter.db!r}: {_one_line(error)}"
-            connections[counter.db].close_if_unusable_or_obsolete()
-        unseen.append(counter.name)
+            errors[place.alias] = f"Database {place.alias!r}: {_one_line(error)}"
+            connections[place.alias].close_if_unusable_or_obsolete()
+        unseen.append(name)
     return Report(found, unseen, list(errors.values()), _outages())
 
 

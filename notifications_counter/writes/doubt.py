@@ -23,7 +23,12 @@ def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declarat
     for counter, member in owners:
         grouped[counter].append(member)
     for counter, members in grouped.items():
-        for buffer, mine in counter.by_shard(members):
+        try:
+            shards = list(counter.by_shard(members))
+        except BufferUnavailable:
+            shards = []
+            failed += [(counter, m) for m in members]
+        for buffer, mine in shards:
             try:
                 buffer.mark_dirty(mine)
             except BufferUnavailable:
@@ -33,9 +38,10 @@ def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declarat
 
 def forget(counter: Declaration) -> None:
     """Have readers count rows until everyone is recounted, which a RecountRequest asks for."""
-    for buffer in counter.buffers:
-        with suppress(BufferUnavailable):
-            buffer.forget()
+    with suppress(BufferUnavailable):
+        for buffer in counter.buffers:
+            with suppress(BufferUnavailable):
+                buffer.forget()
 
 
 def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:

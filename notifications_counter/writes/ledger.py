@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from django.apps import apps
 from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
 from ..buffer.types import Delta
 from ..conf import options
-from ..declaration import Declaration
+from ..databases import identify, schema_of
+from ..declaration import Declaration, declarations
+from ..exceptions import BufferUnavailable
 from ..internals import has_failed, watch_transactions
 from .doubt import forget, mark_dirty, request_recounts, requests_exist
 from .transaction import TransactionLog
@@ -26,7 +29,7 @@ SAVEPOINT = re.compile(
     re.IGNORECASE,
 )
 COMMITS_NOTHING = re.compile(
-    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE
+    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+search_path)\b", re.IGNORECASE
 )
 ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
 
@@ -60,12 +63,12 @@ class Ledger:
     def __init__(self, connection: Any):
         self._connection = weakref.ref(connection)
         self.using: str = connection.alias
-        self._log: TransactionLog | None = None  # of the current transaction, if it has changed anything
+        self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
         self._committed: list[weakref.ref[_CommitHook]] = []
         self._alone: list[weakref.ref[TransactionLog]] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
-        watch_transactions(connection, self._before_commit, self.drop_log)
+        watch_transactions(connection, self._before_commit, self.drop_logs)
 
     @classmethod
     def of(cls, using: str) -> Ledger:
@@ -85,13 +88,14 @@ class Ledger:
 
     # ------------------------------------------------------- transaction logs
     def _transaction_log(self) -> TransactionLog:
-        if self._log is None:
-            self._log = TransactionLog(self.using)
-        return self._log
+        schema = schema_of(self.connection)
+        if schema not in self._logs:
+            self._logs[schema] = TransactionLog(self.using)
+        return self._logs[schema]
 
-    def drop_log(self) -> None:
+    def drop_logs(self) -> None:
         """Forget the transaction: it is rolled back, or its connection was closed and there is a new one."""
-        self._log = None
+        self._logs = {}
 
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
         """Note what the statement just run has changed. None means unknown: the owner is recounted."""
@@ -218,12 +222,12 @@ class Ledger:
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
-        if not self._log and not self._committed and not self._alone:
+        if not self._logs and not self._committed and not self._alone:
             return ()
         hooks = [hook for ref in self._committed if (hook := ref()) is not None]
         self._committed = [weakref.ref(hook) for hook in hooks]
         alone = [log for ref in self._alone if (log := ref()) is not None]
-        return [*([self._log] if self._log else []), *(hook.log for hook in hooks), *alone]
+        return [*self._logs.values(), *(hook.log for hook in hooks), *alone]
 
     def in_manual_transaction(self) -> bool:
         """Return whether autocommit was switched off by hand. Then Django announces no commit, not even in atomic()."""
@@ -239,44 +243,60 @@ class Ledger:
             self.isolation_was_set = True
         if self._alone and (alone := self._standalone_log()) is not None and alone.settle():
             raise _NotBegun
-        log = self._log
-        if log is None:
+        logs = list(self._logs.values())
+        if not logs:
             return execute(sql, params, many, context)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
-            log.begin_the_changed()
+            for log in logs:
+                log.begin_the_changed()
         if savepoint := SAVEPOINT.match(text):
-            log.foresee(savepoint)
+            for log in logs:
+                log.foresee(savepoint)
         try:
             result = execute(sql, params, many, context)
         except OperationalError as error:
             if self.connection.vendor == "mysql" and error.args[:1] == (DEADLOCK,):
-                log.start_again()
+                for log in logs:
+                    log.start_again()
             raise
         if savepoint:
-            log.follow(savepoint)
+            for log in logs:
+                log.follow(savepoint)
         return result
 
     def _before_commit(self) -> None:
-        log = self._log
-        if log is None:
+        logs = list(self._logs.values())
+        if not logs:
             return
         connection = self.connection
         try:
             connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
-            if has_failed(connection):
-                log.start_again()  # PostgreSQL will roll back without an error
-            log.begin_the_changed()
+            failed = has_failed(connection)
+            for log in logs:
+                if failed:
+                    log.start_again()  # PostgreSQL will roll back without an error
+                log.begin_the_changed()
         finally:
             connection.in_atomic_block = False
-            self._log = None
-            hook = _CommitHook(log)
-            self._committed = [ref for ref in self._committed if ref() is not None] + [weakref.ref(hook)]
+            self.drop_logs()
+            hooks = [_CommitHook(log) for log in logs]
+            self._committed = [ref for ref in self._committed if ref() is not None] + [*map(weakref.ref, hooks)]
             # Ours first: a hook that raises keeps those after it from running. Not robust, because Django would log a
             # time limit that is meant for the site.
-            connection.run_on_commit.insert(0, (set(), hook, False))
+            connection.run_on_commit[:0] = [(set(), hook, False) for hook in hooks]
 
 
 @receiver(connection_created)
 def _watch(connection: Any, **_: Any) -> None:
-    if connection.alias in connections:  # not the nameless one that creates databases
-        Ledger.of(connection.alias).drop_log()
+    if connection.alias not in connections:  # the nameless one that creates databases
+        return
+    Ledger.of(connection.alias).drop_logs()
+    # Here, and not at the first use of a counter, because a test may count its queries. Which tenant it is for is not
+    # known yet.
+    with suppress(BufferUnavailable, LookupError):  # a system check reports a model that does not exist
+        if (
+            apps.models_ready
+            and not schema_of(connection)
+            and connection.alias in {counter.db for counter in declarations()}
+        ):
+            identify(connection)

@@ -15,23 +15,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import DatabaseError, Error
+from django.db import DatabaseError, Error, connections
 
 from ..buffer import Buffer
 from ..buffer.client import Reply, in_groups
-from ..buffer.packet import PacketReply, send_together
+from ..buffer.packet import Call, PacketReply, send_together
 from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
+from ..databases import in_schema, schema_of
 from ..declaration import Declaration
-from ..exceptions import BufferUnavailable
+from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..signals import counts_changed
 from ..timeseries import TimeSeries
 from .doubt import forget, mark_dirty, request_recounts
 
 logger = logging.getLogger("notifications_counter")
-
-PartDeltas = tuple[Declaration, str, dict[str, Delta]]
-"""What a commit sends for a part: its counter, its id, and its deltas."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +40,12 @@ class Part:
     counter: Declaration
     buffer: Buffer
     members: tuple[str, ...]
-    reply: Reply | PacketReply | None
+    call: Call
+    reply: Reply | PacketReply | None = None
+
+
+PartDeltas = tuple[Part, dict[str, Delta]]
+"""A part, and the deltas that its commit sends."""
 
 
 class TransactionLog:
@@ -50,6 +53,7 @@ class TransactionLog:
 
     def __init__(self, using: str):
         self.using = using
+        self.schema = schema_of(connections[using])  # it may be another one when the transaction commits
         # Each statement's deltas; None if anyone's count may have changed.
         self.entries: list[tuple[Declaration, dict[str, Delta] | None]] = []
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
@@ -72,9 +76,18 @@ class TransactionLog:
         for counter, members in owners.items():
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
-            for buffer, mine in counter.by_shard(new) if new else ():
+            try:
+                shards = list(counter.by_shard(new)) if new else []
+            except BufferUnavailable:  # nobody knows which keys are those of this database
+                failed += [(counter, m) for m in new]
+                continue
+            for buffer, mine in shards:
                 for some in in_calls(mine):
-                    parts.append(Part(os.urandom(16).hex(), counter, buffer, tuple(some), None))
+                    id_ = os.urandom(16).hex()
+                    try:
+                        parts.append(Part(id_, counter, buffer, tuple(some), buffer.begin_call(id_, some)))
+                    except BufferUnavailable:  # of this shard, which has not been used yet
+                        failed += [(counter, m) for m in some]
         for packet in in_groups(parts, lambda part: len(part.members), USERS_PER_CALL):
             if self.unread:
                 failed += self.settle()
@@ -85,16 +98,20 @@ class TransactionLog:
         self.parts += parts  # first, in case an exception strikes; Redis knows what to do with an unknown part
         self.unread += parts
         client = parts[0].buffer.client
-        calls = [part.buffer.begin_call(part.id, part.members) for part in parts]
+        replies: Sequence[Reply | PacketReply] = ()
         try:
-            replies = send_together(client, calls)
+            replies = send_together(client, [part.call for part in parts])
+            for part, reply in zip(parts, replies, strict=True):
+                part.reply = reply
+                self.begun[part.counter].update(part.members)
+                self.touched[part.counter].update(part.members)
         except BufferUnavailable:
             del self.unread[-len(parts) :]
             return [owner for part in parts for owner in self._not_begun(part)]
-        for part, reply in zip(parts, replies, strict=True):
-            part.reply = reply
-            self.begun[part.counter].update(part.members)
-            self.touched[part.counter].update(part.members)
+        except BaseException:
+            for reply in replies:
+                reply.close()
+            raise
         return self.settle() if client.is_limited else []
 
     def _not_begun(self, part: Part) -> list[tuple[Declaration, str]]:
@@ -117,6 +134,10 @@ class TransactionLog:
 
     def begin_the_changed(self) -> None:
         """Register every owner whose count changes, or write a RecountRequest for it, before the database commits."""
+        with in_schema(connections[self.using], self.schema):
+            self._begin_the_changed()
+
+    def _begin_the_changed(self) -> None:
         owners = {counter: [m for m, delta in deltas.items() if delta != 0] for counter, deltas in self.net().items()}
         try:
             failed = self.begin(owners) + self.settle()
@@ -215,16 +236,17 @@ class TransactionLog:
     def send(self) -> None:
         """Send the deltas to Redis, after the database has committed. Whatever fails does not concern the site; only an
         exception that is meant for it comes out, such as a time limit."""
-        try:
-            self._send()
-        except BaseException:
-            self._send()  # again: nothing is added twice, because a part that is gone sends its users to a recount
-            raise
-        finally:
-            self.touched.clear()
-            self.doubted.clear()
-        if counts_changed.receivers:
-            self._announce()
+        with in_schema(connections[self.using], self.schema):
+            try:
+                self._send()
+            except BaseException:
+                self._send()  # again: nothing is added twice, because a part that is gone sends its users to a recount
+                raise
+            finally:
+                self.touched.clear()
+                self.doubted.clear()
+            if counts_changed.receivers:
+                self._announce()
 
     def _announce(self) -> None:
         """Tell the site whose counts the transaction has changed."""
@@ -248,13 +270,13 @@ class TransactionLog:
         for part in self.parts:
             sums = net.get(part.counter, {})
             deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
-            grouped[part.buffer].append((part.counter, part.id, deltas))
+            grouped[part.buffer].append((part, deltas))
         commits = [
             (buffer, group)
             for buffer, parts in grouped.items()
-            for group in in_groups(parts, lambda part: 1 + len(part[2]), USERS_PER_CALL)
+            for group in in_groups(parts, lambda part: 1 + len(part[1]), USERS_PER_CALL)
         ]
-        for packet in in_groups(commits, lambda commit: sum(1 + len(part[2]) for part in commit[1]), USERS_PER_CALL):
+        for packet in in_groups(commits, lambda commit: sum(1 + len(part[1]) for part in commit[1]), USERS_PER_CALL):
             failed += self._commit(packet)
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         self._send_activity()
@@ -268,22 +290,31 @@ class TransactionLog:
     def _commit(self, commits: list[tuple[Buffer, list[PartDeltas]]]) -> list[tuple[Declaration, str]]:
         """Send deltas, and wait for the replies. Returns the owners whose deltas Redis did not accept."""
         failed: list[tuple[Declaration, str]] = []
-        calls = [buffer.commit_call([(id_, deltas) for _, id_, deltas in parts]) for buffer, parts in commits]
+        calls = [buffer.commit_call([(part.id, deltas) for part, deltas in parts]) for buffer, parts in commits]
         replies: Sequence[Reply | PacketReply] = ()
         try:
             replies = send_together(commits[0][0].client, calls, urgent=True)
             for (_, parts), reply in zip(commits, replies, strict=True):
-                try:
-                    reply.read()
-                except BufferUnavailable:
-                    failed += [(counter, m) for counter, _, deltas in parts for m in deltas]
+                failed += self._finish(reply, parts)
         except BufferUnavailable:
-            return [(counter, m) for _, parts in commits for counter, _, deltas in parts for m in deltas]
+            return _owners(parts for _, parts in commits)
         except BaseException:
             for reply in replies:
                 reply.close()
             raise
         return failed
+
+    def _finish(self, reply: Reply | PacketReply, parts: list[PartDeltas]) -> list[tuple[Declaration, str]]:
+        try:
+            try:
+                reply.read()
+            except DatabaseChanged:  # the parts went along to the new keys, where nothing is known of the rows
+                part = parts[0][0]
+                buffer = part.counter.buffer_of(part.members[0])
+                buffer.commit([(part.id, dict.fromkeys(deltas)) for part, deltas in parts])
+        except BufferUnavailable:
+            return _owners([parts])
+        return []
 
     def _send_activity(self) -> None:
         """Add to the time-sliced counters, at most once."""
@@ -293,6 +324,10 @@ class TransactionLog:
             counts[name] += n
         with suppress(BufferUnavailable):
             TimeSeries().update_counters(counts)
+
+
+def _owners(commits: Iterable[list[PartDeltas]]) -> list[tuple[Declaration, str]]:
+    return [(part.counter, member) for parts in commits for part, deltas in parts for member in deltas]
 
 
 def _plain(name: str) -> str:

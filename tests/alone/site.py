@@ -27,12 +27,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def test_only_the_counters_are_installed() -> None:
     models = {model.__name__ for model in apps.get_app_config("notifications_counter").get_models()}
-    assert models == {"CounterShard", "Dashboard", "RecountRequest"}
+    assert models == {"CounterShard", "Dashboard", "DatabaseId", "RecountRequest"}
     assert {
         model.__name__ for model in admin.site._registry if model._meta.app_label == "notifications_counter"
-    } == models
+    } == models - {"DatabaseId"}
     tables = {name for name in connection.introspection.table_names() if name.startswith("notifications_counter_")}
-    assert tables == {"notifications_counter_countershard", "notifications_counter_recountrequest"}
+    assert tables == {f"notifications_counter_{name}" for name in ("countershard", "databaseid", "recountrequest")}
     assert all_counters() == [unseen]
 
 

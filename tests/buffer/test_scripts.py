@@ -39,7 +39,7 @@ def test_the_keys_of_a_shard_are_in_one_order(name):
 
 
 def test_a_key_has_the_same_type_in_every_script():
-    types = {pair for name in SHARD for pair in re.findall(r"(\w+) \((hash|integer|set|zset)", head(name))}
+    types = {pair for name in SHARD for pair in re.findall(r"(\w+) \((hash|integer|set|text|zset)", head(name))}
     assert len(types) == len({key for key, _ in types}) == len({key for name in SHARD for key in script(name).keys})
 
 

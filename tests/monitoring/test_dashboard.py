@@ -151,6 +151,7 @@ def test_what_the_page_costs(admin_client, url, all_healed, make_user):
         return len(commands), len(queries)
 
     with entries(RECORD_ACTIVITY=True):
+        cost()  # the first use of each shard
         before = cost()
         for user in [make_user() for _ in range(30)]:
             notify(user)
@@ -361,7 +362,7 @@ from django.urls import reverse
 from unfold.admin import ModelAdmin
 client = Client()
 client.force_login(get_user_model().objects.get(username="admin"))
-for model in apps.get_app_config("notifications_counter").get_models():
+for model in filter(admin.site.is_registered, apps.get_app_config("notifications_counter").get_models()):
     page = client.get(reverse(f"admin:notifications_counter_{model._meta.model_name}_changelist"))
     assert page.status_code == 200, model
     assert "unfold/css" in page.content.decode(), model

@@ -5,6 +5,7 @@
 -- ARGV  for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
 -- Reply the number of users sent to a recount; processes with open streams are told of all
 local epoch = redis.call('GET', ready)
+if epoch == 'left' then return LEFT end
 local totals = epoch and total_of('', epoch)
 local now, now_ms = clock()
 local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since')

@@ -1,5 +1,6 @@
 -- Asks the other scripts to tell, for a while, whose counter changes: a list of users in JSON, published as base:live.
--- KEYS  state (hash)
+-- KEYS  state (hash)  ready (integer)
 -- ARGV  1 seconds
 -- Reply nothing
+if redis.call('GET', ready) == 'left' then return LEFT end
 redis.call('HSET', state, 'live_until', string.format('%.0f', tonumber(redis.call('TIME')[1]) + tonumber(ARGV[1])))

@@ -2,6 +2,7 @@
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (integer)  dirty (zset)
 -- ARGV  1 epoch  2 first batch number of the epoch  3 name of the server, as it said before
 -- Reply 1 if the epoch was started
+if redis.call('GET', ready) == 'left' then return LEFT end
 local current = redis.call('HGET', state, 'epoch')
 if current and tonumber(current) >= tonumber(ARGV[1]) then return 0 end
 redis.call('UNLINK', ready, pending, flushing)

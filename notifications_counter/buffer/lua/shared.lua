@@ -8,6 +8,9 @@ local function lease_of(user) return base .. ':lease:' .. user end
 -- epoch: the value of ready
 local function total_of(user, epoch) return base .. ':total:' .. epoch .. ':' .. user end
 
+-- What a script answers on keys that were left: see enter.lua
+local LEFT = redis.error_reply('LEFT The database of these keys has another id now')
+
 -- Returns the time in seconds, as text, and in milliseconds.
 local function clock()
   local time = redis.call('TIME')

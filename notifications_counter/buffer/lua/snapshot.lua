@@ -2,6 +2,7 @@
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (integer)  dirty (zset)
 -- ARGV  1 token, or '' for none  2 milliseconds a lease lasts  3… users
 -- Reply ready, epoch, batch ('' where missing), 1 if a cut exists, then for each user pending, flushing, 1 if dirty
+if redis.call('GET', ready) == 'left' then return LEFT end
 if ARGV[1] ~= '' then
   local _, now_ms = clock()
   local ends = now_ms + tonumber(ARGV[2])

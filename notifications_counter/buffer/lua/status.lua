@@ -3,6 +3,7 @@
 -- Reply epoch, last epoch whose recovery was complete, server at the last recovery, ready, batch, mark of the last that
 --       is finished, dirty users as counted, waiting since, flushing since, dirty since ('' where missing), time now,
 --       then the sizes of pending, flushing, open, dirty, rejected
+if redis.call('GET', ready) == 'left' then return LEFT end
 local about = redis.call('HMGET', state, 'epoch', 'completed', 'server', 'batch', 'mark', 'dirty', 'waiting_since',
   'flushing_since')
 return {

@@ -7,6 +7,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections, connections
 
 from ...counters import Counter, all_counters
+from ...maintenance.places import Workplace, at
 from ...monitoring.report import MAX_AGE, look
 from ..console import (
     OUTAGES,
@@ -14,6 +15,7 @@ from ..console import (
     Meter,
     Stop,
     at_least,
+    find_work,
     number,
     plain_errors,
     say_failed,
@@ -55,6 +57,8 @@ class Command(CounterCommand):
             "--json", action="store_true", dest="as_json", help="for --check: print what it has seen as JSON"
         )
 
+        self.add_places(parser)
+
     def handle(
         self,
         *,
@@ -64,11 +68,14 @@ class Command(CounterCommand):
         chunk_size: int | None,
         max_age: float,
         as_json: bool,
+        database: str | None,
+        schema: str | None,
         verbosity: int,
         **options: Any,
     ) -> None:
         self.verbosity = verbosity
         self.chunk_size = chunk_size
+        self.database, self.schema = database, schema
         if as_json and not check:
             raise CommandError("--json is for --check.")
         with plain_errors(), stop_on_signals() as stop:
@@ -77,9 +84,12 @@ class Command(CounterCommand):
             elif loop:
                 self.loop(stop, interval)
             else:
-                for counter in all_counters():
+                for work in self.find_work():
                     if not stop.asked():
-                        self.run(counter, stop)
+                        self.run(work, stop)
+
+    def find_work(self) -> list[Workplace[Counter]]:
+        return find_work(all_counters(), self.database, self.schema)
 
     # ------------------------------------------------------------------ flush
     def loop(self, stop: Stop, interval: float) -> None:
@@ -87,14 +97,22 @@ class Command(CounterCommand):
         before: set[type[Exception]] = set()
         while not stop.asked():
             outages: set[type[Exception]] = set()
-            for counter in all_counters():
+            close_old_connections()
+            try:
+                todo = self.find_work()
+            except OUTAGES as error:
+                if type(error) not in before:
+                    say_failed("flush_counters", error, interval)
+                outages.add(type(error))
+                todo = []
+            for work in todo:
                 close_old_connections()
                 try:
-                    self.run(counter, stop, quiet=True)
+                    self.run(work, stop, quiet=True)
                 except OUTAGES as error:
-                    connections[counter.db].close()
+                    connections[work.place.alias].close()
                     if type(error) not in before | outages:
-                        say_failed("flush_counters", error, interval, counter.name)
+                        say_failed("flush_counters", error, interval, work.name)
                     outages.add(type(error))
                 if stop.asked():
                     return
@@ -103,11 +121,14 @@ class Command(CounterCommand):
             before = outages
             stop.wait(interval)
 
-    def run(self, counter: Counter, stop: Stop, quiet: bool = False) -> None:
-        """Heal and flush one counter. ``quiet``: say nothing if there was nothing to do."""
-        name = counter.name
+    def run(self, work: Workplace[Counter], stop: Stop, quiet: bool = False) -> None:
+        """Heal and flush one counter at one place. ``quiet``: say nothing if there was nothing to do."""
+        with at(work.place):
+            self.run_here(work.counter, work.name, stop, quiet)
+
+    def run_here(self, counter: Counter, name: str, stop: Stop, quiet: bool) -> None:
         if self.verbosity > 1:
-            self.tell_shards(counter)
+            self.tell_shards(counter, name)
         with Meter(self.stdout, self.verbosity) as meter:
             healed = counter.heal(
                 progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
@@ -146,11 +167,11 @@ class Command(CounterCommand):
             )
         return "nothing to flush."
 
-    def tell_shards(self, counter: Counter) -> None:
+    def tell_shards(self, counter: Counter, name: str) -> None:
         for shard in counter.status():
             s = shard.status
             self.stdout.write(
-                f"{counter.name}, shard {shard.shard}: epoch {shard.epoch}{', recovering' * shard.recovering}, "
+                f"{name}, shard {shard.shard}: epoch {shard.epoch}{', recovering' * shard.recovering}, "
                 f"batch {s.batch}, pending {s.pending:,}, flushing {s.flushing:,}, open {s.open:,}, dirty {s.dirty:,}, "
                 f"rejected {s.rejected:,}"
             )
@@ -158,7 +179,7 @@ class Command(CounterCommand):
     # ------------------------------------------------------------------ check
     def check_state(self, max_age: float, as_json: bool) -> None:
         """Print the state of all counters. Raises CommandError with a sentence for each problem."""
-        report = look()
+        report = look(work=self.find_work())
         if as_json:
             self.stdout.write(json.dumps(report.as_json(max_age), indent=2))
         if problems := report.problems(max_age):

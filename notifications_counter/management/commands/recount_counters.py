@@ -6,8 +6,9 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, unread
+from ...maintenance.places import at
 from ...maintenance.recount import Correction, remove_orphans
-from ..console import CounterCommand, Meter, number, plain_errors
+from ..console import CounterCommand, Meter, find_work, number, plain_errors
 
 
 class Command(CounterCommand):
@@ -32,18 +33,32 @@ class Command(CounterCommand):
             help="start from the first user, even if a run was interrupted less than an hour ago",
         )
 
+        self.add_places(parser)
+
     def handle(
-        self, *, user: list[Any] | None, dry_run: bool, restored: bool, restart: bool, verbosity: int, **options: Any
+        self,
+        *,
+        user: list[Any] | None,
+        dry_run: bool,
+        restored: bool,
+        restart: bool,
+        database: str | None,
+        schema: str | None,
+        verbosity: int,
+        **options: Any,
     ) -> None:
         if restored and (user or dry_run):
             raise CommandError("--restored recounts and corrects everyone. Leave out --user and --dry-run.")
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             keys = None if user is None else [self.key(value) for value in user]
             counters = all_counters() if keys is None else [unread]
-            for counter in counters if restored else ():
-                counter.invalidate()
-            for counter in counters:
-                self.recount(counter, keys, dry_run, restart or restored, meter)
+            todo = find_work(counters, database, schema)
+            for work in todo if restored else ():
+                with at(work.place):
+                    work.counter.invalidate()
+            for work in todo:
+                with at(work.place):
+                    self.recount(work.counter, work.name, keys, dry_run, restart or restored, meter)
 
     def key(self, value: Any) -> Any:
         try:
@@ -54,25 +69,23 @@ class Command(CounterCommand):
                 f"{unread.key_field.name!r}, once for each user."
             ) from None
 
-    def recount(self, counter: Counter, keys: list[Any] | None, dry_run: bool, restart: bool, meter: Meter) -> None:
+    def recount(
+        self, counter: Counter, name: str, keys: list[Any] | None, dry_run: bool, restart: bool, meter: Meter
+    ) -> None:
         def report(correction: Correction) -> None:
             count, change = "unreadable", ""
             if correction.was is not None:
                 count, change = f"{correction.was:,}", f" ({correction.rows - correction.was:+,})"
             done = "would be corrected" if dry_run else "corrected"
-            meter.say(
-                f"{counter.name}: user {correction.user}: count {count}, rows {correction.rows:,} → {done}{change}"
-            )
+            meter.say(f"{name}: user {correction.user}: count {count}, rows {correction.rows:,} → {done}{change}")
 
         def progress(checked: int) -> None:
-            meter.show(f"{counter.name}: users recounted", checked)
+            meter.show(f"{name}: users recounted", checked)
 
         healed = None if dry_run else counter.heal(progress=progress, report=report)
         resume = keys is None and not dry_run and not restart
         if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
-            meter.say(
-                f"{counter.name}: resuming after user {after}, where a run was interrupted; --restart starts over."
-            )
+            meter.say(f"{name}: resuming after user {after}, where a run was interrupted; --restart starts over.")
         result = counter.recount(keys, dry_run, report, progress, resume=resume)
         removed = 0 if dry_run or keys is not None else remove_orphans(counter)
         meter.end()
@@ -80,6 +93,6 @@ class Command(CounterCommand):
             result.wrong += healed.wrong
             result.corrected += healed.corrected
         corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
-        meter.say(f"{counter.name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
+        meter.say(f"{name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
         if removed:
-            meter.say(f"{counter.name}: removed {number(removed, 'total')} of deleted users.")
+            meter.say(f"{name}: removed {number(removed, 'total')} of deleted users.")

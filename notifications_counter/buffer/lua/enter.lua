@@ -1,0 +1,23 @@
+-- Says which database the keys belong to. If another one came last to this place, its keys are left for good, and the
+-- transactions under way there go along: their users are recounted under the new keys.
+-- KEYS  state (hash)  ready (integer)  open (hash)  database (text)
+-- ARGV  1 id of the database
+-- Reply 1 if another database's keys were left; an error if these keys were left
+if redis.call('GET', ready) == 'left' then return LEFT end
+local before = redis.call('GET', database)
+if before == ARGV[1] then return 0 end
+if before then
+  local old = base:match('(.*):') .. ':' .. before .. ':'
+  local parts = redis.call('HGETALL', old .. 'open')
+  for i = 1, #parts, 2 do
+    local part = cjson.decode(parts[i + 1])
+    part.seq, part.ready = redis.call('HINCRBY', state, 'seq', 1), ''
+    redis.call('HSET', open, parts[i], cjson.encode(part))
+  end
+  for _, name in ipairs({'pending', 'flushing', 'state', 'open', 'fences', 'dirty', 'rejected', 'stats'}) do
+    redis.call('UNLINK', old .. name)
+  end
+  redis.call('SET', old .. 'ready', 'left')
+end
+redis.call('SET', database, ARGV[1])
+return before and 1 or 0

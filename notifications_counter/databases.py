@@ -1,0 +1,168 @@
+"""Which database a counter's keys in Redis belong to.
+
+Each database, and each schema of a tenant, has an id of its own, which is part of every key. So a test database,
+another tenant, or another site on the same Redis can neither read nor change its counts. The id follows from a random
+row, because a database that was emptied or replaced is another one, and from where the row is, because a copy has the
+same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from django.apps import apps
+from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
+from django.dispatch import receiver
+
+from .buffer import Buffer
+from .buffer.client import keys_left
+from .buffer.shard import left_databases
+from .exceptions import BufferUnavailable
+
+
+class Database:
+    """A database, or a schema.
+
+    ``id``       of the database as it is now
+    ``place``    where it is: the next database there leaves the keys of this one
+    ``row``      the random part of the id
+    ``buffers``  of each counter that has been used
+    """
+
+    __slots__ = ("id", "place", "row", "buffers")
+
+    def __init__(self, row: str, where: Sequence[Any], host: Sequence[Any] = ()):
+        self.row = row
+        self.id = _hash(row, *where)
+        self.place = _hash(*host, *where)
+        self.buffers: dict[Any, list[Buffer]] = {}
+
+
+_known: dict[tuple[str, Any, str | None], Database] = {}
+
+
+def identify(connection: Any) -> Database:
+    """The database that a connection works on. BufferUnavailable if it has no id yet.
+
+    Each process asks a database, or a schema, once.
+    """
+    return _known.get(_key(connection)) or look_up(connection)
+
+
+def look_up_changed(connection: Any) -> Database:
+    """Ask again only whether the row is still the same, and look the database up if it is not."""
+    known = _known.get(_key(connection))
+    with suppress(DatabaseError):
+        if known and _rows(connection).filter(uid=known.row).exists():
+            return known
+    return look_up(connection)
+
+
+def look_up(connection: Any) -> Database:
+    """Ask the database for its id. It is made if it is missing, and made again if its keys were left; but not in a
+    transaction, which may be rolled back.
+
+    BufferUnavailable if there is none.
+    """
+    in_transaction = _in_transaction(connection)
+    try:
+        with transaction.atomic(using=connection.alias) if in_transaction else nullcontext():
+            if (found := _read(connection)) is None and not in_transaction:
+                _rows(connection).get_or_create(pk=1, defaults={"uid": uuid4().hex})
+                found = _read(connection)
+            if found and found.id in left_databases and not in_transaction:
+                _rows(connection).filter(uid=found.row).update(uid=uuid4().hex)
+                found = _read(connection)
+    except DatabaseError as error:
+        raise BufferUnavailable(
+            f"Database {connection.alias!r} has no id: {error}. Run `manage.py migrate`. Counts are read from the rows "
+            "meanwhile."
+        ) from error
+    if found is None:
+        raise BufferUnavailable(
+            f"Database {connection.alias!r} has no id yet. Counts are read from the rows meanwhile."
+        )
+    known = _known.get(_key(connection))
+    if known is None or known.id != found.id:
+        known = _known[_key(connection)] = found
+    return known
+
+
+@receiver(keys_left)
+def _forget(**_: Any) -> None:
+    _known.clear()
+
+
+def forget_buffers() -> None:
+    """Drop the buffers of every counter, after a change of settings. The databases are the same."""
+    for database in _known.values():
+        database.buffers = {}
+
+
+def _key(connection: Any) -> tuple[str, Any, str | None]:
+    return connection.alias, connection.settings_dict["NAME"], schema_of(connection)
+
+
+def schema_of(connection: Any) -> str | None:
+    """The schema of a tenant in which a connection works, as a tenant library has set it."""
+    return getattr(connection, "schema_name", None)
+
+
+@contextmanager
+def in_schema(connection: Any, schema: str | None) -> Iterator[None]:
+    """Let a connection work in the schema of another tenant for a while."""
+    if schema_of(connection) == schema or schema is None:
+        yield
+        return
+    tenants = connection  # the tenant library's own wrapper of the connection
+    before = tenants.tenant
+    tenants.set_schema(schema)
+    try:
+        yield
+    finally:
+        tenants.set_tenant(before)
+
+
+def _in_transaction(connection: Any) -> bool:
+    return connection.in_atomic_block or not connection.get_autocommit()
+
+
+def _rows(connection: Any) -> QuerySet[Any]:
+    return QuerySet(apps.get_model("notifications_counter", "DatabaseId"), using=connection.alias)
+
+
+def _read(connection: Any) -> Database | None:
+    """The row, and where it is, as the database says: processes may have other settings for the same database."""
+    table = connection.ops.quote_name(apps.get_model("notifications_counter", "DatabaseId")._meta.db_table)
+    about = {
+        "postgresql": ", current_database(), "
+        f"(SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = {table}.tableoid), "
+        "has_function_privilege(to_regprocedure('pg_control_system()')::oid, 'EXECUTE')",
+        "mysql": ", DATABASE(), @@hostname, @@port",
+    }.get(connection.vendor, "")
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT uid{about} FROM {table}")
+        if (found := cursor.fetchone()) is None:
+            return None
+        row, *place = found
+        if connection.vendor == "postgresql" and place.pop():
+            cursor.execute("SELECT system_identifier FROM pg_control_system()")
+            place += cursor.fetchone()
+    if connection.vendor == "postgresql":
+        return Database(row, place)
+    if connection.vendor == "mysql":  # a cluster has several hosts, and is one database
+        return Database(row, place[:1], place[1:])
+    name = connection.settings_dict["NAME"]
+    if connection.vendor == "sqlite" and connection.is_in_memory_db():
+        return Database(row, [name], [row])  # each process has one of this name
+    return Database(row, [Path(name).resolve() if connection.vendor == "sqlite" else name])
+
+
+def _hash(*parts: Any) -> str:
+    return sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]

@@ -1,0 +1,338 @@
+"""How processes agree on the database that a shard's keys belong to, as a model, explored exhaustively.
+
+The keys of a shard contain the id of its database. ``manage.py flush``, a new dump in the place of the old one, or a
+database that is made again change the id, while processes still know the one from before. Redis remembers the
+database that came last. Who enters with another one leaves the keys of the last one for good.
+
+  READ   a read returns the number of rows at some moment between its start and its end
+  END    when everything has stopped, two runs of a healer make the counter equal to the rows, and leave nothing
+
+    python -m tests.protocol.databases                  # every scenario: 'bad 0' on each line
+    python -m tests.protocol.databases --drop leave     # without one rule: the shortest history that breaks
+
+A space stands for the keys of one database: what ``model.py`` explores is one number here. The change of the database
+is a moment; its rows stay, so that what a process did with the old keys can be compared with them.
+"""
+
+import argparse
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+RULES = {
+    "leave": "who enters with another id than the last one leaves the last one's keys: they are not ready any more",
+    "begin": "nothing begins on keys that were left",
+    "commit": "nor is anything committed there: its users are recounted under the new id",
+    "along": "the open parts of keys that are left go along to the new ones",
+    "last": "keys that were left are never entered again, by nobody",
+    "renew": "a database whose keys were left gets a new id",
+    "fix": "nothing is corrected or completed on keys that were left",
+}
+BREAKS = {  # the scenario in which that is found soonest
+    "leave": "writer, healer, reader",
+    "begin": "writer killed, healer, reader, there and back",
+    "commit": "writer, healer, reader",
+    "along": "writer killed, healer, reader, there and back",
+    "last": "writer, healer, reader",
+    "renew": "writer, healer, there and back",
+    "fix": "writer, healer, reader, doubt",
+}
+dropped: set[str] = set()
+
+
+def rule(name: str) -> bool:
+    return name not in dropped
+
+
+# ---------------------------------------------------------------------------------------------------------- the state
+class Space(NamedTuple):
+    """The keys of one database."""
+
+    left: bool = False
+    ready: bool = False
+    value: int = 0  # stored count, pending and total
+    open: tuple = ()  # ((part, seq), ...)
+    seq: int = 0
+    dirty: bool = False
+    fence: int = 0
+    lease: str = ""
+
+
+class World(NamedTuple):
+    spaces: tuple[Space, ...]
+    last: int  # the database that entered last
+    id: int  # of the database
+    new: int  # an id that nobody has had
+    rows: int = 1
+
+    def change(self, id: int, **fields: Any) -> "World":
+        space = self.spaces[id]._replace(**fields)
+        return self._replace(spaces=(*self.spaces[:id], space, *self.spaces[id + 1 :]))
+
+
+# -------------------------------------------------------------------------------------------------------- the scripts
+def enter(w: World, id: int) -> tuple[World, bool]:
+    """Also whether these keys may be used."""
+    if w.spaces[id].left and rule("last"):
+        return w, False
+    if w.last == id:
+        return w, True
+    old, new = w.spaces[w.last], w.spaces[id]
+    if rule("along"):
+        moved = tuple((part, 0) for part, _ in old.open)  # seq 0: it began before everything
+        w = w.change(w.last, open=()).change(id, open=(*new.open, *moved))
+    if rule("leave"):
+        w = w.change(w.last, left=True, ready=False)
+    return w.change(id, left=False)._replace(last=id), True
+
+
+def begin(w: World, id: int, part: int) -> World | None:
+    space = w.spaces[id]
+    if space.left and rule("begin"):
+        return None
+    return w.change(id, seq=space.seq + 1, open=(*space.open, (part, space.seq + 1)))
+
+
+def commit(w: World, id: int, part: int, delta: int | None) -> World | None:
+    """None for a delta: unknown."""
+    space = w.spaces[id]
+    if space.left and rule("commit"):
+        return None
+    seq = dict(space.open).get(part, 0)
+    rest = tuple(entry for entry in space.open if entry[0] != part)
+    if delta is None or not seq or not space.ready or space.fence >= seq:
+        return w.change(id, open=rest, dirty=True, lease="")
+    return w.change(id, open=rest, value=space.value + delta, lease="")
+
+
+# ------------------------------------------------------------- the processes: a step yields (label, world, the process)
+def look_up(p: Any, w: World, then: str) -> Iterator:
+    """The steps by which a process finds its keys."""
+    if p.step == "ask":
+        yield "", w, p._replace(step="enter", id=w.id)
+    elif p.step == "enter":
+        w, entered = enter(w, p.id)
+        yield "", w, p._replace(step=then if entered else "ask again")
+    elif p.step == "ask again":
+        if w.id == p.id and rule("renew"):
+            w = w._replace(id=w.new, new=w.new + 1)
+        yield "", w, p._replace(step="enter", id=w.id)
+
+
+LOOKS = {"ask", "enter", "ask again"}
+
+
+class Writer(NamedTuple):
+    part: int
+    delta: int
+    kill: bool = False
+    step: str = "ask"
+    id: int = 0
+    committed: bool = False
+    lives: bool = True
+
+    def moves(self, w: World, dead: frozenset) -> Iterator:
+        if self.step in LOOKS:
+            yield from look_up(self, w, "commit again" if self.committed else "begin")
+        elif self.step == "begin":
+            begun = begin(w, self.id, self.part)
+            yield ("refused", w, self._replace(step="ask")) if begun is None else ("", begun, self._replace(step="db"))
+        elif self.step == "db":
+            if w.rows + self.delta >= 0:
+                yield "", w._replace(rows=w.rows + self.delta), self._replace(step="commit", committed=True)
+        elif self.step in ("commit", "commit again"):
+            done = commit(w, self.id, self.part, self.delta if self.step == "commit" else None)
+            yield ("refused", w, self._replace(step="ask")) if done is None else ("", done, self._replace(step="done"))
+        if self.kill and self.committed and self.step != "done" and self.lives:
+            yield "killed", w, self._replace(step="killed", lives=False)
+
+
+class Reader(NamedTuple):
+    step: str = "ask"
+    id: int = 0
+    allowed: frozenset = frozenset()
+    wrong: int | None = None
+
+    def moves(self, w: World, dead: frozenset) -> Iterator:
+        if self.step in LOOKS:
+            yield from look_up(self, w, "start")
+        elif self.step == "start":  # perhaps long after the keys were found
+            yield "", w, self._replace(step="get")
+        elif self.step == "get":
+            space = w.spaces[self.id]
+            if space.ready and not space.dirty:
+                yield "", w, self.returned(space.value)
+            else:
+                yield "", w, self._replace(step="rows")
+        elif self.step == "rows":
+            yield "", w, self.returned(w.rows)
+
+    def returned(self, value: int) -> "Reader":
+        return Reader("done", wrong=None if value in self.allowed else value)
+
+
+class Healer(NamedTuple):
+    """``runs`` of a healer; each asks for the id."""
+
+    runs: int
+    name: str
+    step: str = "ask"
+    id: int = 0
+    seen: int = 0
+    lives: bool = True
+
+    def moves(self, w: World, dead: frozenset) -> Iterator:
+        end = self._replace(runs=self.runs - 1, step="ask")
+        if not self.runs:
+            return
+        if self.step in LOOKS:
+            yield from look_up(self, w, "doubt")
+            return
+        space = w.spaces[self.id]
+        if self.step == "doubt":
+            ended = [part for part, _ in space.open if part in dead]
+            yield "", w.change(self.id, dirty=True, lease="") if ended else w, self._replace(step="drop")
+        elif self.step == "drop":
+            rest = tuple(entry for entry in space.open if entry[0] not in dead or not space.dirty)
+            yield "", w.change(self.id, open=rest), self._replace(step="look")
+        elif self.step == "look":
+            if space.left and rule("fix"):
+                yield "refused", w, end
+            elif space.ready and not space.dirty:
+                yield "", w, end
+            else:
+                yield "", w.change(self.id, lease=self.name), self._replace(step="rows")
+        elif self.step == "rows":
+            yield "", w, self._replace(step="fix", seen=w.rows)
+        elif self.step == "fix":
+            if (space.left and rule("fix")) or space.lease != self.name:
+                yield "refused", w if space.left else w.change(self.id, dirty=True), end
+            else:
+                fence = space.seq + 1 if space.open else 0
+                fixed = {"value": self.seen, "dirty": False, "ready": True, "lease": ""}
+                yield "", w.change(self.id, fence=fence, seq=max(space.seq, fence), **fixed), end
+
+
+class Change(NamedTuple):
+    """The database gets these ids, one after another."""
+
+    ids: tuple[int, ...] = (1,)
+    step: str = "change"
+
+    def moves(self, w: World, dead: frozenset) -> Iterator:
+        if self.ids:
+            yield "", w._replace(id=self.ids[0]), Change(self.ids[1:])
+
+
+class Doubt(NamedTuple):
+    """The count of the first database is in doubt, so that a healer has something to do."""
+
+    step: str = "doubt"
+
+    def moves(self, w: World, dead: frozenset) -> Iterator:
+        if self.step == "doubt" and not w.spaces[0].left:
+            yield "", w.change(0, dirty=True, lease=""), Doubt("done")
+
+
+# -------------------------------------------------------------------------------------------------------- exploration
+def allowed_values(processes: Iterable[Any]) -> frozenset:
+    """The rows that a reader may return now: a writer whose call has not returned yet may count or not."""
+    values = {1}
+    for p in processes:
+        if type(p) is Writer and p.committed:
+            after = {v + p.delta for v in values}
+            values = after if p.step == "done" else values | after
+    return frozenset(values)
+
+
+def wrong_end(w: World, processes: Iterable[Any]) -> str:
+    dead = frozenset(p.part for p in processes if type(p) is Writer)
+    healer, steps = Healer(3, "last"), 0
+    while (step := next(healer.moves(w, dead), None)) and steps < 60:
+        (_, w, healer), steps = step, steps + 1
+    space = w.spaces[w.id] if w.id < len(w.spaces) else Space()
+    right = space.ready and not space.dirty and space.value == w.rows and not space.open
+    return "" if right and w.last == w.id else f"END: rows {w.rows}, counter {space.value}, ready {space.ready}"
+
+
+class Found(NamedTuple):
+    states: int
+    bad: int
+    what: str
+    history: tuple[str, ...]
+
+
+def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
+    """Explore a scenario, breadth first: the first violation is a shortest one."""
+    start = World((Space(ready=True, value=1), *[Space()] * 7), 0, 0, 2), SCENARIOS[scenario]
+    parents: dict[Any, Any] = {start: None}
+    queue, bad, what, first = deque([start]), 0, "", None
+    dropped.update(drop)
+    try:
+        while queue:
+            state = queue.popleft()
+            world, processes = state
+            dead = frozenset(p.part for p in processes if type(p) is Writer and not p.lives)
+            final = True
+            for i, process in enumerate(processes):
+                for label, moved, following in process.moves(world, dead):
+                    final = False
+                    after = [*processes[:i], following, *processes[i + 1 :]]
+                    both = allowed_values(processes) | allowed_values(after)
+                    for j, p in enumerate(after):
+                        if type(p) is Reader and p.step in ("get", "rows"):
+                            after[j] = p._replace(allowed=p.allowed | both)
+                    new = moved, tuple(after)
+                    if new not in parents:
+                        parents[new] = state, f"{type(process).__name__} {i}: {process.step} {label}".strip()
+                        queue.append(new)
+            reads = [p.wrong for p in processes if type(p) is Reader and p.wrong is not None]
+            broken = f"READ: a reader returned {reads[0]}" if reads else wrong_end(world, processes) if final else ""
+            if broken:
+                bad += 1
+                if first is None:
+                    what, first = broken, state
+                if first_only:
+                    break
+    finally:
+        dropped.difference_update(drop)
+    history: list[str] = []
+    while first and parents[first]:
+        first, label = parents[first]
+        history.insert(0, label)
+    return Found(len(parents), bad, what, tuple(history))
+
+
+W, R, H = Writer, Reader, Healer
+THERE_AND_BACK = Change((1, 0))
+
+SCENARIOS: dict[str, tuple] = {
+    "writer, healer, reader": (W(1, 1), H(1, "h"), R(), Change()),
+    "2 writers, healer, reader": (W(1, 1), W(2, 1), H(1, "h"), R(), Change()),
+    "2 writers killed, healer": (W(1, 1, True), W(2, -1, True), H(1, "h"), Change()),
+    "writer killed, 2 healers": (W(1, 1, True), H(1, "h"), H(1, "i"), Change()),
+    "writer, healer, reader, doubt": (W(1, 1), H(1, "h"), R(), Doubt(), Change()),
+    "writer, healer, 2 readers": (W(1, 1), H(1, "h"), R(), R(), Change()),
+    "writer, healer, there and back": (W(1, 1), H(2, "h"), THERE_AND_BACK),
+    "writer, healer, reader, there and back": (W(1, 1), H(2, "h"), R(), THERE_AND_BACK),
+    "writer killed, healer, reader, there and back": (W(1, 1, True), H(1, "h"), R(), THERE_AND_BACK),
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--drop", action="append", default=[], choices=RULES, help="leave a rule out")
+    options.add_argument("--only", choices=SCENARIOS, help="one scenario")
+    chosen = options.parse_args()
+    bad = 0
+    for scenario in [chosen.only] if chosen.only else SCENARIOS:
+        found = explore(scenario, chosen.drop)
+        print(f"{scenario:50s} states {found.states:7d}  bad {found.bad}", flush=True)
+        if found.bad:
+            print(f"  {found.what}", *found.history, sep="\n    ")
+        bad += found.bad
+    raise SystemExit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

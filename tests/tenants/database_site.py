@@ -1,0 +1,65 @@
+"""A database for each tenant. Run by ``test_tenants.py``, because it needs settings of its own."""
+
+import random
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from tests.support import assert_reads, rows, stored
+
+from .router import working_for
+
+NAMES = ("default", "blue", "green")
+pytestmark = pytest.mark.django_db(transaction=True, databases=NAMES)
+
+User = get_user_model()
+
+
+@pytest.fixture(autouse=True)
+def _users() -> None:
+    for name in NAMES:
+        with working_for(name):
+            User.objects.create_user(username="alice")
+
+
+def alice() -> Any:
+    return User.objects.get()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_histories(seed: int) -> None:
+    chance = random.Random(seed)
+    for step in range(60):
+        with working_for(chance.choice(NAMES)):
+            if chance.random() < 0.7:
+                Notification.objects.create(user=alice(), title="new")
+            else:
+                Notification.objects.filter(user=alice()).mark_as_read()
+            assert_reads(alice())
+        if step % 20 == 10:
+            call_command("flush_counters", verbosity=0)
+    call_command("flush_counters", verbosity=0)
+    call_command("flush_counters", check=True, verbosity=0)
+    for name in NAMES:
+        with working_for(name):
+            assert_reads(alice())
+            assert stored(alice()) == rows(alice())
+
+
+def test_one_database_alone(capsys: Any) -> None:
+    call_command("flush_counters", verbosity=0)
+    for name in NAMES:
+        with working_for(name):
+            Notification.objects.create(user=alice(), title="new")
+    call_command("flush_counters", database="blue")
+    assert "unread: flushed 1 user" in capsys.readouterr().out
+    call_command("recount_counters")
+    out = capsys.readouterr().out
+    assert all(f"unread ({name}): checked 1 user" in out for name in NAMES)
+    with working_for("default"):
+        assert stored(alice()) == 0
+        assert unread.count(alice()) == 1

@@ -1,0 +1,21 @@
+"""A site with a schema for each tenant, on PostgreSQL."""
+
+from tests.settings import *  # noqa: F403
+from tests.settings import DATABASES
+
+DATABASES["default"]["ENGINE"] = "django_tenants.postgresql_backend"
+DATABASES["default"]["TEST"]["NAME"] += "_tenants"
+DATABASE_ROUTERS = ["django_tenants.routers.TenantSyncRouter"]
+TENANT_MODEL, TENANT_DOMAIN_MODEL = "tenants.Client", "tenants.Domain"
+
+SHARED_APPS = ["django_tenants", "tests.tenants", "django.contrib.contenttypes"]
+TENANT_APPS = [
+    "notifications_counter",
+    "tests.accounts",
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.admin",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+]
+INSTALLED_APPS = [*SHARED_APPS, *(app for app in TENANT_APPS if app not in SHARED_APPS)]
