@@ -188,6 +188,20 @@ SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}
 
 
 @pytest.mark.parametrize(
+    ("tenants", "shared", "refused"),
+    [
+        (["tests.accounts", "notifications_counter"], [], False),
+        (["tests.accounts"], ["notifications_counter"], False),
+        (["tests.tasks"], ["notifications_counter"], True),
+        (["tests.tasks"], ["tests.tasks", "notifications_counter"], False),
+    ],
+)
+def test_the_app_is_where_the_rows_of_tenants_are(tenants, shared, refused):
+    with override_settings(TENANT_APPS=tenants, SHARED_APPS=shared):
+        assert ("counts the tenants' rows" in found().get("E025", "")) == refused
+
+
+@pytest.mark.parametrize(
     ("one", "other", "same"),
     [
         (POSTGRES, {**POSTGRES, "HOST": "localhost", "PORT": 5432, "USER": "somebody"}, True),
@@ -528,15 +542,18 @@ def test_redis_is_asked_only_for_a_deployment():
         assert "is out of reach" in of_redis()["W006"]
 
 
+@pytest.mark.django_db(transaction=True)
 def test_redis_is_good():
     assert of_redis() == {}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_redis_is_too_old(monkeypatch):
     monkeypatch.setattr(checks.server, "MINIMUM_VERSION", (99, 1))
     assert "Use Redis 99.1 or newer" in of_redis()["E012"]
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("policy", "memory", "good"),
     [

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import Error, Warning
 from django.db import connections
@@ -200,6 +201,29 @@ def check_databases() -> Messages:
                     f"DATABASES[{other!r}]['TEST'] to {{'MIRROR': {alias!r}}}.",
                     id=id_("E019"),
                 )
+
+
+@check(TAG)
+def check_tenants() -> Messages:
+    """With django-tenants, the app is where the counted rows are."""
+    of_tenants, of_all = (_installed(name) for name in ("TENANT_APPS", "SHARED_APPS"))
+    if "notifications_counter" in of_tenants or not of_tenants:
+        return
+    for counter in all_counters():
+        for model in {counter.source, counter.totals}:
+            if model._meta.app_label in of_tenants - of_all:
+                yield Error(
+                    f"Counter {counter.name!r} counts the tenants' rows, and the counters' own tables are shared, so "
+                    "the counts of different tenants would be mixed up.",
+                    hint="Add 'notifications_counter' to TENANT_APPS.",
+                    obj=model,
+                    id=id_("E025"),
+                )
+
+
+def _installed(setting: str) -> set[str]:
+    """The labels of the apps that a setting names."""
+    return {AppConfig.create(name).label for name in getattr(settings, setting, ())}
 
 
 def _is_same_database(one: dict[str, Any], other: dict[str, Any], alias: str) -> bool:

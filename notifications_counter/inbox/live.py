@@ -14,6 +14,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from threading import Lock, Thread
 from typing import Any
@@ -30,6 +31,7 @@ from redis.exceptions import ConnectionError
 from ..buffer.client import FAILURES
 from ..conf import options
 from ..counters import Counter, unread
+from ..databases import schema_of
 from ..exceptions import BufferUnavailable
 from ..internals import end_request_thread, mark_as_logged
 
@@ -176,12 +178,12 @@ live = Live(unread)
 @require_GET
 async def stream(request: HttpRequest) -> HttpResponseBase:
     """Events ``unread`` with ``{"unread": 3}``: the count at once and whenever it changes. 401 for an anonymous
-    user; 501 under WSGI, where a stream would hold a worker. The id of an event is its count, so a browser that
-    reconnects gets only what is new."""
+    user; 501 under WSGI, where a stream would hold a worker, and for tenants. The id of an event is its count, so a
+    browser that reconnects gets only what is new."""
     if not isinstance(request, ASGIRequest):
-        response = JsonResponse({"detail": _("Streams need ASGI.")}, status=501)
-        mark_as_logged(response)  # no mail to the admins: the script will poll
-        return response
+        return _not_implemented(_("Streams need ASGI."))
+    if await sync_to_async(_is_of_tenant)():
+        return _not_implemented(_("Streams are not for tenants."))
     member = await sync_to_async(_member_of)(request)
     if member is None:
         detail = {"detail": _("Authentication required.")}
@@ -199,6 +201,22 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
 
 for alias in connections:  # Django has no ATOMIC_REQUESTS for async views, and refuses to call them
     transaction.non_atomic_requests(alias)(stream)
+
+
+def _not_implemented(detail: str) -> HttpResponseBase:
+    response = JsonResponse({"detail": detail}, status=501)
+    mark_as_logged(response)  # no mail to the admins: the script will poll
+    return response
+
+
+def _is_of_tenant() -> bool:
+    """Return whether a new thread, such as the one that reads for all streams, works on another database or schema."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_place).result() != _place()
+
+
+def _place() -> tuple[str, str | None]:
+    return unread.db, schema_of(connections[unread.db])
 
 
 def _member_of(request: Any) -> str | None:
