@@ -239,6 +239,7 @@ def test_loop_flushes_until_a_signal_wakes_it(start, all_healed, make_user, sign
     assert "nothing" not in text
 
 
+@pytest.mark.once
 def test_a_signal_does_not_wait_for_the_end_of_the_interval(start, all_healed, make_user):
     notify(make_user())
     child = start("flush_counters", "--loop", "--interval", "3600")
@@ -246,6 +247,7 @@ def test_a_signal_does_not_wait_for_the_end_of_the_interval(start, all_healed, m
     assert child.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.once
 def test_loop_outlives_redis(start, make_user):
     with servers.redis() as server:
         caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
@@ -283,6 +285,7 @@ def test_loop_outlives_the_database(start, all_healed, make_user, tmp_path):
     assert "Traceback" not in child.log.read_text()
 
 
+@pytest.mark.once
 def test_a_large_batch_has_a_bar_on_a_terminal(child_environment, all_healed, make_user):
     pytest.importorskip("rich")
     for _ in range(3):
@@ -365,6 +368,7 @@ def test_check_exits_with_1_and_one_line_on_stderr(child_environment, all_healed
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("arguments", [["flush_counters"], ["flush_counters", "--check"], ["recount_counters"]])
 def test_an_outage_is_said_once(child_environment, arguments):
     environment = {**child_environment, "TEST_REDIS_URL": f"redis://127.0.0.1:{servers.free_port()}/0"}

@@ -153,6 +153,7 @@ words_of_links += ["\u3000", " ", "example.com", "@", ":", "?", "#", "alert(1)",
 pieces = st.sampled_from(words_of_links)
 
 
+@pytest.mark.once
 @settings(FEW, max_examples=500)
 @given(url=st.lists(pieces, max_size=8).map("".join) | st.text())
 def test_links(url):
