@@ -16,9 +16,13 @@ class Child:
             command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.step = arguments[0] if arguments else ""
+        # Traffic that goes on while it imports Django costs more than what the test is about.
+        assert self.process.stdout.readline() == "ready\n"
 
     def reached(self) -> None:
-        """Wait until it stands at its step."""
+        """Let it flush, and wait until it stands at its step."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
         assert self.process.stdout.readline() == f"{self.step}\n"
 
     def freeze(self) -> None:

@@ -80,6 +80,7 @@ def traffic(users: list[Any]) -> Callable[..., Any]:
         for thread in here.threads:
             thread.start()
         try:
+            here.writes(10)  # so that a first batch is of many
             yield here
         finally:
             here.ended.set()

@@ -1,7 +1,8 @@
 """A flusher that stops at a step: ``python -m tests.faults.flusher [STEP [TIMES]]``, in ``child_environment``.
 
-It heals and flushes without end. When it comes to the step, like "before finish", for the TIMES-th time, it says so
-and waits for a line on stdin; then it ends its run and exits. Without a step it goes on until a line comes.
+It says that it is ready. If it has a step, it waits for a line on stdin before it starts. Then it heals and flushes
+without end. When it comes to the step, like "before finish", for the TIMES-th time, it says so and waits for a line;
+then it ends its run and exits. Without a step it goes on until a line comes.
 """
 
 import os
@@ -32,6 +33,9 @@ def main(wanted: str = "", times: str = "1") -> None:
                 os._exit(1)  # the test is dead
 
     Moments(of_a_flush() + of_healing(), reached)
+    print("ready", flush=True)
+    if wanted and not sys.stdin.readline():
+        os._exit(1)  # the test is dead
     while countdown.left if wanted else not select.select([sys.stdin], [], [], 0)[0]:
         unread.heal()
         unread.flush()
