@@ -91,10 +91,9 @@ def test_a_notification_arrives_and_is_opened(visit, send):
     before = count(page)
     send(READER)
     shows(page, before + 1)
-    assert page.evaluate("() => window.same")
-    page.reload()
     title = page.locator(".nc-row .nc-title").first
     expect(title).to_have_text("Unread: News")
+    assert page.evaluate("() => window.same")
     title.click()
     expect(page).to_have_url(re.compile(r"/\d+/$"))
     expect(page.locator("h1")).to_have_text("News")
