@@ -221,6 +221,21 @@ def test_pages_are_accessible(visit, scheme, rules):
             assert not results.violations_count, f"{path}: {results.generate_report()}"
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_news_are_accessible(visit, send, scheme):
+    page = visit(READER, color_scheme=scheme, reduced_motion="reduce")
+    page.hover(".nc-title >> nth=0")
+    send(READER)
+    expect(page.locator(".nc-toast button")).to_have_text("Show")
+    inbox = Axe().run(page, options={"resultTypes": ["violations"]})
+    page.goto("/send/")
+    send(READER)
+    expect(page.locator(".nc-toast button")).to_have_text("Close")
+    other = Axe().run(page, options={"resultTypes": ["violations"]})
+    for results in (inbox, other):
+        assert not results.violations_count, results.generate_report()
+
+
 PICTURES = {
     "inbox": (READER, "/", {}),
     "inbox-dark": (READER, "/", {"color_scheme": "dark"}),

@@ -215,6 +215,14 @@ def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, ali
     assert Client().get(url(), headers=part).status_code == 302
 
 
+def test_only_the_list_has_a_script(client, alice):
+    (row,) = notify(alice, 1)
+    page = client.get(url()).content.decode()
+    assert '/notifications_counter/inbox.js" defer></script>' in page
+    assert 'data-unread="1"' in page
+    assert "inbox.js" not in client.get(url("open", row.pk)).content.decode()
+
+
 def test_a_list_alone_takes_no_message_from_the_page(client, alice):
     row = notify(alice, 1)[0]
     client.post(url("mark-as-read"), {"pk": row.pk})
