@@ -1,11 +1,15 @@
 """The badge of a page, and the count as JSON: what they show, to whom, and what they cost."""
 
+import re
+
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.template import engines
 from django.test import Client, RequestFactory, override_settings
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.functional import SimpleLazyObject
 
 from notifications_counter.context_processors import unread as unread_processor
@@ -206,3 +210,18 @@ def test_the_script_takes_a_nonce(alice):
 
 def test_nobody_has_no_script():
     assert show(SCRIPT, request_of(AnonymousUser())) == show(SCRIPT) == "\n"
+
+
+# ----------------------------------------------------------------------------------------------------------- toast
+TOAST = "{% unread_toast %}"
+
+
+def test_a_toast_knows_since_when_to_ask(alice, django_assert_num_queries):
+    start = timezone.now()
+    with django_assert_num_queries(0), sent() as commands:
+        page = badge(alice, TOAST)
+    assert commands == []
+    assert f'data-api="{reverse("notifications:api-inbox")}" data-inbox="{reverse("notifications:inbox")}"' in page
+    since = parse_datetime(re.search('data-since="([^"]*)"', page)[1])
+    assert start <= since <= timezone.now()
+    assert show(TOAST, request_of(AnonymousUser())) == show(TOAST) == "\n"

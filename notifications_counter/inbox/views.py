@@ -15,8 +15,9 @@ from django.contrib import messages
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import get_object_or_404
+from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils.cache import set_response_etag
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
@@ -25,7 +26,7 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.generic import TemplateView, View
 
 from ..controller import NotificationController
-from ..internals import url_has_allowed_host_and_scheme
+from ..internals import get_conditional_response, url_has_allowed_host_and_scheme
 from ..models import Notification
 from ..querysets import NotificationQuerySet
 from .paging import page_of
@@ -62,11 +63,20 @@ class OwnPage(OwnNotifications):
 
 
 class InboxView(OwnPage, TemplateView):
-    """A page of the list. ``kinds``: those to filter by, each with its name for readers."""
+    """A page of the list. ``kinds``: those to filter by, each with its name for readers. The script of the page asks
+    for the list alone, by the header ``X-Part``."""
 
     template_name = "notifications_counter/inbox.html"
+    list_template_name = "notifications_counter/list.html"
     page_size = 20
     kinds: Sequence[tuple[str, str]] = ()
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.headers.get("X-Part") != "list":
+            return super().get(request, *args, **kwargs)
+        response = render(request, self.list_template_name, self.get_context_data(**kwargs))
+        set_response_etag(response)
+        return get_conditional_response(request, response["ETag"], response=response) or response
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
         asked = self.request.GET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -45,6 +46,13 @@ def unread_badge_script(context: Context) -> dict[str, Any]:
     # By this, tabs of one user find each other.
     who = salted_hmac("notifications_counter.badge", str(user.pk), algorithm="sha256").hexdigest()[:16]
     return {"who": who, "texts": texts, "forms": forms, "nonce": context.get("csp_nonce")}
+
+
+@register.inclusion_tag("notifications_counter/toast.html", takes_context=True)
+def unread_toast(context: Context) -> dict[str, Any]:
+    """Where ``unread_badge_script`` shows a notification that has just come; empty for an anonymous user."""
+    user = getattr(request_of(context), "user", None)
+    return {"since": datetime.now(UTC).isoformat()} if user is not None and user.is_authenticated else {}
 
 
 @cache

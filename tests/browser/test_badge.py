@@ -11,11 +11,9 @@ from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
 
-from .conftest import NEWS
+from .conftest import HASTE, NEWS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("healed")]
-
-HASTE = "{ const wait = setTimeout; window.setTimeout = (f, ms) => wait(f, ms / 100); }"
 
 
 @pytest.fixture

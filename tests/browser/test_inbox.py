@@ -1,17 +1,21 @@
-"""The inbox in a browser: plain, and with htmx; under the strictest policy."""
+"""The inbox in a browser: plain, and with htmx; under the strictest policy; and while it is open."""
 
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.support import notify
 
-from .conftest import NEWS
+from .conftest import HASTE, NEWS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("healed")]
 
@@ -40,9 +44,13 @@ def with_htmx(settings) -> None:
 def open_inbox(as_alice, new_context) -> Callable[..., Page]:
     """A function that opens the inbox of Alice in a new browser."""
 
-    def open_inbox(**options: Any) -> Page:
+    def open_inbox(*scripts: str, path: str = "/notifications/", clock: Any = None, **options: Any) -> Page:
         page = new_context(**as_alice, **options).new_page()
-        page.goto("/notifications/")
+        if clock:
+            page.clock.install(time=clock)
+        for script in scripts:
+            page.add_init_script(script)
+        page.goto(path)
         return page
 
     return open_inbox
@@ -135,3 +143,214 @@ def test_a_badge_that_comes_with_a_part_of_the_page_is_kept_current(open_inbox, 
         }"""
     )
     expect(page.locator("#new")).to_have_text("1 1 unread notification")
+
+
+# ----------------------------------------------------------------------------------------------- while it is open
+STATUS = ".nc-inbox > .nc-toast"
+
+
+def titled(page: Page, *titles: str) -> None:
+    expect(page.locator(".nc-title bdi")).to_have_text(list(titles))
+
+
+def same(page: Page) -> bool:
+    """Whether the page has not been reloaded since the last call."""
+    return page.evaluate("() => { const was = window.same; window.same = true; return was }")
+
+
+@pytest.fixture(params=["tests.browser.urls", "tests.browser.urls_without_streams"], ids=["stream", "poll"])
+def way(request, settings) -> None:
+    settings.ROOT_URLCONF = request.param
+
+
+@pytest.mark.usefixtures("way")
+def test_the_list_follows_what_happens_elsewhere(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox(HASTE)
+    same(page)
+    Notification.objects.create(user=alice, title="new")
+    titled(page, "new", "2", "1", "0")
+    expect(page.locator(".nc-new")).to_have_text(re.compile("new"))
+    Notification.objects.filter(pk=rows[1].pk).mark_as_read()
+    has(page, "unread", "unread", "read", "unread")
+    Notification.objects.filter(pk=rows[2].pk).delete()
+    titled(page, "new", "1", "0")
+    Notification.objects.filter(pk=rows[1].pk).delete()  # the count stays
+    titled(page, "new", "0")
+    Notification.objects.all().delete()
+    expect(page.locator(".nc-empty")).to_have_text("No notifications.")
+    notify(alice, 1)
+    titled(page, "0")
+    assert same(page)
+
+
+def test_nothing_moves_under_a_pointer(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox()
+    page.hover(f"#nc-open-{rows[1].pk}")
+    place = page.locator(f"#nc-open-{rows[1].pk}").bounding_box()
+    Notification.objects.filter(pk=rows[0].pk).mark_as_read()
+    Notification.objects.filter(pk=rows[2].pk).delete()
+    Notification.objects.create(user=alice, title="new")
+    expect(page.locator(STATUS)).to_have_text("There are new notifications.Show")
+    titled(page, "2", "1", "0")
+    has(page, "gone", "unread", "read")
+    expect(page.locator(".nc-gone")).to_contain_text("No longer in this list")
+    assert page.locator(f"#nc-open-{rows[1].pk}").bounding_box() == place
+    page.click(f"#nc-mark-{rows[2].pk}")  # it is not there any more
+    expect(page.locator(".nc-gone")).to_have_count(1)
+    page.hover("h1")
+    titled(page, "new", "1", "0")
+    expect(page.locator(STATUS)).to_be_empty()
+    expect(page.locator(".nc-title").first).to_be_focused()  # what was clicked has gone
+
+
+def test_the_keyboard_stays_where_it_is(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox()
+    for name in ("select", "mark"):
+        control = page.locator(f"#nc-{name}-{rows[1].pk}")
+        control.focus()
+        Notification.objects.filter(pk=rows[1].pk).mark_as_read()
+        has(page, "unread", "read", "unread")
+        expect(control).to_be_focused()
+        Notification.objects.filter(pk=rows[1].pk).mark_as_unread()
+        has(page, "unread", "unread", "unread")
+        expect(control).to_be_focused()
+    Notification.objects.create(user=alice, title="new")
+    page.get_by_role("button", name="Show").press("Enter")
+    titled(page, "new", "2", "1", "0")
+    expect(page.locator(".nc-title").first).to_be_focused()
+
+
+def test_a_selection_stays(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox()
+    page.check(f"#nc-select-{rows[1].pk}")
+    page.hover("h1")
+    page.evaluate("document.activeElement.blur()")
+    Notification.objects.filter(pk=rows[1].pk).mark_as_read()
+    has(page, "unread", "read", "unread")
+    Notification.objects.create(user=alice, title="new")
+    expect(page.locator(STATUS)).to_contain_text("There are new notifications.")
+    page.click("text=Show")
+    titled(page, "new", "2", "1", "0")
+    expect(page.locator(":checked")).to_have_value(str(rows[1].pk))
+
+
+def test_a_reader_who_has_scrolled_is_left_alone(open_inbox, alice):
+    notify(alice, 20)
+    page = open_inbox(viewport={"width": 400, "height": 500})
+    page.mouse.wheel(0, 1200)
+    page.wait_for_function("scrollY > 600")
+    Notification.objects.create(user=alice, title="new")
+    expect(page.locator(STATUS)).to_contain_text("There are new notifications.")
+    expect(page.locator(".nc-title bdi").first).to_have_text("19")
+    page.evaluate("scrollTo(0, 0)")
+    expect(page.locator(".nc-title bdi").first).to_have_text("new")
+
+
+def test_a_page_that_overflows_goes_on_where_it_ends(open_inbox, alice):
+    notify(alice, 20)
+    page = open_inbox()
+    expect(page.locator("[rel=next]")).to_have_count(0)
+    Notification.objects.create(user=alice, title="new")
+    titled(page, "new", *[str(n) for n in range(19, 0, -1)])
+    page.click("[rel=next]")
+    titled(page, "0")
+
+
+def test_a_filter_stays(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox()
+    page.get_by_role("link", name="Unread", exact=True).click()
+    expect(page).to_have_url("/notifications/?show=unread")
+    titled(page, "2", "1", "0")
+    page.hover("h1")
+    Notification.objects.filter(pk=rows[1].pk).mark_as_read()
+    titled(page, "2", "0")
+
+
+def test_it_lives_on_with_htmx(with_htmx, open_inbox, alice):
+    rows = notify(alice, 25)
+    page = open_inbox()
+    page.wait_for_function("() => window.htmx")
+    same(page)
+    Notification.objects.create(user=alice, title="new")
+    expect(page.locator(".nc-row")).to_contain_text(["new", *[str(n) for n in range(24, 5, -1)]])
+    page.click("[rel=next]")
+    expect(page.locator(".nc-row")).to_have_count(6)
+    assert "before" in page.url
+    page.click(f"#nc-delete-{rows[0].pk}")
+    says(page, "1 notification deleted.")
+    page.hover("h1")
+    page.evaluate("document.activeElement.blur()")
+    Notification.objects.filter(pk=rows[5].pk).delete()
+    titled(page, "4", "3", "2", "1")
+    assert same(page)
+
+
+def test_times_stay_true(open_inbox, alice):
+    notify(alice, 5)
+    ages = [timedelta(0), timedelta(minutes=3), timedelta(hours=2), timedelta(days=1), timedelta(days=400)]
+    for row, age in zip(Notification.objects.order_by("-pk"), ages, strict=True):
+        Notification.objects.filter(pk=row.pk).update(created_at=row.created_at - age)
+    page = open_inbox(clock=timezone.now() + timedelta(hours=5))  # the visitor's clock is wrong
+    times = page.locator(".nc-row time")
+    date = re.compile(r"^\d\d/\d\d/\d{4} ")
+    expect(times).to_have_text(["now", "3 minutes ago", "2 hours ago", "yesterday", date])
+    expect(times.nth(1)).to_have_attribute("title", re.compile(r"^\w+\.? \d+, \d{4}, "))
+    page.clock.fast_forward("01:05")
+    expect(times).to_have_text(["1 minute ago", "4 minutes ago", "2 hours ago", "yesterday", date])
+
+
+def test_times_in_the_language_of_the_page(open_inbox, settings, alice):
+    settings.LANGUAGE_CODE = "zh-hans"
+    notify(alice, 1)
+    expect(open_inbox().locator(".nc-row time")).to_have_text("现在")
+
+
+def test_without_scripts_the_date_stands(open_inbox, alice):
+    notify(alice, 1)
+    page = open_inbox(java_script_enabled=False)
+    expect(page.locator(".nc-row time")).to_have_text(re.compile(r"^\d\d/\d\d/\d{4} "))
+
+
+def test_it_says_when_it_cannot_be_current(browser, as_alice, alice):
+    notify(alice, 1)
+    with browser.new_context(**as_alice) as context:  # the console is full of what cannot be reached
+        page = context.new_page()
+        page.add_init_script(HASTE)
+        page.goto("/notifications/")
+        context.set_offline(True)
+        expect(page.locator(STATUS)).to_have_text("You are offline. This list may be out of date.")
+        context.set_offline(False)
+        expect(page.locator(STATUS)).to_be_empty()
+        page.route("**/notifications/", lambda route: route.fulfill(status=500))
+        expect(page.locator(STATUS)).to_have_text("This list could not be updated.Try again")
+        page.unroute("**/notifications/")
+        expect(page.locator(STATUS)).to_be_empty()
+        Session.objects.all().delete()
+        expect(page.locator(STATUS)).to_have_text("You are logged out.Log in")
+        expect(page.locator(f"{STATUS} a")).to_have_attribute("href", "/notifications/")
+
+
+# ------------------------------------------------------------------------------------------------- on other pages
+@pytest.mark.usefixtures("way")
+def test_a_toast_on_other_pages(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox(HASTE, path=f"/notifications/{rows[0].pk}/")
+    region = page.locator("[data-unread-toast]")
+    expect(page.locator(".nc-badge [aria-hidden]")).to_have_text("3")
+    Notification.objects.filter(pk=rows[1].pk).mark_as_read()
+    expect(page.locator(".nc-badge [aria-hidden]")).to_have_text("2")
+    with page.expect_response("**/api/?**"):
+        Notification.objects.filter(pk=rows[1].pk).mark_as_unread()
+    expect(region).to_have_text("")
+    Notification.objects.create(user=alice, title="<b>new")
+    expect(region).to_have_text("New: <b>newClose")
+    page.get_by_role("button", name="Close").click()
+    expect(region).to_have_text("")
+    new = Notification.objects.create(user=alice, title="newer")
+    region.get_by_role("link", name="newer").click()
+    expect(page).to_have_url(f"/notifications/{new.pk}/")

@@ -91,10 +91,9 @@ def test_a_notification_arrives_and_is_opened(visit, send):
     before = count(page)
     send(READER)
     shows(page, before + 1)
-    assert page.evaluate("() => window.same")
-    page.reload()
     title = page.locator(".nc-row .nc-title").first
     expect(title).to_have_text("Unread: News")
+    assert page.evaluate("() => window.same")
     title.click()
     expect(page).to_have_url(re.compile(r"/\d+/$"))
     expect(page.locator("h1")).to_have_text("News")
@@ -220,6 +219,21 @@ def test_pages_are_accessible(visit, scheme, rules):
             results = Axe().run(page, options={"resultTypes": ["violations"], **rules})
             assert "color-contrast" in [rule["id"] for rule in results.response["passes"]]
             assert not results.violations_count, f"{path}: {results.generate_report()}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_news_are_accessible(visit, send, scheme):
+    page = visit(READER, color_scheme=scheme, reduced_motion="reduce")
+    page.hover(".nc-title >> nth=0")
+    send(READER)
+    expect(page.locator(".nc-toast button")).to_have_text("Show")
+    inbox = Axe().run(page, options={"resultTypes": ["violations"]})
+    page.goto("/send/")
+    send(READER)
+    expect(page.locator(".nc-toast button")).to_have_text("Close")
+    other = Axe().run(page, options={"resultTypes": ["violations"]})
+    for results in (inbox, other):
+        assert not results.violations_count, results.generate_report()
 
 
 PICTURES = {

@@ -195,6 +195,41 @@ def test_a_page_is_read_from_the_index_in_its_order(alice, django_assert_num_que
     assert int((re.findall(r"Removed by Filter: (\d+)", plan) or ["0"])[0]) <= 1, plan
 
 
+def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, alice, django_assert_num_queries):
+    notify(alice, 25)
+    unread.count(alice)
+    part = {"X-Part": "list"}
+    with django_assert_num_queries(3), sent() as commands:
+        page = client.get(url(), headers=part)
+    assert commands == []
+    text = page.content.decode()
+    assert text.startswith('<div class="nc-part">')
+    assert text.count('<li class="nc-row ') == 20
+    assert "csrf" not in text
+    assert "no-store" in page["Cache-Control"]
+    known = part | {"If-None-Match": page["ETag"]}
+    assert client.get(url(), headers=known).status_code == 304
+    Notification.objects.filter(title="24").mark_as_read()
+    assert client.get(url(), headers=known).status_code == 200
+    assert titles(client.get(url() + links(page)["Older"], headers=known)) == ["4", "3", "2", "1", "0"]
+    assert Client().get(url(), headers=part).status_code == 302
+
+
+def test_only_the_list_has_a_script(client, alice):
+    (row,) = notify(alice, 1)
+    page = client.get(url()).content.decode()
+    assert '/notifications_counter/inbox.js" defer></script>' in page
+    assert 'data-unread="1"' in page
+    assert "inbox.js" not in client.get(url("open", row.pk)).content.decode()
+
+
+def test_a_list_alone_takes_no_message_from_the_page(client, alice):
+    row = notify(alice, 1)[0]
+    client.post(url("mark-as-read"), {"pk": row.pk})
+    client.get(url(), headers={"X-Part": "list"})
+    assert "1 notification marked as read." in client.get(url()).content.decode()
+
+
 # ------------------------------------------------------------------------------------------------------------ open
 @pytest.mark.keys
 def test_opening_marks_as_read_and_goes_on(client, alice):

@@ -7,6 +7,7 @@
   // Milliseconds.
   const POLL = 30_000;
   const RETRY = 120_000; // until a stream that was refused is tried again
+  const TOAST = 12_000; // that a toast stays
   const PATIENCE = 2_000; // until a tab that leads and does not answer is taken for frozen
 
   const { stream, poll, user, texts, forms } = document.currentScript.dataset;
@@ -35,8 +36,29 @@
       badge.hidden = unread === 0;
     }
     if (unread === known) return; // of the badges, some may be new
+    if (known !== null && unread > known) toast();
     known = unread;
     document.dispatchEvent(new CustomEvent("notifications:unread", { detail: { unread } }));
+  };
+
+  // Show what has come since the page was made. The inbox itself shows it in its list.
+  const toast = async () => {
+    const region = document.querySelector("[data-unread-toast]");
+    if (!region || document.hidden || document.querySelector(".nc-part")) return;
+    const { api, inbox, since } = region.dataset;
+    const reply = await fetch(`${api}?${new URLSearchParams({ unread: true, limit: 1, since })}`).catch(() => null);
+    const newest = reply && reply.ok && (await reply.json()).notifications[0];
+    if (!newest || region.dataset.newest === String(newest.id)) return; // the count rises also by what is unread again
+    Object.assign(region.dataset, { since: newest.created_at, newest: newest.id });
+    const content = region.querySelector("template").content.cloneNode(true);
+    content.querySelector("a").href = `${inbox}${newest.id}/`;
+    content.querySelector("bdi").textContent = newest.title;
+    const parts = [...content.childNodes];
+    const close = () => parts.forEach((part) => part.remove());
+    content.querySelector("button").addEventListener("click", close);
+    const fade = () => (region.matches(":hover, :focus-within") ? setTimeout(fade, TOAST) : close());
+    setTimeout(fade, TOAST);
+    region.replaceChildren(region.querySelector("template"), content);
   };
 
   const shown = () => document.querySelector("[data-unread-badge]")?.textContent;
