@@ -158,8 +158,8 @@ class Recounter:
         for buffer in self.counter.buffers:
             for members in buffer.waiting():
                 keys, _ = self._decode(members)
-                known = self._counts(keys)
-                yield self.recount([m for m in keys if known[m] == NO_ROWS], dry_run), after
+                known = self.reader.stored(list(keys.values())).keys() | self.reader.count_rows(list(keys.values()))
+                yield self.recount([m for m, key in keys.items() if key not in known], dry_run), after
 
     def pages(self, after: str = "") -> Iterator[Page]:
         """Everyone whom the database knows, from the end of a page on. A page that takes longer than TARGET_SECONDS is
