@@ -14,7 +14,7 @@ from .client import ARGUMENTS, Argument, Client, Reply
 from .keys import Keys
 from .packet import Call
 from .scripts import script
-from .types import Cut, Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
+from .types import NOTHING, Cut, Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
 
 BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
@@ -25,6 +25,9 @@ LEASE = 60_000
 USERS_PER_CALL = 1000
 """The most users in one call, so that no script holds Redis for more than a few milliseconds, and none has more than
 ARGUMENTS arguments: a user takes three at most."""
+
+CORRECTIONS_PER_CALL = 500
+"""The most corrections in one call: they take several times as long as what is right."""
 
 WRITES = ("begin", "commit")
 """Scripts without which Redis does not hear of changes."""
@@ -49,6 +52,11 @@ def in_calls(users: Sequence[T], most: int = USERS_PER_CALL) -> Iterator[Sequenc
     """The users that one call takes, then those of the next."""
     for i in range(0, len(users), most):
         yield users[i : i + most]
+
+
+def as_json(users: Sequence[str]) -> str:
+    """Users as one argument. A thousand arguments take longer."""
+    return json.dumps(users, ensure_ascii=False)
 
 
 class _KeysOf(dict[str, list[str]]):
@@ -130,11 +138,11 @@ class Buffer:
 
     def snapshot(self, members: Sequence[str], lease: str = "") -> Snapshot:
         """Return what waits for these users. With a token, also take leases for their correction."""
-        ready, epoch, batch, cut, *flat = self._run("snapshot", lease, LEASE, *members)
-        users = {
-            member: Waiting(parse_int(flat[i]), parse_int(flat[i + 1]), bool(flat[i + 2]))
-            for i, member in zip(range(0, len(flat), 3), members, strict=True)
-        }
+        ready, epoch, batch, cut, *flat = self._run("snapshot", lease, LEASE, as_json(members))
+        users = dict.fromkeys(members, NOTHING)
+        for i in range(0, len(flat), 4):
+            place, pending, flushing, dirty = flat[i : i + 4]
+            users[members[place - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(dirty))
         return Snapshot(decode(ready), int(epoch or 0), int(batch or 0), bool(cut), users)
 
     def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
@@ -175,9 +183,14 @@ class Buffer:
 
     def fix(self, epoch: int, lease: str, corrections: dict[str, int]) -> dict[str, bool]:
         """Add corrections where the lease is still ours. False for a user that was active meanwhile."""
-        args = [arg for correction in corrections.items() for arg in correction]
-        done = self._run("fix", epoch, lease, *args)
-        return {member: bool(ok) for member, ok in zip(corrections, done, strict=True)}
+        fixed = dict.fromkeys(corrections, True)
+        few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
+        for members in in_calls(list(corrections), USERS_PER_CALL if few else CORRECTIONS_PER_CALL):
+            wrong = ((place, corrections[member]) for place, member in enumerate(members, 1))
+            args = [arg for place, correction in wrong if correction for arg in (place, correction)]
+            for place in self._run("fix", epoch, lease, as_json(members), *args):
+                fixed[members[place - 1]] = False
+        return fixed
 
     def listen(self, seconds: int) -> None:
         """Ask for messages on channel ``keys.live`` for some seconds: lists of users whose counter changed, as JSON."""

@@ -18,6 +18,9 @@ class Waiting(NamedTuple):
     dirty: bool
 
 
+NOTHING = Waiting(0, 0, False)
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What waits for some users at one moment."""
@@ -27,6 +30,11 @@ class Snapshot:
     batch: int
     cut: bool
     users: dict[str, Waiting]
+
+    @property
+    def waiting(self) -> list[str]:
+        """The users for whom something waits."""
+        return [member for member, waiting in self.users.items() if waiting is not NOTHING]
 
     def value(self, member: str, count: int, flushed_batch: int) -> int | None:
         """The counter of a user, given its row, read after the snapshot. None if it cannot be known.

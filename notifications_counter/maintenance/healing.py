@@ -14,14 +14,11 @@ from ..buffer import Buffer, Status
 from ..conf import options
 from ..declaration import Declaration
 from .history import record_event
-from .recount import PAGE, Correction, Recounter, RecountResult
+from .recount import PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
 from .shards import damage, doubt, find_shards, refuse_in_transaction, shard_row, start_epoch
 
 FEW, MANY = 10, 100
 """Owners in one look of a heal: at first, and at most. A run can be late by as long as one look takes."""
-
-TARGET_SECONDS = 0.5
-"""Seconds that a look should take. If it takes longer, the next one is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +84,7 @@ class Healer:
         self, result: RecountResult, progress: Callable[[int], None] | None, stopped: Callable[[], bool]
     ) -> None:
         """Start an epoch where one is needed, and recount everyone where one has begun."""
+        epochs: dict[int, int] = {}
         for shard, buffer in enumerate(self.counter.buffers):
             server = buffer.server()
             status = buffer.status()
@@ -94,8 +92,10 @@ class Healer:
             if stored is None or doubt(status, stored, server):
                 start_epoch(self.counter, shard, buffer)
                 status = buffer.status()
-            if not status.ready and not stopped():
-                self._audit(shard, buffer, status.epoch, result, progress, stopped)
+            if not status.ready:
+                epochs[shard] = status.epoch
+        if epochs and not stopped():
+            self._audit(epochs, result, progress, stopped)
 
     def invalidate(self) -> None:
         """Start an epoch on every shard. The next heal then recounts everyone."""
@@ -109,29 +109,29 @@ class Healer:
 
     def _audit(
         self,
-        shard: int,
-        buffer: Buffer,
-        epoch: int,
+        epochs: dict[int, int],
         result: RecountResult,
         progress: Callable[[int], None] | None,
         stopped: Callable[[], bool],
     ) -> None:
-        """Recount everyone in a shard, from where the last audit of the epoch ended, and complete the recovery."""
-        stored = shard_row(self.counter, shard)
-        after = stored.values_list("audited", flat=True).first() or ""
-        for page, end in self.recounter.pages(after):
-            # Not by identity: threads that look at `buffers` for the first time may each have made their own.
-            mine = [m for m in page if self.counter.buffer_of(m).keys.base == buffer.keys.base]
-            result.add(self.recounter.recount(mine))
-            if not stored.filter(epoch=epoch).update(audited=end):
-                return  # another epoch has begun
+        """Recount everyone in these shards, from where their last audit ended, and complete their recovery."""
+        buffers = self.counter.buffers
+        stored = {shard: shard_row(self.counter, shard).filter(epoch=epoch) for shard, epoch in epochs.items()}
+        ends = {row.values_list("audited", flat=True).first() or "" for row in stored.values()}
+        for page in self.recounter.pages(ends.pop() if len(ends) == 1 else ""):
+            result.add(self.recounter.recount_page(page, [buffers[shard] for shard in stored]))
+            # A shard in which another epoch has begun is left out.
+            stored = {shard: row for shard, row in stored.items() if row.update(audited=page.end)}
+            if not stored:
+                return
             if progress:
                 progress(result.checked)
             if stopped():
                 return
-        if buffer.complete(epoch, buffer.server()):
-            stored.filter(epoch=epoch).update(audited="")
-            record_event("recovered", self.counter, shard=shard, epoch=epoch)
+        for shard, row in stored.items():
+            if buffers[shard].complete(epochs[shard], buffers[shard].server()):
+                row.update(audited="")
+                record_event("recovered", self.counter, shard=shard, epoch=epochs[shard])
 
     # ---------------------------------------------------------------- healing
     def _doubt_open(self, buffer: Buffer, enough: Callable[[], bool]) -> None:

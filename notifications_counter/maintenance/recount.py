@@ -6,7 +6,8 @@ Healing, audits, first install and recovery are all this one mechanism.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -15,18 +16,26 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
-from ..buffer import Buffer
+from ..buffer import Buffer, Snapshot
+from ..buffer.shard import in_calls
 from ..conf import options
 from ..declaration import Declaration
 from ..internals import raw_delete
 from ..reader import Reader
+from ..sql.everyone import Everyone, Page
 from ..writes.rows import chunks
 from ..writes.totals import maintained
 from .history import record_event
 from .shards import refuse_in_transaction, reject_batches_up_to, start_epoch
 
 PAGE = 1000
-"""Owners in one look."""
+"""Owners in one look, and in the first page of everyone."""
+
+LARGE_PAGE = 8000
+"""Owners in a later page of everyone, at most."""
+
+TARGET_SECONDS = 0.5
+"""Seconds that a page, or a look of a heal, should take. If it takes longer, the next one is smaller."""
 
 TRIES = 4
 """Looks at a user who is active all the time, in smaller and smaller groups, before it is left to the next run."""
@@ -58,6 +67,37 @@ class RecountResult:
         self.retried += other.retried
 
 
+Counts = Mapping[str, tuple[int, int, int]]
+"""The number of rows, stored total and batch, by member."""
+
+NO_ROWS = (0, 0, 0)
+"""What the database has for an owner who has neither rows nor a total."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A snapshot of some owners of one shard, and the token of the leases."""
+
+    buffer: Buffer
+    snapshot: Snapshot
+    token: str
+
+    @classmethod
+    def of(cls, buffer: Buffer, members: Sequence[str], lease: bool) -> Look:
+        token = uuid4().hex if lease else ""
+        return cls(buffer, buffer.snapshot(members, token), token)
+
+    def compare(self, counts: Counts) -> dict[str, tuple[int | None, int]]:
+        """Return the count, None if it cannot be known, and the number of rows. Owners for whom nothing waits, and who
+        are not in ``counts``, are left out: they are right."""
+        users, value = self.snapshot.users, self.snapshot.value
+        found = {}
+        for member in {*self.snapshot.waiting, *(counts.keys() & users.keys())}:
+            rows, total, batch = counts.get(member, NO_ROWS)
+            found[member] = value(member, total, batch), rows
+        return found
+
+
 class Recounter:
     """Recounts users of one counter.
 
@@ -69,6 +109,7 @@ class Recounter:
         self.patient = patient
         self.report = report or (lambda correction: None)
         self.reader = Reader(counter)
+        self.everyone = Everyone(counter)
         self.started_epoch = False
 
     def recount(self, members: Iterable[str], dry_run: bool = False) -> RecountResult:
@@ -95,13 +136,13 @@ class Recounter:
         after: str = "",
         note: Callable[[str], None] = lambda position: None,
     ) -> RecountResult:
-        """Recount everyone who has rows that count, a stored count, or something waiting in Redis.
+        """Recount everyone who has rows that count, a stored total, or something waiting in Redis.
 
         ``note`` is called with how far it has come, after which another call can go on, and with ``""`` at the end.
         """
         result = RecountResult()
-        for members, position in self.everyone(after):
-            result.add(self.recount(members, dry_run))
+        for found, position in self._everyone(after, dry_run):
+            result.add(found)
             note(position)
             if progress:
                 progress(result.checked)
@@ -110,35 +151,50 @@ class Recounter:
         note("")
         return result
 
-    def everyone(self, after: str = "") -> Iterator[tuple[list[str], str]]:
-        """Yield pages of all owners who can have a count, and where each page ends."""
-        for page, end in self.pages(after):
-            after = end
-            yield page, end
+    def _everyone(self, after: str, dry_run: bool) -> Iterator[tuple[RecountResult, str]]:
+        for page in self.pages(after):
+            after = page.end
+            yield self.recount_page(page, self.counter.buffers, dry_run), after
         for buffer in self.counter.buffers:
-            for page in buffer.waiting():
-                keys, _ = self._decode(page)
-                has_rows = self.reader.count_rows(list(keys.values()))
-                has_count = self.reader.stored(list(keys.values()))
-                yield [m for m, key in keys.items() if key not in has_rows and not has_count.get(key, (0,))[0]], after
+            for members in buffer.waiting():
+                keys, _ = self._decode(members)
+                known = self.reader.stored(list(keys.values())).keys() | self.reader.count_rows(list(keys.values()))
+                yield self.recount([m for m, key in keys.items() if key not in known], dry_run), after
 
-    def pages(self, after: str) -> Iterator[tuple[list[str], str]]:
-        """Users with rows that count, then others whose stored count is not zero, in pages by keyset. With each page
-        comes where it ends: ``after`` goes on from there."""
-        counter, using = self.counter, self.reader.using
-        owner = counter.owner_attname
-        rows: QuerySet = QuerySet(counter.source, using=using).filter(counter.q, **{f"{owner}__isnull": False})
-        theirs: QuerySet = QuerySet(counter.source, using=using).filter(counter.q, **{owner: OuterRef("pk")})
-        stored: QuerySet = QuerySet(counter.totals, using=using).exclude(**{counter.field: 0}).exclude(Exists(theirs))
-        phase, _, text = after.partition(":")
-        walks = (("rows", rows.order_by(owner).distinct(), owner), ("stored", stored.order_by("pk"), "pk"))
-        for name, walk, column in walks:
-            if phase == "stored" and name == "rows":
-                continue
-            here = walk.filter(**{f"{column}__gt": counter.key_field.to_python(text)}) if phase == name else walk
-            while keys := list(here.values_list(column, flat=True)[:PAGE]):
-                yield [str(key) for key in keys], f"{name}:{keys[-1]}"
-                here = walk.filter(**{f"{column}__gt": keys[-1]})
+    def pages(self, after: str = "") -> Iterator[Page]:
+        """Everyone whom the database knows, from the end of a page on. A page that takes longer than TARGET_SECONDS is
+        followed by a smaller one."""
+        start, size = self.everyone.start(after), PAGE
+        while page := self.everyone.page(start, size):
+            started = time.monotonic()
+            yield page
+            start = page.last
+            size = min(2 * size, LARGE_PAGE) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
+
+    def recount_page(self, page: Page, buffers: Sequence[Buffer], dry_run: bool = False) -> RecountResult:
+        """Recount the owners of a page that are in one of these shards: looks at all, one count, fixes of all."""
+        result = RecountResult()
+        bases = {buffer.keys.base for buffer in buffers}  # threads may each have made their own buffers
+        looks = [
+            Look.of(buffer, some, lease=not dry_run)
+            for buffer, mine in self.counter.by_shard(list(page.keys))
+            if buffer.keys.base in bases
+            for some in in_calls(mine)
+        ]
+        if not looks:
+            return result
+        waiting = [member for look in looks for member in look.snapshot.waiting]
+        counts = self.everyone.counts(page, min(look.snapshot.batch for look in looks), waiting)
+        for look in looks:
+            mine = {member: page.keys[member] for member in look.snapshot.users}
+            result.checked += len(mine)
+            if dry_run:
+                wrong = {m: mine[m] for m, (was, rows) in look.compare(counts).items() if was != rows}
+                compared = self._compare(look.buffer, wrong) if wrong else RecountResult()
+                result.wrong += compared.wrong
+            else:
+                self._look_again(look.buffer, self._fix(look, mine, counts, result), result)
+        return result
 
     def _decode(self, members: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         keys, rejected = {}, {}
@@ -150,49 +206,61 @@ class Recounter:
         return keys, rejected
 
     def _correct(self, buffer: Buffer, keys: dict[str, Any]) -> RecountResult:
-        """Correct owners of one shard. Owners who are active all the time are marked dirty."""
+        """Correct owners of one shard."""
         result = RecountResult(checked=len(keys))
-        groups = [(keys, TRIES)]
+        self._look_again(buffer, self._look_and_fix(buffer, keys, result), result)
+        return result
+
+    def _look_again(self, buffer: Buffer, active: dict[str, Any], result: RecountResult) -> None:
+        """Correct owners who were active during a look. Those who are active all the time are marked dirty."""
+        groups = [(active, TRIES - 1)] if active else []
         left: list[str] = []
         while groups:
             group, tries = groups.pop()
-            active = self._look_and_fix(buffer, group, result)
-            if active and tries > 1:
-                result.retried += len(active)
-                size = max(1, len(active) // 4)
-                members = list(active)
-                groups += [
-                    ({m: active[m] for m in members[i : i + size]}, tries - 1) for i in range(0, len(members), size)
-                ]
-            else:
-                left += active
+            if not tries:
+                left += group
+                continue
+            result.retried += len(group)
+            for some in in_calls(list(group), max(1, len(group) // 4)):
+                if active := self._look_and_fix(buffer, {m: group[m] for m in some}, result):
+                    groups.append((active, tries - 1))
         if left:
             buffer.mark_dirty(left)
-        return result
 
     def _look_and_fix(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> dict[str, Any]:
-        """Look, count, fix. Returns the owners who were active meanwhile, or may be about to commit to Redis what makes
-        the difference."""
-        lease = uuid4().hex
-        snapshot = buffer.snapshot(list(keys), lease)
+        """Look, count, fix. Returns the owners who were active meanwhile."""
+        look = Look.of(buffer, list(keys), lease=True)
+        return self._fix(look, keys, self._counts(keys), result)
+
+    def _counts(self, keys: dict[str, Any]) -> Counts:
+        """The number of rows, stored total and batch of each."""
         rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored(list(keys.values()))
-        ahead = max((batch for _, batch in stored.values()), default=0)
+        return {m: (rows.get(key, 0), *stored.get(key, (0, 0))) for m, key in keys.items()}
+
+    def _fix(self, look: Look, keys: dict[str, Any], counts: Counts, result: RecountResult) -> dict[str, Any]:
+        """Fix what was counted after a look. Returns the owners who were active meanwhile, or may be about to commit to
+        Redis what makes the difference."""
+        buffer, snapshot = look.buffer, look.snapshot
+        ahead = max((counts[member][2] for member in counts.keys() & keys.keys()), default=0)
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
             # Such a total would refuse every correction: it was not written by a flusher of this epoch.
-            self.started_epoch |= start_epoch(self.counter, self.counter.buffers.index(buffer), buffer, ahead=ahead)
-        counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
-        tellable = {m: count for m, count in counts.items() if count is not None}
-        corrections = {m: rows.get(keys[m], 0) - count for m, count in tellable.items()}
-        if self.patient and snapshot.ready and any(corrections.values()):
-            committing = self._committing(buffer)
-            corrections = {m: n for m, n in corrections.items() if not n or m not in committing}
-        fixed = buffer.fix(snapshot.epoch, lease, corrections)
-        for member, done in fixed.items():
-            if done and corrections[member]:
+            shard = [other.keys for other in self.counter.buffers].index(buffer.keys)
+            self.started_epoch |= start_epoch(self.counter, shard, buffer, ahead=ahead)
+        compared = look.compare(counts)
+        wrong = {m: rows - was for m, (was, rows) in compared.items() if was is not None and was != rows}
+        corrections = dict.fromkeys(keys, 0) | wrong
+        unknown = {m for m, (was, _) in compared.items() if was is None}
+        if self.patient and snapshot.ready and wrong:
+            unknown |= self._committing(buffer) & wrong.keys()
+        for member in unknown:
+            del corrections[member]
+        fixed = buffer.fix(snapshot.epoch, look.token, corrections)
+        for member in wrong.keys() - unknown:
+            if fixed[member]:
                 result.wrong += 1
                 result.corrected += 1
-                self.report(Correction(keys[member], counts[member], rows.get(keys[member], 0)))
+                self.report(Correction(keys[member], *compared[member]))
         return {m: key for m, key in keys.items() if not fixed.get(m)}
 
     def _compare(self, buffer: Buffer, keys: dict[str, Any]) -> RecountResult:
@@ -202,10 +270,7 @@ class Recounter:
         suspects: dict[str, tuple[int | None, int]] = {}
         left = keys
         for look in range(TRIES):
-            snapshot = buffer.snapshot(list(left))
-            rows = self.reader.count_rows(list(left.values()))
-            stored = self.reader.stored(list(left.values()))
-            found = {m: (snapshot.value(m, *stored.get(key, (0, 0))), rows.get(key, 0)) for m, key in left.items()}
+            found = Look.of(buffer, list(left), lease=False).compare(self._counts(left))
             suspects = {
                 m: seen for m, seen in found.items() if seen[0] != seen[1] and (look == 0 or suspects.get(m) == seen)
             }

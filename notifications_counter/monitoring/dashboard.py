@@ -115,17 +115,16 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
 
 def recovery(counter: Counter, shard: ShardStatus) -> str:
     """How far a recovery has come, as far as the order of the primary keys tells."""
-    phase, _colon, last = shard.audited.partition(":")
+    last = shard.audited.partition(":")[2]
     if not last:
         return _("to be recovered")
-    if phase == "rows":
-        owner = counter.owner_attname
-        rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(**{f"{owner}__isnull": False})
-        keys = rows.order_by(owner).values_list(owner, flat=True)
-        first, highest = keys.first(), keys.last()
-        if isinstance(first, int) and isinstance(highest, int) and highest > first:
-            done = min(max((int(last) - first) / (highest - first), 0), 1)
-            return _("recovering, %s %%") % grouped(int(100 * done))
+    owner = counter.owner_attname
+    rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(**{f"{owner}__isnull": False})
+    keys = rows.order_by(owner).values_list(owner, flat=True)
+    first, highest = keys.first(), keys.last()
+    if isinstance(first, int) and isinstance(highest, int) and highest > first:
+        done = min(max((int(last) - first) / (highest - first), 0), 1)
+        return _("recovering, %s %%") % grouped(int(100 * done))
     return _("recovering, up to user %s") % last
 
 

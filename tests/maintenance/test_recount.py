@@ -160,6 +160,7 @@ def test_keys_that_the_validators_of_their_field_refuse(monkeypatch):
     """save() does not ask them, so the database has such rows."""
     monkeypatch.setattr(Topic._meta.pk, "validators", [validate_slug])
     monkeypatch.setattr("notifications_counter.maintenance.recount.PAGE", 1)
+    monkeypatch.setattr("notifications_counter.maintenance.recount.LARGE_PAGE", 1)
     topics = [Topic.objects.create(id=key) for key in ("", "news", "zoe smith")]
     Post.objects.bulk_create(Post(topic=topic) for topic in topics)
     looks: list[int] = []

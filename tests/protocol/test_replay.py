@@ -302,9 +302,9 @@ class Replay:
                 yield
             pages = list(self.recounter.pages(after))
             yield
-            for page, end in pages:
-                yield from self.recount(me, page)
-                after = end
+            for page in pages:
+                yield from self.recount(me, list(page.keys))
+                after = page.end
             noted = stored.filter(epoch=epoch).update(audited=after)
             if after:
                 yield
