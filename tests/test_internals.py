@@ -301,8 +301,12 @@ def test_the_nodes_of_a_cluster():
         assert ports == {node.port for node in nodes}
         known = cluster.nodes_manager.slots_cache
         cluster.nodes_manager.slots_cache = {}
+        in_use = [node.redis_connection.connection_pool.get_connection() for node in cluster.get_primaries()]
+        for connection in in_use:
+            internals.send_packed(connection, b"*1\r\n$4\r\nPING\r\n")
         internals.reload_nodes(cluster)
         assert cluster.nodes_manager.slots_cache.keys() == known.keys()
+        assert [connection.read_response() for connection in in_use] == [b"PONG"] * 3
         internals.disconnect_nodes(cluster)
         assert cluster.set("still", "usable")
         cluster.close()
