@@ -117,8 +117,14 @@ def node_pool(cluster: Any, key: str) -> Any:
 
 
 def reload_nodes(cluster: Any) -> None:
-    """Ask the cluster which node holds what. redis-py does so by itself only in ``execute_command``."""
-    cluster.nodes_manager.initialize()
+    """Ask the cluster which node holds what. redis-py does so by itself only in ``execute_command``.
+
+    Before version 8, it then closes all connections to the node that it asked, even those in use. So it asks over a new
+    one.
+    """
+    nodes = cluster.nodes_manager
+    nodes.startup_nodes = {node.name: type(node)(node.host, node.port) for node in list(nodes.startup_nodes.values())}
+    nodes.initialize()
 
 
 def disconnect_nodes(cluster: Any) -> None:

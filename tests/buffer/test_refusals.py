@@ -122,6 +122,7 @@ def with_password(server: servers.Server, client: redis.Redis) -> Iterator[None]
     time.sleep(FRESH_SECONDS)  # idle connections are asked again whether they live
     yield
     client.config_set("requirepass", "")
+    time.sleep(FRESH_SECONDS)  # Redis has closed connections that sent a long command without the password
 
 
 @contextmanager
@@ -142,7 +143,7 @@ REFUSALS = {
 WORDS = {  # what redis-py makes of them
     "READONLY": "read only replica",
     "MASTERDOWN": "Link with MASTER is down",
-    "NOAUTH": "authenticat",
+    "NOAUTH": "uthenticat",  # "Authentication required", or "unauthenticated multibulk length"
     "NOPERM": "no permissions",
 }
 

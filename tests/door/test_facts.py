@@ -165,7 +165,7 @@ UNDECIDED: dict[str, Update] = {
         Exists(q.model.objects.filter(parent=OuterRef("pk"), closed=False)), agent=ann, priority=2
     ).update(closed=True),
     "equality with a subquery": lambda q, ann, ben, desk: q.filter(
-        agent=Subquery(Agent.objects.filter(name="ben").values("pk")), **HERS
+        agent=Subquery(Agent.objects.filter(name="ben").values("pk")[:1]), **HERS
     ).update(closed=True),
     "equality with a column": lambda q, ann, ben, desk: q.filter(closed=F("hot"), agent=ann, queue=desk).update(
         closed=True
