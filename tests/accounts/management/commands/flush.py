@@ -8,6 +8,8 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management.commands import flush
 from django.db import connections
 
+from notifications_counter.declaration import enter_after_migrate
+
 # Migrations fill them, and no test changes them: so post_migrate need not create them again.
 KEPT = {ContentType._meta.db_table, Permission._meta.db_table}
 
@@ -22,3 +24,4 @@ class Command(flush.Command):
             cursor.execute("SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {name})" for name in names))
             used = compress(names, cursor.fetchone())
             connection.ops.execute_sql_flush([f"DELETE FROM {name}" for name in used])
+        enter_after_migrate(database)  # as after Django's own command, the database is another one
