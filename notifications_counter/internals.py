@@ -176,6 +176,7 @@ ATTRIBUTES = {
     "ops": {
         "adapt_datetimefield_value": "A datetime as the driver takes it in a statement of our own.",
         "compiler": "The class for a name such as SQLInsertCompiler. Another class is somebody else's.",
+        "limit_offset_sql": "LIMIT, as the database spells it.",
     },
     "query": {
         "add_fields": "The columns of a SELECT.",
