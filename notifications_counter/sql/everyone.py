@@ -13,11 +13,19 @@ from django.db.models import Count, F, IntegerField, QuerySet, UUIDField
 from ..declaration import Declaration
 
 JOINED = {
-    "postgresql": ("(array_agg(counted_owner ORDER BY counted_owner DESC))[1]", "json_agg(counted_owner)::text"),
-    "mysql": ("MAX(counted_owner)", "JSON_ARRAYAGG(counted_owner)"),
-    "sqlite": ("MAX(counted_owner)", "json_group_array(counted_owner)"),
+    "postgresql": (
+        "(array_agg(counted_owner ORDER BY counted_owner DESC))[1]",
+        "json_agg(counted_owner)::text",
+        "NULL",
+    ),
+    "mysql": ("MAX(counted_owner)", "JSON_ARRAYAGG(counted_owner)", "@@group_concat_max_len"),
+    "sqlite": ("MAX(counted_owner)", "json_group_array(counted_owner)", "NULL"),
 }
-"""The last of the owners, and all of them as one text: drivers take a while for thousands of rows."""
+"""The last of the owners, all of them as one text, because drivers take a while for thousands of rows, and the length
+at which the database cuts such a text off, without a word."""
+
+MARGIN = 100
+"""Characters by which a text is shorter than that length, so that nothing can be missing."""
 
 END = "owner:"
 
@@ -73,11 +81,12 @@ class Everyone:
     def _owners(self, sql: str, params: Sequence[Any]) -> list[Any]:
         """The owners that a statement selects, and the last of them once more."""
         if self.joined:
-            ((last, text),) = self._fetch(f"SELECT {', '.join(self.joined)} FROM ({sql}) page", params)
-            try:
-                return [] if last is None else [*json.loads(text), last]
-            except ValueError:  # MariaDB cuts the text off at group_concat_max_len
-                self.joined = None
+            ((last, text, limit),) = self._fetch(f"SELECT {', '.join(self.joined)} FROM ({sql}) page", params)
+            if last is None:
+                return []
+            if limit is None or len(text) + MARGIN < limit:
+                return [*json.loads(text), last]
+            self.joined = None
         owners = [owner for (owner,) in self._fetch(sql, params)]
         return owners + owners[-1:]
 

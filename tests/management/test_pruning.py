@@ -15,7 +15,16 @@ from notifications_counter.counters import unread
 from notifications_counter.maintenance import retention
 from notifications_counter.maintenance.retention import prune
 from notifications_counter.models import Notification
-from tests.support import OtherConnection, assert_exact, assert_heals, redis_out_of_reach, rows, wait_until
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    redis_out_of_reach,
+    rows,
+    session,
+    wait_until,
+    waits,
+)
 
 from .test_commands import run
 
@@ -148,22 +157,20 @@ def test_a_deadlock_leaves_the_batch(all_healed, alice, bob, monkeypatch):
     notify(bob, *[1] * 50)
     delete = QuerySet.delete
 
-    def waits_for_us() -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW ENGINE INNODB STATUS")
-            return "LOCK WAIT" in cursor.fetchone()[2]
-
     def mark_as_read():
         with transaction.atomic():
             bob.notifications.mark_as_read()  # more work than ours, so ours is the one to give way
             alice.notifications.mark_as_read()
 
     with OtherConnection() as other:
-        monkeypatch.setattr(
-            QuerySet,
-            "delete",
-            lambda rows: (reads.append(other.start(mark_as_read)), wait_until(waits_for_us), delete(rows)),
-        )
+        reader = other.run(session)
+
+        def delete_when_the_other_waits(rows: QuerySet) -> tuple[int, dict[str, int]]:
+            reads.append(other.start(mark_as_read))
+            wait_until(lambda: waits(reader))
+            return delete(rows)
+
+        monkeypatch.setattr(QuerySet, "delete", delete_when_the_other_waits)
         reads: list[Future] = []
         result = prune(90 * DAY)
         reads[0].result(30)
