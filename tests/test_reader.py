@@ -301,6 +301,17 @@ def test_a_repeatable_read_by_the_settings_of_the_database(alice, redis_client):
     assert_exact(alice)
 
 
+def test_a_total_that_a_transaction_has_changed_by_hand_is_kept_for_nobody_else(alice, redis_client):
+    notify(alice)
+    unread.flush()
+    redis_client.delete(total_key(alice))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"UPDATE {unread.totals._meta.db_table} SET {unread.field} = 99")
+        assert unread.count(alice) == (3 if connection.vendor == "sqlite" else 99)
+        transaction.set_rollback(True)
+    assert_exact(alice)
+
+
 # ---------------------------------------------------------------------------------------------------- out of reach
 @pytest.mark.keys
 @pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])

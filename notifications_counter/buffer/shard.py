@@ -88,10 +88,10 @@ class Buffer:
         return self.client.run(script(name), self._keys_of[name], args, urgent)
 
     def enter(self) -> bool:
-        """Say that these keys are the ones of this database now, before the first use of them. True if those of another
-        one were left for them.
+        """Register these keys as those of the database, before their first use. Returns whether the keys of a database
+        that was here before were left for them.
 
-        DatabaseChanged, here and in every other method, if these were left.
+        DatabaseChanged, here and in every other method, if these keys were left.
         """
         id_ = self.keys.base.rpartition(":")[2]
         try:

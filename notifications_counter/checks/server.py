@@ -64,11 +64,11 @@ def check_server(info: Mapping[str, str]) -> Messages:
 
 
 def check_commands(buffer: Buffer) -> Messages:
-    """What the server refuses of all that the counters do, tried under keys that nothing else uses."""
+    """Try every command of the counters, under keys that nothing else uses, and name those that the server refuses."""
     base = f"{buffer.keys.base}:check:{uuid4().hex}"
     trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
     user, part = "1", "part"
-    deeds: list[Callable[[], Any]] = [
+    attempts: list[Callable[[], Any]] = [
         lambda: trial.recover(1, "server"),
         lambda: trial.complete(1, "server"),
         lambda: trial.begin(part, [user]).read(),
@@ -94,9 +94,9 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.listen(1),
         trial.forget,
     ]
-    for deed in deeds:
+    for attempt in attempts:
         try:
-            deed()
+            attempt()
         except CommandRefused as error:
             yield Error(f"{error}.", hint=cure(str(error)), id=id_("E022"))
     keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]

@@ -1,5 +1,5 @@
-"""Any doubt means recount: owners marked dirty, owners of transactions that never finished, and everyone if Redis was
-restarted or replaced, or lost data."""
+"""Any doubt means recount: owners marked dirty, owners of transactions that never finished, and everyone after Redis or
+the database has lost data."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ JOINED = {
     "mysql": ("MAX(counted_owner)", "JSON_ARRAYAGG(counted_owner)", "@@group_concat_max_len"),
     "sqlite": ("MAX(counted_owner)", "json_group_array(counted_owner)", "NULL"),
 }
-"""The last of the owners, all of them as one text, because drivers take a while for thousands of rows, and the length
-at which the database cuts such a text off, without a word."""
+"""For each database: the last owner; all owners as one text, since drivers are slow with thousands of rows; and the
+length at which the database cuts off such a text without an error."""
 
 MARGIN = 100
 """Characters by which a text is shorter than that length, so that nothing can be missing."""
@@ -43,7 +43,7 @@ class Page:
 
     @property
     def end(self) -> str:
-        """Where the page ends, as a text for ``Everyone.pages``."""
+        """Where the page ends, as a text for ``Everyone.start``."""
         return f"{END}{self.last}"
 
 

@@ -34,7 +34,7 @@ logger = logging.getLogger("notifications_counter")
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """What one begin registered: owners of one shard. ``reply`` is None once it is read."""
+    """Owners of one shard that one begin registers, and the reply of Redis, if one has come."""
 
     id: str
     counter: Declaration
@@ -67,7 +67,8 @@ class TransactionLog:
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
-        """Register owners, each named once, that have not begun here. The last reply stays unread until ``settle``.
+        """Register owners, each named once, that have not begun here. The replies to the last packet stay unread
+        until ``settle``.
 
         Returns those that Redis has refused so far; ``settle`` returns the rest.
         """

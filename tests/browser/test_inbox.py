@@ -339,8 +339,8 @@ def test_it_says_when_it_cannot_be_current(browser, as_alice, alice):
 @pytest.mark.usefixtures("way")
 def test_a_toast_on_other_pages(open_inbox, alice):
     rows = notify(alice)
-    but_not_the_toast = HASTE.replace("ms / 100", "ms === 12_000 ? ms : ms / 100")
-    page = open_inbox(but_not_the_toast, path=f"/notifications/{rows[0].pk}/")
+    all_but_the_toast = HASTE.replace("ms / 100", "ms === 12_000 ? ms : ms / 100")
+    page = open_inbox(all_but_the_toast, path=f"/notifications/{rows[0].pk}/")
     region = page.locator("[data-unread-toast]")
     expect(page.locator(".nc-badge [aria-hidden]")).to_have_text("3")
     Notification.objects.filter(pk=rows[1].pk).mark_as_read()
