@@ -105,7 +105,8 @@ class Counter(Declaration):
     def invalidate(self) -> None:
         """Discard what Redis holds. Call it after the database was restored from a backup.
 
-        Readers count rows until the next ``heal`` has recounted everyone. NotInTransaction inside a transaction.
+        The first read of each user counts rows, until the next ``heal`` has recounted everyone. NotInTransaction inside
+        a transaction.
         """
         Healer(self).invalidate()
 

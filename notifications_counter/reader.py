@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 from django.db import connections
 from django.db.models import Count, QuerySet
@@ -84,11 +86,15 @@ class Reader:
         return result
 
     def _miss(self, ledger: Ledger, buffer: Buffer, keys: dict[str, Any]) -> dict[Any, int]:
-        """No cached total: the row plus what waits, kept if nothing moves meanwhile."""
-        snapshot = buffer.snapshot(list(keys))
-        clean = {m: key for m, key in keys.items() if not snapshot.users[m].dirty}
+        """No cached total: the row plus what waits, kept if nothing moves meanwhile. During a recovery the rows, and
+        the owners are adopted."""
         sees_all, keeps = self._transaction(ledger)
-        if not snapshot.ready or not sees_all:
+        lease = uuid4().hex if sees_all and keeps else ""
+        snapshot = buffer.snapshot(list(keys), lease, reader=True)
+        if snapshot.recovering and lease:
+            return self._adopt(buffer, snapshot, lease, keys)
+        clean = {m: key for m, key in keys.items() if not snapshot.users[m].dirty}
+        if not snapshot.recovered or not sees_all:
             clean = {}
         stored = self.stored(list(clean.values()))
         totals: dict[str, int] = {}
@@ -112,6 +118,17 @@ class Reader:
             buffer.keep(snapshot, totals)
         except BufferUnavailable:
             return  # the totals are right all the same
+
+    def _adopt(self, buffer: Buffer, snapshot: Snapshot, lease: str, keys: dict[str, Any]) -> dict[Any, int]:
+        """Count rows, and correct the owners as a recount does: from now on they have totals, which follow each change.
+        The recovery need not come to them first."""
+        rows = dict.fromkeys(keys.values(), 0) | self.count_rows(list(keys.values()))
+        stored = self.stored(list(keys.values()))
+        totals = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
+        corrections = {m: rows[keys[m]] - total for m, total in totals.items() if total is not None}
+        with suppress(BufferUnavailable):  # the rows are right all the same
+            buffer.fix(snapshot.epoch, lease, corrections, {m: rows[key] for m, key in keys.items()})
+        return rows
 
     def _negative(self, keys: dict[str, Any]) -> dict[Any, int]:
         """Count rows, and have the owners recounted: a count below zero is wrong, or lacks a delta that was committed

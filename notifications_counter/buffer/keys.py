@@ -43,4 +43,4 @@ class Keys:
 
     def total(self, ready: str, member: str) -> str:
         """Cached total of a user. ``lua/shared.lua`` builds the same from the base."""
-        return f"{self.base}:total:{ready}:{member}"
+        return f"{self.base}:total:{ready.removesuffix('?')}:{member}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -104,7 +104,7 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
-        """The cached totals, None for each that is not cached. None for all if no recovery is complete.
+        """The cached totals, None for each that is not cached. None for all if Redis is new, or has lost ``ready``.
 
         ``members`` may also be keys that are written like them.
         """
@@ -136,9 +136,10 @@ class Buffer:
                     return [None if t is None else parse_int(t) for t in totals]
             self._seen = ready, self.keys.total(decode(ready), "")
 
-    def snapshot(self, members: Sequence[str], lease: str = "") -> Snapshot:
-        """Return what waits for these users. With a token, also take leases for their correction."""
-        ready, epoch, batch, cut, *flat = self._run("snapshot", lease, LEASE, as_json(members))
+    def snapshot(self, members: Sequence[str], lease: str = "", reader: bool = False) -> Snapshot:
+        """Return what waits for these users. With a token, also take leases for their correction; a ``reader`` takes
+        those that nobody has, and only during a recovery."""
+        ready, epoch, batch, cut, *flat = self._run("snapshot", lease, LEASE, as_json(members), "1" if reader else "")
         users = dict.fromkeys(members, NOTHING)
         for i in range(0, len(flat), 4):
             place, pending, flushing, dirty = flat[i : i + 4]
@@ -181,14 +182,18 @@ class Buffer:
         for some in in_calls(members):
             self._run("mark_dirty", *some)
 
-    def fix(self, epoch: int, lease: str, corrections: dict[str, int]) -> dict[str, bool]:
-        """Add corrections where the lease is still ours. False for a user that was active meanwhile."""
+    def fix(
+        self, epoch: int, lease: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
+    ) -> dict[str, bool]:
+        """Add corrections where the lease is still ours, and cache ``totals``, if there are any. False for a user that
+        was active meanwhile."""
         fixed = dict.fromkeys(corrections, True)
         few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
         for members in in_calls(list(corrections), USERS_PER_CALL if few else CORRECTIONS_PER_CALL):
             wrong = ((place, corrections[member]) for place, member in enumerate(members, 1))
             args = [arg for place, correction in wrong if correction for arg in (place, correction)]
-            for place in self._run("fix", epoch, lease, as_json(members), *args):
+            adopted = json.dumps([totals[member] for member in members]) if totals else ""
+            for place in self._run("fix", epoch, lease, as_json(members), adopted, options.TOTAL_TTL, *args):
                 fixed[members[place - 1]] = False
         return fixed
 
@@ -272,11 +277,11 @@ class Buffer:
     def status(self) -> Status:
         """The state of the shard at one moment."""
         reply = self._run("status")
-        epoch, completed, server, ready, batch, mark, counted, waiting, flushing, dirty, now, *sizes = reply
+        epoch, server, ready, batch, mark, counted, waiting, flushing, dirty, now, *sizes = reply
         return Status(
-            int(epoch or 0), int(completed or 0), decode(server), decode(ready), int(batch or 0), decode(mark),
-            int(counted or 0), int(waiting) if waiting else None, int(flushing) if flushing else None,
-            int(dirty) if dirty else None, int(now), *sizes,
+            int(epoch or 0), decode(server), decode(ready), int(batch or 0), decode(mark), int(counted or 0),
+            int(waiting) if waiting else None, int(flushing) if flushing else None, int(dirty) if dirty else None,
+            int(now), *sizes,
         )  # fmt: skip
 
     def info(self) -> dict[str, str]:
@@ -305,14 +310,14 @@ class Buffer:
         return Monitored(suspected, oldest, Stats(**stats))
 
     def recover(self, epoch: int, server: str) -> bool:
-        """Start an epoch and drop what is unflushed. False if Redis is in this epoch, or a later one.
+        """Start an epoch and its recovery, and drop what is unflushed. False if Redis is in this epoch, or a later one.
 
         Ask ``server`` before: if another one takes over in between, the name shows it.
         """
         return bool(self._run("recover", epoch, epoch * BATCHES, server))
 
     def forget(self) -> None:
-        """Have readers count rows until a new epoch has recounted everyone, as if this were another Redis."""
+        """Have readers count rows until a new epoch begins, as if this were another Redis."""
         self._run("forget")
 
     def complete(self, epoch: int, server: str) -> bool:

@@ -32,6 +32,16 @@ class Snapshot:
     users: dict[str, Waiting]
 
     @property
+    def recovering(self) -> bool:
+        """Whether a recovery is under way. Then a total is right, and of users without one nothing is known."""
+        return self.ready.endswith("?")
+
+    @property
+    def recovered(self) -> bool:
+        """Whether everyone has been recounted since the epoch began."""
+        return self.ready == str(self.epoch)
+
+    @property
     def waiting(self) -> list[str]:
         """The users for whom something waits."""
         return [member for member, waiting in self.users.items() if waiting is not NOTHING]
@@ -64,7 +74,6 @@ class Status:
     """
 
     epoch: int
-    completed: int
     server: str
     ready: str
     batch: int
@@ -79,6 +88,11 @@ class Status:
     open: int
     dirty: int
     rejected: int
+
+    @property
+    def recovered(self) -> bool:
+        """Whether everyone has been recounted since the epoch began."""
+        return self.ready == str(self.epoch)
 
     @property
     def finished(self) -> int:

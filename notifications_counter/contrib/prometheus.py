@@ -34,7 +34,7 @@ GAUGES: dict[str, tuple[str, Value]] = {
     "suspected_transactions": ("Open transactions older than HEAL_AFTER.", lambda c: c.suspected),
     "oldest_transaction_age_seconds": ("Age of the oldest open transaction.", lambda c: c.oldest_open),
     "recovering_shards": (
-        "Shards that are recovered, or wait for that: rows are counted.",
+        "Shards that are recovered, or wait for that: the first read of each user counts rows.",
         lambda c: len(c.recovering),
     ),
     "epoch": ("Grows by one with each recovery.", lambda c: c.epoch),

@@ -34,9 +34,9 @@ class ShardStatus:
 
     @property
     def recovering(self) -> bool:
-        """Whether readers count rows, because Redis is new or in recovery."""
+        """Whether everyone is being recounted, or about to be, because Redis is new or not the one that was left."""
         is_known = self.server == self.status.server and not damage(self.status, self.epoch)
-        return not is_known or not self.status.ready
+        return not is_known or not self.status.recovered
 
 
 class Healer:
@@ -92,7 +92,7 @@ class Healer:
             if stored is None or doubt(status, stored, server):
                 start_epoch(self.counter, shard, buffer)
                 status = buffer.status()
-            if not status.ready:
+            if not status.recovered:
                 epochs[shard] = status.epoch
         if epochs and not stopped():
             self._audit(epochs, result, progress, stopped)

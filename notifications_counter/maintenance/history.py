@@ -22,7 +22,8 @@ MESSAGES = {
     "flush": "flushed %(users)d user(s) in %(batches)d batch(es), net %(net)+d, rejected %(rejected)d, "
     "%(seconds).2f s.",
     "recount": "recounted %(checked)d user(s), %(wrong)d wrong, corrected %(corrected)d.",
-    "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: readers count rows until its audit is complete.",
+    "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: everyone is recounted; until then, "
+    "the first read of each user counts rows.",
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
     "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`.",
 }

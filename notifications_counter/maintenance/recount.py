@@ -251,7 +251,7 @@ class Recounter:
         wrong = {m: rows - was for m, (was, rows) in compared.items() if was is not None and was != rows}
         corrections = dict.fromkeys(keys, 0) | wrong
         unknown = {m for m, (was, _) in compared.items() if was is None}
-        if self.patient and snapshot.ready and wrong:
+        if self.patient and snapshot.recovered and wrong:
             unknown |= self._committing(buffer) & wrong.keys()
         for member in unknown:
             del corrections[member]

@@ -38,7 +38,7 @@ def damage(status: Status, epoch: int) -> str:
     """What shows that this is not the Redis of the shard's ``epoch``, or has lost something; empty if nothing does."""
     if not epoch:
         return "its first audit begins"
-    if status.epoch != epoch or (status.completed == epoch and not status.ready):
+    if status.epoch != epoch or not status.ready:
         return OTHER_REDIS
     return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""
 

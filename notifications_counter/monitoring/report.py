@@ -53,7 +53,7 @@ class CounterReport:
     ``requests``         RecountRequests
     ``requests_age``     of the oldest of them
     ``rejected``         members that are not a primary key, kept for inspection
-    ``recovering``       shards in recovery, or waiting for it; readers count rows
+    ``recovering``       shards in recovery, or waiting for it
     ``epoch``            the highest of all shards; each recovery starts one
     ``shards``           the state of each shard
     ``stats``            what has happened since Redis was new

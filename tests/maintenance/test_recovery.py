@@ -1,14 +1,27 @@
-"""A Redis that is not the one that was left is recovered: by one process, and by the next one if that is killed."""
+"""A Redis that is not the one that was left is recovered: by one process, and by the next one if that is killed. Those
+who are read meanwhile do not wait for it."""
 
 import threading
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
-from notifications_counter.buffer.shard import Buffer
+from notifications_counter.buffer.shard import BATCHES, Buffer
 from notifications_counter.counters import unread
-from notifications_counter.models import CounterShard, Notification
-from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads, buffer, notify, unheard
+from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
+from notifications_counter.reader import Reader
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    buffer,
+    notify,
+    rows,
+    sent,
+    unheard,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,6 +57,7 @@ def test_an_epoch_is_completed_once(healed, alice, redis_client):
     assert not buffer().complete(1, buffer().server())
     assert buffer().totals([str(alice.pk)]) is None
     assert_heals(alice)
+    assert not buffer().complete(2, buffer().server())
 
 
 def test_an_audit_whose_buffers_are_made_anew_meanwhile(healed, alice):
@@ -111,3 +125,152 @@ def test_a_healer_that_is_killed_while_it_starts_an_epoch(healed, alice, redis_c
     unread.heal()
     assert epochs() == left
     assert_exact(alice)
+
+
+# ------------------------------------------------------------------------------------------------------- adopted users
+@pytest.fixture
+def recovering(healed: None, alice: Any, bob: Any, make_user: Any) -> None:
+    """A recovery has begun, and has counted nobody. One row of each user is known to nobody."""
+    for user in (alice, bob):
+        notify(user)
+        unread.count(user)
+        unheard(Notification.objects.create, user=user, title="unheard")
+    unread.invalidate()
+    unread.count(make_user())  # this process knows of the recovery
+
+
+@pytest.mark.usefixtures("recovering")
+def test_the_first_read_counts_the_rows_and_later_ones_cost_a_command(alice, bob, django_assert_num_queries):
+    with django_assert_num_queries(2), sent() as commands:
+        assert unread.count(alice) == 4
+    assert commands == ["MGET", "snapshot", "fix"]
+    with django_assert_num_queries(0), sent() as commands:
+        assert unread.count(alice) == 4
+        assert unread.counts([alice]) == {alice.pk: 4}
+    assert commands == ["MGET", "MGET"]
+    assert unread.status()[0].recovering
+    assert_exact(alice, bob)
+
+
+@pytest.mark.usefixtures("recovering")
+def test_many_are_adopted_at_once(alice, bob, make_user, django_assert_num_queries):
+    users = [alice, bob, make_user(), make_user()]
+    right = {user.pk: rows(user) for user in users}
+    with django_assert_num_queries(2), sent() as commands:
+        assert unread.counts(users) == right
+    assert commands == ["MGET", "snapshot", "fix"]
+    with django_assert_num_queries(0):
+        assert unread.counts(users) == right
+
+
+@pytest.mark.usefixtures("recovering")
+def test_writes_are_added_to_an_adopted_user_and_others_are_recounted(alice, bob, django_assert_num_queries):
+    unread.count(alice)
+    for user in (alice, bob):
+        Notification.objects.create(user=user, title="x")
+    with django_assert_num_queries(0):
+        assert unread.count(alice) == 5
+    assert buffer().dirty(0, 10) == [str(bob.pk)]
+    assert unread.count(bob) == 5
+    assert_exact(alice, bob)
+
+
+@pytest.mark.usefixtures("recovering")
+def test_adopted_users_stay_so_when_the_recovery_is_complete(alice, bob, django_assert_num_queries):
+    unread.count(alice)
+    unread.flush()
+    unread.heal()
+    assert not unread.status()[0].recovering
+    with django_assert_num_queries(0):
+        assert unread.count(alice) == 4
+    Notification.objects.create(user=alice, title="x")
+    with django_assert_num_queries(0):
+        assert unread.count(alice) == 5
+    assert_exact(alice, bob)
+
+
+@pytest.mark.usefixtures("recovering")
+def test_a_change_that_begins_during_a_recovery_and_ends_after_it_is_recounted(make_user, monkeypatch):
+    """The audit finds no unread rows and no total of this user, so it does not look at what has begun."""
+    carol = make_user()
+    unheard(Notification.objects.create, user=carol, title="unheard")
+    commit_call = Buffer.commit_call
+
+    def complete_first(self: Buffer, parts: Any) -> Any:
+        monkeypatch.setattr(Buffer, "commit_call", commit_call)
+        with OtherConnection() as other:
+            other.run(unread.heal)
+        return commit_call(self, parts)
+
+    monkeypatch.setattr(Buffer, "commit_call", complete_first)
+    Notification.objects.filter(user=carol).mark_as_read()
+    assert not unread.status()[0].recovering
+    assert_exact(carol, dirty=1)
+
+
+@pytest.mark.usefixtures("recovering")
+def test_a_reader_leaves_the_leases_of_a_recount_alone(alice, monkeypatch):
+    """Or a busy user would never be recounted."""
+    snapshot = buffer().snapshot([str(alice.pk)], "a recount")
+    assert unread.count(alice) == 4
+    assert buffer().totals([str(alice.pk)]) == [None]
+    assert buffer().fix(snapshot.epoch, "a recount", {str(alice.pk): 1}) == {str(alice.pk): True}
+    assert_heals(alice)
+
+
+@pytest.mark.usefixtures("recovering")
+def test_a_change_during_the_count_of_an_adoption(alice, monkeypatch):
+    """The count may include it or not, so nobody is adopted, and the user is recounted."""
+    count_rows = Reader.count_rows
+
+    def change_after(self: Reader, keys: Any) -> Any:
+        monkeypatch.setattr(Reader, "count_rows", count_rows)
+        found = count_rows(self, keys)
+        with OtherConnection() as other:
+            other.run(Notification.objects.create, user=alice, title="x")
+        return found
+
+    monkeypatch.setattr(Reader, "count_rows", change_after)
+    assert unread.count(alice) == 4
+    assert unread.count(alice) == 5
+    assert_exact(alice)
+
+
+@pytest.mark.usefixtures("recovering")
+def test_nobody_is_adopted_by_what_a_transaction_sees(alice, bob):
+    """Its own changes may be rolled back."""
+    with transaction.atomic():
+        objects = Notification.objects.filter(user=bob)
+        unheard(objects._raw_delete, "default")
+        assert unread.count(bob) == 0
+        transaction.set_rollback(True)
+    assert unread.count(bob) == 4
+    assert_exact(alice, bob)
+
+
+@pytest.mark.usefixtures("recovering")
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Only there it is known whether anything was written.")
+def test_a_transaction_that_has_written_nothing_adopts(alice, django_assert_num_queries):
+    with OtherConnection() as other:  # a test before may have set the isolation of this one
+        assert other.run(transaction.atomic(unread.count), alice) == 4
+    with django_assert_num_queries(0):
+        assert unread.count(alice) == 4
+
+
+@pytest.mark.usefixtures("recovering")
+def test_nobody_is_adopted_whose_total_has_a_batch_still_to_come(alice):
+    """Such a total would refuse the correction."""
+    unheard(UserNotificationsCount.objects.filter(pk=alice.pk).update, flushed_batch=99 * BATCHES)
+    assert unread.count(alice) == 4
+    assert buffer().totals([str(alice.pk)]) == [None]
+    assert_heals(alice)
+
+
+@pytest.mark.usefixtures("recovering")
+def test_a_recovery_that_is_forgotten_cannot_complete(alice):
+    """The rows have changed behind it: see forget.lua."""
+    buffer().forget()
+    assert not buffer().complete(2, buffer().server())
+    assert unread.count(alice) == 4
+    assert buffer().totals([str(alice.pk)]) is None
+    assert_heals(alice)

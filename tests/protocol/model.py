@@ -21,6 +21,7 @@ through a batch one user at a time, and a recount looks at a user once, not agai
 
 import argparse
 import gc
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -39,16 +40,18 @@ RULES = {
     "request": "a commit that did not reach Redis leaves a RecountRequest",
     "server": "a Redis that restarted is recovered",
     "epoch": "apply, fix and complete refuse what belongs to an earlier epoch",
-    "completed": "an epoch is completed once: a Redis that has lost only `ready` is recovered, too",
-    "ready": "readers count rows until a recovery is complete, and never see totals from before it",
-    "begun_ready": "a part that began before or during a recovery is not added but recounted",
+    "completed": "a Redis without `ready` is lost: complete turns '7?' into '7', and nothing else",
+    "ready": "under '7?' a reader without a total counts rows, and no total is one from before",
+    "begun_ready": "a part that began under another epoch is not added but recounted",
+    "straddle": "nor is one that began under '7?' and commits under '7'",
+    "witness": "under '7?' a commit adds only to users with a total, who are adopted; others are recounted",
+    "adopt_fix": "an adopted total is set only with an accepted correction",
     "unknown": "a change that is not known sends its user to a recount",
     "refused": "a user whose change the database refuses is recounted",
     "closed": "a total is removed only when no batch that it may have is taken any more",
     "removal_lease": "a removal stops a correction that is under way",
     "everyone": "a statement that does not say whose counts it changed commits together with a RecountRequest",
     "forget": "after that commit `ready` goes, so that readers count rows",
-    "forget_server": "and `server`, so that a recovery under way cannot complete",
     "forget_late": "after, not before",
     "always": "a request for everyone starts an epoch, although Redis is the one that was left",
     "epoch_first": "the request is deleted when the epoch has been started",
@@ -79,14 +82,16 @@ BREAKS = {  # the scenario in which that is found soonest
     "epoch": "2 writers, flusher, healer, restart",
     "completed": "writer, healer, eviction of ready, reader",
     "ready": "writer, flusher, healer, restart, reader",
-    "begun_ready": "2 writers, flusher, healer, restart",
+    "begun_ready": "recovery: part from before, healer, reader",
+    "straddle": "recovery: 2 writers, flusher, healer, reader",
+    "witness": "recovery: 2 writers, flusher, healer, reader",
+    "adopt_fix": "recovery: writer, healer, 2 readers",
     "unknown": "writer without knowledge, flusher, healer, reader",
     "refused": "2 writers, flusher that is refused, healer",
     "closed": "2 writers, 2 flushers, remover",
     "removal_lease": "2 writers, flusher twice, healer, remover",
     "everyone": "doubt about everyone, flusher, reader",
     "forget": "doubt about everyone, flusher, reader",
-    "forget_server": "2 doubts about everyone, healer, reader",
     "forget_late": "doubt about everyone, healer, reader",
     "always": "doubt about everyone, healer, reader",
     "epoch_first": "doubt about everyone, healer, reader",
@@ -129,13 +134,13 @@ class Redis(NamedTuple):
     batch: int = BATCHES
     server: int = 0  # run_id at the last recovery
     run: int = 0  # run_id now
-    ready: int | None = 1  # None: readers count rows
-    completed: int = 1  # the last epoch whose recovery was complete
+    ready: int | None = 1  # the epoch; None: it is lost
+    phase: str = ""  # the end of `ready`: "?" during a recovery
     mark: str = ""  # of the last batch that is finished
     waiting: bool = False  # `waiting_since` is set
     doubted: int = 0  # users that are dirty
     seq: int = 0
-    open: tuple = ()  # ((part, seq, ready at begin), ...)
+    open: tuple = ()  # ((part, seq, (ready, phase) at begin), ...)
 
     @property
     def cut(self) -> bool:
@@ -192,8 +197,8 @@ def is_lost(redis: Redis, db: Database) -> bool:
 
 def is_damaged(redis: Redis, db: Database) -> bool:
     """Is it in another epoch, or is one of its keys missing?"""
-    evicted = redis.ready is None and redis.completed == redis.epoch
-    return redis.epoch != db.epoch or redis.lost_pending or redis.lost_dirty or (rule("completed") and evicted)
+    evicted = redis.ready is None and rule("completed")
+    return redis.epoch != db.epoch or redis.lost_pending or redis.lost_dirty or evicted
 
 
 def went_back(redis: Redis, db: Database) -> bool:
@@ -238,7 +243,7 @@ def mark_dirty(redis: Redis, members: Iterable[int]) -> Redis:
 
 
 def begin(redis: Redis, part: int) -> Redis:
-    opened = tuple(sorted((*redis.open, (part, redis.seq + 1, redis.ready))))
+    opened = tuple(sorted((*redis.open, (part, redis.seq + 1, (redis.ready, redis.phase)))))
     return redis._replace(seq=redis.seq + 1, open=opened)
 
 
@@ -248,18 +253,22 @@ def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: 
         entry = next((entry for entry in opened if entry[0] == part), None)
         opened = tuple(entry for entry in opened if entry[0] != part)
         gone = redis.lost_pending or (entry is None and rule("registry"))
-        gone = gone or (rule("begun_ready") and (ready is None or (entry is not None and entry[2] != ready)))
+        begun, phase = entry[2] if entry else (ready, redis.phase)
+        gone = gone or (rule("begun_ready") and (ready is None or begun != ready))
+        gone = gone or (rule("straddle") and begun == ready and phase != redis.phase)
         for user, delta in enumerate(deltas):
             if delta == 0:
                 continue
             waiting = users[user]
             if unknown and not rule("unknown"):
                 continue
-            if gone or unknown or (rule("fence") and entry and waiting.fence >= entry[1]):
+            total = waiting.total
+            adopted = total is not None and total[0] == ready
+            stranger = rule("witness") and redis.phase == "?" and not adopted
+            if gone or unknown or stranger or (rule("fence") and entry and waiting.fence >= entry[1]):
                 waiting = marked(waiting, ready)
             else:
-                total = waiting.total
-                if total and total[0] == ready:
+                if total and adopted:
                     total = (total[0], total[1] + delta)
                 waiting = waiting._replace(pending=(waiting.pending or 0) + delta, total=total)
                 if rule("lease"):
@@ -276,21 +285,30 @@ def keep(redis: Redis, user: int, seen: tuple[Waiting, bool, int, int], total: i
     waiting = redis.users[user]
     unmoved = redis.batch == batch and (waiting.pending or 0) == (before.pending or 0)
     finished = cut and not redis.cut
-    if redis.ready != ready or waiting.dirty or (rule("keep") and not unmoved) or (rule("keep_cut") and finished):
+    if (redis.ready, redis.phase) != (ready, "") or waiting.dirty:
+        return redis
+    if (rule("keep") and not unmoved) or (rule("keep_cut") and finished):
         return redis
     return redis._replace(users=change(redis.users, user, waiting._replace(total=(ready, total))))
 
 
-def fix(redis: Redis, token: str, epoch: int, corrections: dict[int, int | None]) -> tuple[Redis, tuple[int, ...]]:
-    """Also the users that were active."""
+def fix(
+    redis: Redis, token: str, epoch: int, corrections: dict[int, int | None], adopt: int | None = None
+) -> tuple[Redis, tuple[int, ...]]:
+    """Also the users that were active. A reader adopts its user with the number of rows."""
     active = []
     for user, correction in corrections.items():
         waiting = redis.users[user]
         other = rule("epoch") and redis.epoch != epoch
+        adopted = None if adopt is None or redis.ready is None else (redis.ready, adopt)
         if correction is None or waiting.lease != token or other or redis.lost_pending:
             active.append(user)
+            if adopted and not rule("adopt_fix"):
+                redis = redis._replace(users=change(redis.users, user, waiting._replace(total=adopted)))
             continue
-        waiting = without_total(waiting, redis.ready)._replace(dirty=False, lease=None)
+        if correction or redis.phase != "?":  # one who is right stays adopted
+            waiting = without_total(waiting, redis.ready)
+        waiting = waiting._replace(dirty=False, lease=None, total=adopted or waiting.total)
         if correction:
             waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
             redis = redis._replace(waiting=True)
@@ -307,19 +325,19 @@ def recover(redis: Redis, epoch: int, server: int) -> Redis:
         return redis
     users = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.users)
     redis = redis._replace(users=users, doubted=sum(waiting.dirty for waiting in users), mark="", waiting=False)
-    return redis._replace(ready=None, epoch=epoch, batch=epoch * BATCHES, server=server)
+    return redis._replace(ready=epoch, phase="?", epoch=epoch, batch=epoch * BATCHES, server=server)
 
 
 def forget(redis: Redis) -> Redis:
     """Everyone is to be recounted."""
-    return redis._replace(ready=None, server=-1 if rule("forget_server") else redis.server)
+    return redis._replace(ready=None, phase="")
 
 
 def complete(redis: Redis, epoch: int, server: int) -> Redis:
-    if redis.epoch is None or (rule("completed") and redis.completed == redis.epoch):
+    if redis.epoch is None or (rule("completed") and redis.phase != "?"):
         return redis
     if not rule("epoch") or (redis.epoch == epoch and redis.server == server):
-        return redis._replace(ready=redis.epoch, completed=redis.epoch)
+        return redis._replace(ready=redis.epoch, phase="")
     return redis
 
 
@@ -485,6 +503,7 @@ class Reader(NamedTuple):
     allowed: frozenset[int] | None = frozenset()
     lagged: bool = False
     wrong: bool = False
+    token: str = "r"
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         waiting, row = redis.users[self.user], db.users[self.user]
@@ -494,11 +513,26 @@ class Reader(NamedTuple):
                 yield "", redis, db, self._replace(step="rows")
             elif total and (total[0] == redis.ready or not rule("ready")):
                 yield "", redis, db, self._replace(step="return", seen=total[1])
-            elif waiting.dirty and rule("dirty_counts"):
-                yield "", redis, db, self._replace(step="rows")
+            elif redis.phase == "?" and rule("ready"):
+                yield "", redis, db, self._replace(step="look")
             else:
-                snapshot = (waiting._replace(total=None, lease=None, fence=0), redis.cut, redis.batch, redis.ready)
-                yield "", redis, db, self._replace(step="row", seen=snapshot)
+                yield "", redis, db, self.looked(redis)
+        elif self.step == "look":
+            following = self.looked(redis)
+            if following.step == "adopt" and waiting.lease is None:
+                redis = redis._replace(users=change(redis.users, self.user, waiting._replace(lease=self.token)))
+            yield "", redis, db, following
+        elif self.step == "adopt":
+            yield "", redis, db, self._replace(step="adopt row", seen=(*self.seen, row.rows))
+        elif self.step == "adopt row":
+            *snapshot, epoch, rows = self.seen
+            total = value(*snapshot, row)
+            correction = None if total is None else rows - total
+            yield "", redis, db, self._replace(step="adopt fix", seen=(epoch, rows, correction))
+        elif self.step == "adopt fix":
+            epoch, rows, correction = self.seen
+            redis, _ = fix(redis, self.token, epoch, {self.user: correction}, rows)
+            yield "", redis, db, self._replace(step="return", seen=rows)
         elif self.step == "rows":
             yield "", redis, db, self._replace(step="return", seen=row.rows)
         elif self.step == "row":
@@ -513,6 +547,18 @@ class Reader(NamedTuple):
         elif self.step == "return":
             wrong = not self.lagged and self.seen not in self.allowed and "unjudged" not in self.flags
             yield "", redis, db, self._replace(step="end", allowed=None, wrong=wrong)
+
+    def looked(self, redis: Redis) -> "Reader":
+        """After a snapshot of what waits."""
+        waiting = redis.users[self.user]
+        snapshot = (waiting._replace(total=None, lease=None, fence=0), redis.cut, redis.batch)
+        if redis.ready is None and rule("ready"):
+            return self._replace(step="rows")
+        if redis.phase == "?" and rule("ready"):
+            return self._replace(step="adopt", seen=(*snapshot, redis.epoch))
+        if waiting.dirty and rule("dirty_counts"):
+            return self._replace(step="rows")
+        return self._replace(step="row", seen=(*snapshot, redis.ready))
 
     def observe(self, allowed: frozenset[int], unnoticed: bool) -> "Reader":
         if self.step == "end":
@@ -589,7 +635,7 @@ class Healer(NamedTuple):
         yield "killed", redis, db._replace(locked=False), None
 
     def _go_on(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        if redis.ready is None:
+        if redis.ready is None or redis.phase:
             yield "", redis, db, ("audit_rows", redis.epoch or 0)
         else:
             yield from self._doubt(redis, db, ended)
@@ -721,11 +767,11 @@ class Fault(NamedTuple):
             return
         if self.what == "loss":
             users = tuple(Waiting() for _ in redis.users)
-            yield "", Redis(users, epoch=None, batch=0, server=-1, run=run, ready=None, completed=0), db, fired
+            yield "", Redis(users, epoch=None, batch=0, server=-1, run=run, ready=None), db, fired
         elif self.what == "restart":
             yield "", redis._replace(run=run), db, fired
         elif self.what == "eviction":
-            yield "", redis._replace(ready=None), db, fired
+            yield "", redis._replace(ready=None, phase=""), db, fired
         elif self.what == "expiry":
             yield "", redis._replace(users=tuple(w._replace(total=None) for w in redis.users)), db, fired
         elif self.what in ("pending", "flushing"):
@@ -772,8 +818,8 @@ class Found(NamedTuple):
     history: tuple[tuple[Move | None, World], ...] = ()
 
 
-def allowed_values(writers: Iterable[Writer], user: int) -> frozenset[int]:
-    values, writers = {0}, list(writers)
+def allowed_values(writers: Iterable[Writer], user: int, at_first: int) -> frozenset[int]:
+    values, writers = {at_first}, list(writers)
     for writer in writers:
         if writer.step.startswith("done"):
             values = {v + writer.delta(user) for v in values}
@@ -795,6 +841,7 @@ class Space:
         self.writers = [i for i, p in enumerate(start.processes, 2) if type(p) is Writer]
         self.readers = [i for i, p in enumerate(start.processes, 2) if type(p) is Reader]
         self.healers = {i for i, p in enumerate(start.processes, 2) if type(p) is Healer}
+        self.at_first = [row.rows for row in start.db.users]
         self.start = (self.number(start.redis), self.number(start.db), *map(self.number, start.processes))
 
     def number(self, thing: Any) -> int:
@@ -835,8 +882,9 @@ class Space:
             key = (reader, unnoticed, *writers)
             if key not in self.observed:
                 mine = self.things[reader]
-                allowed = allowed_values((self.things[w] for w in writers[0]), mine.user)
-                allowed |= allowed_values((self.things[w] for w in writers[1]), mine.user)
+                rows = self.at_first[mine.user]
+                allowed = allowed_values((self.things[w] for w in writers[0]), mine.user, rows)
+                allowed |= allowed_values((self.things[w] for w in writers[1]), mine.user, rows)
                 self.observed[key] = self.number(mine.observe(allowed, unnoticed))
             after = (*after[:i], self.observed[key], *after[i + 1 :])
         return after
@@ -874,13 +922,13 @@ def wrong_total(redis: Redis, db: Database) -> str:
 def wrong_end(redis: Redis, db: Database) -> str:
     for _ in range(2):
         doubts = redis.open or db.requests or any(w.dirty for w in redis.users)
-        if is_lost(redis, db) or redis.ready is None or doubts:
+        if is_lost(redis, db) or redis.ready is None or redis.phase or doubts:
             redis, db = run(Healer("last", 2), redis, db)  # the audit, then those in doubt
         redis, db = run(Flusher(2), redis, db)  # what was left unfinished, then what is pending
     for user, (rows, count, _) in enumerate(db.users):
         waiting = redis.users[user]
         total = waiting.total[1] if waiting.total and waiting.total[0] == redis.ready else rows
-        if not (redis.ready and counter(redis, db, user) == count == rows == total):
+        if not (redis.ready and not redis.phase and counter(redis, db, user) == count == rows == total):
             return f"END: rows {rows}, counter {counter(redis, db, user)}, stored {count}, total {total}"
     if redis.open or db.requests or any(w.dirty or w.flushing is not None for w in redis.users):
         return "END: something is left"
@@ -890,8 +938,9 @@ def wrong_end(redis: Redis, db: Database) -> str:
 def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
     """Explore a scenario, breadth first: the first violation is a shortest one."""
     processes = (SCENARIOS | LARGE)[scenario]
-    number = max(len(deltas) for p in processes if type(p) is Writer for _, deltas in p.parts + p.unsaid)
-    start = STARTS.get(scenario, (Redis((Waiting(),) * number), Database((Row(),) * number)))
+    number = max((len(deltas) for p in processes if type(p) is Writer for _, deltas in p.parts + p.unsaid), default=1)
+    fresh = Redis((Waiting(),) * number), Database((Row(),) * number)
+    start = STARTS.get(scenario, LOST if scenario.startswith("recovery:") else fresh)
     space = Space(World(*start, processes))
     parents: dict[tuple[int, ...], Any] = {space.start: None}
     queue, finals, bad, what, first = deque([space.start]), 0, 0, "", None
@@ -945,8 +994,11 @@ def D(part: int, delta: int, *faults: str) -> Writer:
     return Writer((), frozenset(faults), "statement", ((part, (delta,)),))
 
 
+TOKENS = map("r{}".format, itertools.count())
+
+
 def R(*flags: str, user: int = 0) -> Reader:
-    return Reader(frozenset(flags), user)
+    return Reader(frozenset(flags), user, token=next(TOKENS))
 
 
 F = Flusher
@@ -957,11 +1009,28 @@ EVICTION, EXPIRY = Fault("eviction"), Fault("expiry")
 ROLLBACK, BACK, LOADED = Fault("rollback"), Fault("back"), Fault("loaded")
 G = F(1, token="g")
 
+BEGUN = Writer(((9, (-1,)),), step="db", begun=1)  # a part of epoch 1
+LATE = F(1, step="apply", seen=(BATCHES + 1, 0, 1, (1, 0)))  # has fetched a batch of epoch 1
+
+# Epoch 2 has begun: there is one row, whose +1 was lost.
+LOST = Redis((Waiting(),), epoch=2, batch=2 * BATCHES, ready=2, phase="?"), Database((Row(1),), 2, finished=2 * BATCHES)
+LOST_AND_BEGUN = LOST[0]._replace(seq=1, open=((9, 1, (1, "")),)), LOST[1]
+RIGHT = LOST[0], LOST[1]._replace(users=(Row(1, 1, BATCHES + 1),))  # the +1 was flushed before
+CUT = Redis((Waiting(flushing=1),), batch=BATCHES + 1, server=-1), Database((Row(1),))  # before epoch 2
+
 ELSEWHERE = (  # totals of another database, and a Redis that is new
-    Redis((Waiting(),), epoch=None, batch=0, server=-1, ready=None, completed=0),
+    Redis((Waiting(),), epoch=None, batch=0, server=-1, ready=None),
     Database((Row(batch=9 * BATCHES + 5),), epoch=0, finished=0),
 )
-STARTS = {"totals from elsewhere, writer, flusher, healer": ELSEWHERE}
+STARTS = {
+    "totals from elsewhere, writer, flusher, healer": ELSEWHERE,
+    "recovery: part from before, healer, reader": LOST_AND_BEGUN,
+    "recovery: part from before, writer, healer, flusher, reader": LOST_AND_BEGUN,
+    "recovery: nothing wrong, writer, healer, flusher, reader": RIGHT,
+    "recovery begins: late flusher, healer, 2 readers": CUT,
+    "recovery begins: late flusher, writer, healer, reader": CUT,
+    "recovery begins: late flusher, writer, 2 healers, reader": CUT,
+}
 
 SCENARIOS: dict[str, tuple] = {
     "2 writers, flusher, reader": (W(1, 1), W(2, -1), F(2), R()),
@@ -988,6 +1057,30 @@ SCENARIOS: dict[str, tuple] = {
     "writer, flusher, 2 healers, restart": (W(1, 1), F(1), H("h"), H("i"), RESTART),
     "writer, healer, eviction of ready, reader": (W(1, 1), H("h"), EVICTION, R()),
     "writer, flusher, 2 healers, eviction of ready": (W(1, 1), F(1), H("h"), H("i"), EVICTION),
+    # A recovery: while everyone is recounted, readers adopt their users.
+    "recovery: writer, healer, 2 readers": (W(1, -1), H("h"), R(), R()),
+    "recovery: 2 writers, flusher, healer, reader": (W(1, -1), W(2, 1), F(1), H("h"), R()),
+    "recovery: writer of two parts, writer, healer, reader": (Writer(((1, (1,)), (2, (-1,)))), W(3, -1), H("h"), R()),
+    "recovery: writer killed or retried, flusher, healer twice, reader": (
+        W(1, -1, "kill", "retry"),
+        F(1),
+        H("h", 2),
+        R(),
+    ),
+    "recovery: nothing wrong, writer, healer, flusher, reader": (W(1, -1), H("h"), F(1), R()),
+    "recovery: part from before, healer, reader": (BEGUN, H("h"), R()),
+    "recovery: part from before, writer, healer, flusher, reader": (BEGUN, W(1, 1), H("h"), F(1), R()),
+    "recovery: writer, 2 healers, reader": (W(1, -1), H("h"), H("i"), R()),
+    "recovery: writer under suspicion, healer twice, reader": (W(1, -1), H("h", 2, SUSPECTS), R()),
+    "recovery: writer without commit, flusher, healer, reader": (W(1, -1, "commit"), F(1), H("h"), R("lags")),
+    "recovery: writer without begin, healer, reader": (W(1, -1, "begin"), H("h"), R("lags")),
+    "recovery: writer, healer, expiring total, 2 readers": (W(1, -1), H("h"), EXPIRY, R(), R()),
+    "recovery: writer, healer, eviction of ready, reader": (W(1, -1), H("h"), EVICTION, R()),
+    "recovery: writer, healer, failover, reader": (W(1, -1), H("h"), FAILOVER, R("lags")),
+    "recovery: writer, flusher twice, healer, remover, reader": (W(1, -1), F(2), H("h"), Remover(), R("unjudged")),
+    "recovery: doubt about everyone, healer, 2 readers": (D(1, -1, "kill"), H("h"), R(), R()),
+    "recovery begins: late flusher, healer, 2 readers": (LATE, H("h"), R("lags"), R("lags")),
+    "recovery begins: late flusher, writer, healer, reader": (W(1, -1), LATE, H("h"), R("lags")),
     "2 writers, flusher twice, failover": (W(1, 1), W(2, 1), F(2), FAILOVER),
     "writer, 2 flushers, healer, failover": (W(1, 1, "retry"), F(1), F(1), H("h"), FAILOVER),
     "2 writers, healer, failover": (W(1, 1), W(2, -1), H("h", 2), FAILOVER),
@@ -1082,6 +1175,16 @@ SCENARIOS: dict[str, tuple] = {
 }
 
 LARGE: dict[str, tuple] = {  # for the command line only
+    "recovery: writer of two parts, writer, flusher, healer, reader": (
+        Writer(((1, (1,)), (2, (-1,)))),
+        W(3, -1),
+        F(1),
+        H("h"),
+        R(),
+    ),
+    "recovery: writer, flusher, healer twice, failover, reader": (W(1, -1), F(1), H("h", 2), FAILOVER, R("lags")),
+    "recovery: writer, healer, failover, 2 readers": (W(1, -1), H("h"), FAILOVER, R("lags"), R("lags")),
+    "recovery begins: late flusher, writer, 2 healers, reader": (W(1, -1), LATE, H("h"), H("i"), R("lags")),
     "doubt about everyone, 2 healers, eviction of ready, reader": (D(1, 1, "kill"), H("h"), H("i"), EVICTION, R()),
     "2 doubts about everyone, healer twice, reader": (D(1, 1), D(2, 1, "kill"), H("h", 2), R()),
     "writer, doubt about everyone, flusher, healer twice, reader": (W(1, 1), D(2, 1, "kill"), F(1), H("h", 2), R()),

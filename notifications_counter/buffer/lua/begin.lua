@@ -1,5 +1,5 @@
 -- Registers a part of a transaction before the database commits it.
--- KEYS  state (hash)  ready (integer)  open (hash)
+-- KEYS  state (hash)  ready (text)  open (hash)
 -- ARGV  1 part  2… its users
 -- Reply the part's seq
 local epoch = redis.call('GET', ready)

@@ -1,12 +1,14 @@
--- Takes parts out of open and adds their deltas, once. A part that is gone, or was begun under another recovery, sends its
--- users to a recount instead; so does every part if pending was lost, which waiting_since would else no longer show. One
--- that was begun before a correction of a user sends that user.
--- KEYS  pending (zset)  state (hash)  ready (integer)  open (hash)  fences (zset)  dirty (zset)
+-- Takes parts out of open and adds their deltas, once. A part that is gone, or was begun under another value of ready,
+-- sends its users to a recount instead; so does every part if pending was lost, which waiting_since would else no longer
+-- show. One that was begun before a correction of a user sends that user. During a recovery, users without a total are
+-- recounted: nobody knows yet what the rows say.
+-- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)
 -- ARGV  for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
 -- Reply the number of users sent to a recount; processes with open streams are told of all
 local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
 local totals = epoch and total_of('', epoch)
+local recovering = is_recovering(epoch)
 local now, now_ms = clock()
 local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since')
 local leases = tonumber(untils[1] or 0) >= now_ms
@@ -29,12 +31,13 @@ while i <= #ARGV do
     local user, delta = ARGV[j], ARGV[j + 1]
     if changed then changed[#changed + 1] = user end
     local fence = fenced and redis.call('ZSCORE', fences, user)
-    if not seq or delta == '?' or (fence and tonumber(fence) >= seq) then
+    local total = seq and redis.call('EXISTS', totals .. user) == 1
+    if not seq or delta == '?' or (fence and tonumber(fence) >= seq) or (recovering and not total) then
       mark_dirty(user, epoch, now)
       sent = sent + 1
     else
       redis.call('ZINCRBY', pending, delta, user)
-      if redis.call('EXISTS', totals .. user) == 1 then redis.call('INCRBY', totals .. user, delta) end
+      if total then redis.call('INCRBY', totals .. user, delta) end
       if leases then redis.call('DEL', lease_of(user)) end
       added = true
     end

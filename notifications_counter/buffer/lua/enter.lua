@@ -1,6 +1,6 @@
 -- Says which database the keys belong to. If another one came last to this place, its keys are left for good, and the
 -- transactions under way there go along: their users are recounted under the new keys.
--- KEYS  state (hash)  ready (integer)  open (hash)  database (text)
+-- KEYS  state (hash)  ready (text)  open (hash)  database (text)
 -- ARGV  1 id of the database
 -- Reply 1 if another database's keys were left; an error if these keys were left
 if redis.call('GET', ready) == 'left' then return LEFT end

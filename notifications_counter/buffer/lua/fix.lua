@@ -1,6 +1,8 @@
--- Corrects counters whose lease is still ours, in the epoch in which they were looked at.
--- KEYS  pending (zset)  state (hash)  ready (integer)  open (hash)  fences (zset)  dirty (zset)  stats (hash)
--- ARGV  1 epoch  2 token  3 the users, as JSON, then for each that is wrong: its place in the list, correction
+-- Corrects counters whose lease is still ours, in the epoch in which they were looked at. A reader that does so during a
+-- recovery caches the totals, too: these users are adopted.
+-- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)  stats (hash)
+-- ARGV  1 epoch  2 token  3 the users, as JSON  4 their totals, as JSON, or '' to cache none  5 seconds for which totals
+--       live, then for each that is wrong: its place in the list, correction
 -- Reply the places of users who were active, all if Redis is in another epoch, or has lost pending; processes with open
 --       streams are told of those that changed
 local about = redis.call('HMGET', state, 'epoch', 'waiting_since')
@@ -8,30 +10,35 @@ local lost = about[2] and redis.call('EXISTS', pending) == 0 -- a correction wou
 local current = about[1] == ARGV[1] and not lost
 local epoch = redis.call('GET', ready)
 local now = redis.call('TIME')[1]
-local users, corrections, leases, totals = cjson.decode(ARGV[3]), {}, {}, {}
-for i = 4, #ARGV, 2 do corrections[tonumber(ARGV[i])] = ARGV[i + 1] end
+local recovering = is_recovering(epoch)
+local users, corrections, leases = cjson.decode(ARGV[3]), {}, {}
+local totals = epoch and ARGV[4] ~= '' and cjson.decode(ARGV[4]) or {}
+for i = 6, #ARGV, 2 do corrections[tonumber(ARGV[i])] = ARGV[i + 1] end
 for i, user in ipairs(users) do leases[i] = lease_of(user) end
 local held = current and #users > 0 and redis.call('MGET', unpack(leases)) or {}
-local reply, fixed, ended, changed = {}, {}, {}, {}
+local reply, fixed, ended, stale, changed, adopted = {}, {}, {}, {}, {}, {}
 for i, user in ipairs(users) do
   if held[i] == ARGV[2] then
     fixed[#fixed + 1] = user
     ended[#fixed] = leases[i]
-    if epoch then totals[#fixed] = total_of(user, epoch) end
+    -- During a recovery, those who were adopted and are right stay so.
+    if epoch and (corrections[i] or not recovering) then stale[#stale + 1] = total_of(user, epoch) end
     if corrections[i] then changed[#changed + 1] = i end
+    if totals[i] then adopted[#adopted + 1] = i end
   else
     reply[#reply + 1] = i
   end
 end
 if #fixed > 0 then
   redis.call('DEL', unpack(ended))
-  if epoch then redis.call('DEL', unpack(totals)) end
+  if #stale > 0 then redis.call('DEL', unpack(stale)) end
   local dropped = redis.call('EXISTS', dirty) == 1 and redis.call('ZREM', dirty, unpack(fixed)) or 0
   if dropped > 0 then redis.call('HINCRBY', state, 'dirty', -dropped) end
   for n, i in ipairs(changed) do
     redis.call('ZINCRBY', pending, corrections[i], users[i])
     changed[n] = users[i]
   end
+  for _, i in ipairs(adopted) do redis.call('SET', total_of(users[i], epoch), totals[i], 'EX', ARGV[5]) end
   if redis.call('EXISTS', open) == 1 then
     local seq, fence = redis.call('HINCRBY', state, 'seq', 1), {}
     for n, user in ipairs(fixed) do fence[2 * n - 1], fence[2 * n] = seq, user end
@@ -39,7 +46,7 @@ if #fixed > 0 then
   end
   if #changed > 0 and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
   redis.pcall('HINCRBY', stats, 'recounted', #fixed)
-  redis.pcall('HINCRBY', stats, epoch and 'corrected' or 'restored', #changed)
+  redis.pcall('HINCRBY', stats, epoch and not recovering and 'corrected' or 'restored', #changed)
 end
 tell_listeners(changed, now, redis.call('HGET', state, 'live_until'))
 return reply

@@ -1,5 +1,5 @@
 -- Caches totals, if nothing has moved since their snapshot.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (integer)  dirty (zset)
+-- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  dirty (zset)
 -- ARGV  1 ready  2 batch  3 '1' if it is not finished  4 seconds to live, then user, pending, total for each
 -- Reply the number of totals kept
 if redis.call('GET', ready) ~= ARGV[1] or redis.call('HGET', state, 'batch') ~= ARGV[2] then return 0 end

@@ -1,5 +1,5 @@
 -- Asks the other scripts to tell, for a while, whose counter changes: a list of users in JSON, published as base:live.
--- KEYS  state (hash)  ready (integer)
+-- KEYS  state (hash)  ready (text)
 -- ARGV  1 seconds
 -- Reply nothing
 if redis.call('GET', ready) == 'left' then return LEFT end

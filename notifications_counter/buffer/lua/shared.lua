@@ -5,8 +5,11 @@ local base = KEYS[1]:match('(.*):')
 
 local function lease_of(user) return base .. ':lease:' .. user end
 
--- epoch: the value of ready
-local function total_of(user, epoch) return base .. ':total:' .. epoch .. ':' .. user end
+-- epoch: the value of ready. Totals of users who were adopted during a recovery are still found after it.
+local function total_of(user, epoch) return base .. ':total:' .. epoch:match('%d*') .. ':' .. user end
+
+-- Returns whether a recovery is under way, given the value of ready.
+local function is_recovering(epoch) return epoch and epoch:sub(-1) == '?' end
 
 -- What a script answers on keys that were left: see enter.lua
 local LEFT = redis.error_reply('LEFT The database of these keys has another id now')
