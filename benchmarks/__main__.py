@@ -49,6 +49,7 @@ QUESTIONS = {
     "flush": "maintenance.flush",
     "flush-memory": "maintenance.flush_memory",
     "recount": "maintenance.recount",
+    "recovery": "recovery.through",
     "redis-memory": "maintenance.redis_memory",
     "update-counter": "timeseries.update",
     "clean-counters": "timeseries.clean",

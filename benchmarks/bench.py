@@ -186,11 +186,13 @@ class Report:
         lines = [[name, *(race.cell(name) for race in races.values())] for name in names]
         return table([heading, *columns], lines)
 
-    def plot(self, name: str, title: str, across: str, series: Mapping[str, Mapping[int, float]]) -> None:
-        """Draw a plot. The page begins with it."""
+    def plot(
+        self, name: str, title: str, across: str, series: Mapping[str, Mapping[int, float]], linear: bool = False
+    ) -> None:
+        """Draw a plot for the page."""
         from . import plots
 
-        self.files[f"{name}.svg"] = plots.lines(title, across, series)
+        self.files[f"{name}.svg"] = plots.lines(title, across, series, linear)
 
     def answer(self, names: Sequence[str]) -> str:
         """The races that the page begins with, beside these contestants: a race a line, and ratios without spread."""

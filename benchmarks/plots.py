@@ -42,8 +42,8 @@ def apart(sizes: Iterable[int]) -> list[int]:
     return shown
 
 
-def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]]) -> str:
-    """Seconds by size, on logarithmic axes."""
+def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]], linear: bool = False) -> str:
+    """Seconds by size, on logarithmic axes; or by something that a linear axis suits."""
     figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
     sizes: set[int] = set()
     for number, (name, points) in enumerate(series.items()):
@@ -52,12 +52,15 @@ def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]]) ->
             style |= {"color": GREY, "linestyle": "--"}
         axes.plot(list(points), list(points.values()), label=name.replace("`", ""), **style)  # type: ignore[arg-type]
         sizes |= set(points)
-    if 0 in sizes:
+    if linear:
+        axes.set_xscale("linear")
+    elif 0 in sizes:
         axes.set_xscale("symlog", linthresh=min(sizes - {0}, default=1))
     else:
         axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xticks(apart(sizes))
+    if not linear:
+        axes.set_xticks(apart(sizes))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: size(x)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))

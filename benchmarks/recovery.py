@@ -1,0 +1,113 @@
+"""The badge, second by second, while Redis comes back empty and everyone is recounted."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from statistics import median, quantiles
+from time import perf_counter, sleep
+from typing import Any
+
+from django.db import connections
+
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+
+from .bench import OURS, Report, say, size, table, time
+from .maintenance import totals
+from .rivals import CountStar, Ours, empty, redis, rows, users, vacuum
+
+BEFORE, RATE, ONLINE, EACH = 3, 2_000, 1_000, 10
+"""Seconds before Redis is emptied, badges a second, users whose badge is read, and their unread rows."""
+
+FIRST = f"{OURS}, first read"
+
+Seconds = dict[int, list[float]]
+"""How long badges took, by the second in which they were read."""
+
+
+def through(report: Report, quick: bool) -> str:
+    """Of so many users, a thousand are online."""
+    number = 20_000 if quick else 200_000
+    rival = CountStar()
+    empty()
+    users(number)
+    rows(Notification, number, EACH)
+    rival.fill(number, EACH)
+    totals(number, each=EACH)
+    vacuum(Notification)
+    unread.heal(seconds=600)
+    unread.counts(range(1, ONLINE + 1))
+    connections.close_all()  # a connection belongs to one process
+    context: Any = multiprocessing.get_context("fork")
+    ends, readers = [], []
+    reads: dict[str, Callable[[int], int]] = {OURS: Ours().read, rival.name: rival.read}
+    for read, rate in zip(reads.values(), (RATE, RATE // 20), strict=True):
+        here, there = context.Pipe()
+        readers.append(context.Process(target=partial(_read, there, read, rate), daemon=True))
+        readers[-1].start()
+        ends.append(here)
+    for end in ends:
+        end.recv()
+    sleep(BEFORE)
+    redis.flushall()
+    emptied = perf_counter()
+    assert unread.heal(seconds=600).checked == number
+    took = perf_counter() - emptied
+    sleep(BEFORE)
+    found: dict[str, Seconds] = {OURS: {}, FIRST: {}, rival.name: {}}
+    for name, end in zip(reads, ends, strict=True):
+        end.send("stop")
+        known = set()
+        for user, at, taken in end.recv():
+            first = name == OURS and at > emptied and user not in known
+            known |= {user} if at > emptied else set()
+            found[FIRST if first else name].setdefault(int(at - emptied + BEFORE), []).append(taken)
+    for reader in readers:
+        reader.join()
+
+    series = {
+        f"{name}, {which}": {second + 1: figure(taken) for second, taken in seconds.items()}
+        for name, seconds in found.items()
+        for which, figure in (("p50", median), ("p99", _p99))
+    }
+    report.plot("recovery", f"A badge while {size(number)} users are recounted", "seconds", series, linear=True)
+    last = BEFORE + int(took)
+    spans = {
+        f"the {BEFORE} seconds before": range(BEFORE),
+        "the second in which Redis was emptied": range(BEFORE, BEFORE + 1),
+        "until everyone was recounted": range(BEFORE + 1, last + 1),
+        "after it": range(last + 1, last + BEFORE),
+    }
+    lines = []
+    for span, within in spans.items():
+        cells = []
+        for seconds in found.values():
+            taken = [one for second in within for one in seconds.get(second, ())]
+            cells += [time(median(taken)), time(_p99(taken))] if len(taken) > 1 else ["", ""]
+        lines.append([span, *cells])
+    say(f"recovery of {size(number)} users under load: {time(took)}")
+    headings = [f"{name}, {which}" for name in found for which in ("p50", "p99")]
+    return table([f"{size(number)} users, recounted within {time(took)}", *headings], lines)
+
+
+def _read(end: Any, read: Callable[[int], int], rate: int) -> None:
+    """Read so many badges a second, of one user after the other, until told to stop."""
+    read(1)
+    end.send("ready")
+    taken = []
+    started = perf_counter()
+    for i in count():
+        if i % 100 == 0 and end.poll():
+            break
+        sleep(max(0.0, started + i / rate - perf_counter()))
+        user, before = 1 + i % ONLINE, perf_counter()
+        assert read(user) == EACH
+        taken.append((user, before, perf_counter() - before))
+    end.send(taken)
+
+
+def _p99(taken: list[float]) -> float:
+    return quantiles(taken, n=100)[98] if len(taken) > 1 else taken[0]
