@@ -195,9 +195,9 @@ def controller() -> NotificationController:
     return NotificationController(user())
 
 
-def marks_one() -> Callable[[], bool]:
+def marks_one(how: str) -> Callable[[], bool]:
     row = loaded()
-    return partial(NotificationController(row.user_id).mark_as_read, row.pk)
+    return partial(getattr(NotificationController(row.user_id), how), row.pk)
 
 
 def new(number: int) -> list[Notification]:
@@ -293,11 +293,13 @@ OPERATIONS = [
     Operation(
         "`mark_as_unread()` of an instance that is unread", lambda: loaded().mark_as_unread, 2, 5, text_keys=(0, 7, 7)
     ),
+    Operation("`mark_as_seen()` of an instance", lambda: loaded().mark_as_seen, 0, 2),
     # writes of many
     Operation("`for_user().mark_as_read()`", lambda: of_user().mark_as_read, 2, 1, text_keys=(2, 3, 4)),
     Operation(
         "`for_user().mark_as_unread()`, none is read", lambda: of_user().mark_as_unread, 2, 1, text_keys=(0, 3, 3)
     ),
+    Operation("`for_user().mark_as_seen()`", lambda: of_user().mark_as_seen, 0, 1),
     Operation("`mark_as_read()` of 100 users' rows", lambda: of_everybody(100).mark_as_read, 2, 3, elsewhere=4),
     Operation(
         "`for_user().update(read_at=…)`",
@@ -321,7 +323,9 @@ OPERATIONS = [
     Operation("a transaction that creates 100 for 100 users", lambda: partial(in_one_transaction, users(100)), 2, 102),
     # a user's notifications
     Operation("`NotificationController.unread_count`", lambda: partial(getattr, controller(), "unread_count"), 1, 0),
-    Operation("`NotificationController.mark_as_read()`", marks_one, 2, 1, text_keys=(2, 3, 4)),
+    Operation("`NotificationController.mark_as_seen()`", partial(marks_one, "mark_as_seen"), 0, 1),
+    Operation("`NotificationController.mark_all_as_seen()`", lambda: controller().mark_all_as_seen, 0, 1),
+    Operation("`NotificationController.mark_as_read()`", partial(marks_one, "mark_as_read"), 2, 1, text_keys=(2, 3, 4)),
     Operation(
         "`NotificationController.mark_all_as_read()`", lambda: controller().mark_all_as_read, 2, 1, text_keys=(2, 3, 4)
     ),

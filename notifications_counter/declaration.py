@@ -80,7 +80,8 @@ class Declaration:
     ``batch_field``  its field that holds the last batch added to the count; counters that share a totals model need one
                    each
     ``activity``   name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
-    ``disabled``   for a built-in counter that is switched off: why. It is not registered, and cannot be used
+    ``disabled``   for a built-in counter that is switched off: why, and what to do. It is not registered, and cannot
+                   be used
     """
 
     def __init__(
@@ -98,19 +99,32 @@ class Declaration:
     ):
         self.name = name
         self.activity = activity
-        self.disabled = disabled
         self.source_label = source
         self.owner = owner
         self.q = condition
         self.totals_label = totals
         self.field = field
         self.batch_field = batch_field
-        if disabled:
-            return
-        if name in _declarations:
-            raise ConfigurationError(f"There is a counter named {name!r} already; give this one another name.")
-        _declarations[name] = self
+        self.disabled = disabled
+        if not disabled:
+            self._register()
+
+    def _register(self) -> None:
+        if self.name in _declarations:
+            raise ConfigurationError(f"There is a counter named {self.name!r} already; give this one another name.")
+        _declarations[self.name] = self
         _by_table.clear()
+
+    def switch(self, disabled: str) -> None:
+        """Switch a built-in counter off, for this reason; or on, if there is none."""
+        if disabled and not self.disabled:
+            del _declarations[self.name]
+            _by_table.clear()
+            for models in ("source", "totals"):
+                vars(self).pop(models, None)
+        elif self.disabled and not disabled:
+            self._register()
+        self.disabled = disabled
 
     def __repr__(self) -> str:
         return f"<Counter {self.name}>"

@@ -63,7 +63,7 @@ def kinds(max_age: float = 300) -> list[str]:
 def test_nothing_is_wrong_with_a_counter_at_rest(healed):
     report = look([unread])
     assert report.problems(max_age=0) == []
-    assert report.errors == report.unseen == []
+    assert report.errors == report.unreachable == []
     (counter,) = report.counters
     assert (counter.backlog_users, counter.age, counter.open, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
 
@@ -150,7 +150,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
 def test_a_redis_that_is_out_of_reach_is_a_problem(healed, unreachable_redis):
     report = look()
     assert report.counters == []
-    assert report.unseen == [counter.name for counter in all_counters()]
+    assert report.unreachable == [counter.name for counter in all_counters()]
     assert report.outages is None
     (problem,) = report.problems()
     assert (problem.counter, problem.kind) == (None, "unreachable")
@@ -269,7 +269,7 @@ def test_check_writes_json(all_healed):
     assert error == ""
     seen = json.loads(out)
     assert (seen["ok"], seen["error"], seen["problems"], seen["max_age"]) == (True, None, [], 300)
-    assert seen["unseen"] == []
+    assert seen["unreachable"] == []
     assert seen["outages"] == {"number": 0, "seconds": 0}
     assert list(seen["counters"]) == [counter.name for counter in all_counters()]
     assert seen["counters"]["unread"]["requests"] == 1
@@ -301,7 +301,7 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
     assert result.returncode == 1
     assert seen["ok"] is False
     assert seen["error"].startswith("Database 'default': ")
-    assert seen["unseen"] == [counter.name for counter in all_counters()]
+    assert seen["unreachable"] == [counter.name for counter in all_counters()]
     assert "Traceback" not in result.stderr
 
 
