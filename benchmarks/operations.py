@@ -272,7 +272,7 @@ OPERATIONS = [
         "a page of the inbox, session and user included", lambda: partial(browser().get, "/notifications/"), 1, 3
     ),
     Operation(
-        "the count as JSON, session and user included", lambda: partial(browser().get, "/notifications/unread/"), 1, 2
+        "the count as JSON, session and user included", lambda: partial(browser().get, "/notifications/counts/"), 1, 2
     ),
     Operation("opening a notification, session and user included", opens_one, 2, 4, text_keys=(2, 6, 7)),
     # writes of one

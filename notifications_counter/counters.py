@@ -128,6 +128,8 @@ def get_counter(name: str) -> Counter:
     try:
         return counters[name]
     except KeyError:
+        if name in BUILT_IN:
+            raise ConfigurationError(BUILT_IN[name].disabled) from None
         raise ConfigurationError(f"No counter is named {name!r}; the counters are: {', '.join(counters)}.") from None
 
 

@@ -36,7 +36,7 @@ def shows(page: Page, count: int) -> None:
     spoken = f"{count} unread notification{'' if count == 1 else 's'}"
     capped = str(count) if count <= 2 else "2+"
     expected = [f"{capped} {spoken}", f"{count} {spoken}", str(count)] if count else []
-    expect(page.locator("[data-unread-badge]:visible")).to_have_text(expected)
+    expect(page.locator("[data-badge=unread]:visible")).to_have_text(expected)
 
 
 def streams() -> int:

@@ -7,7 +7,7 @@ from django.urls import path
 from tests import urls
 
 PAGE = """{% load notifications_counter %}<!doctype html><title>page</title>
-<body>{% unread_badge max=2 %}{% unread_badge %}<span data-unread-badge>own</span>{% unread_badge_script %}</body>"""
+<body>{% unread_badge max=2 %}{% unread_badge %}<span data-badge="unread">own</span>{% unread_badge_script %}</body>"""
 POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'"
 
 

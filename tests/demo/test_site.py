@@ -53,7 +53,7 @@ def notify(user, n=1):
 
 
 def badge(client):
-    return client.get(reverse("notifications:unread")).json()["unread"]
+    return client.get(reverse("notifications:counts")).json()["unread"]
 
 
 def test_log_in(user):
