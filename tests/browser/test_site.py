@@ -208,7 +208,7 @@ def test_without_chart_js_the_table_is_open(visit):
         expect(page.locator(".nc-panel details table").first).to_be_visible()
 
 
-PAGES = {"": ["/login/"], BUSY: ["/"], "admin": ["/1/", "/send/", "/counts/", DASHBOARD]}
+PAGES = {"": ["/login/"], BUSY: ["/"], "admin": ["/1/", "/send/", "/table/", DASHBOARD]}
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", {}), ("dark", {"runOnly": ["color-contrast"]})])

@@ -69,7 +69,7 @@ def test_log_in(user):
     assert client.get(response.url).status_code == 200
 
 
-@pytest.mark.parametrize("page", ["notifications:inbox", "send", "counts"])
+@pytest.mark.parametrize("page", ["notifications:inbox", "send", "table"])
 def test_pages_ask_for_a_login(page):
     assert Client().get(reverse(page)).url.startswith(reverse("login"))
 
@@ -128,6 +128,6 @@ def test_only_staff_writes_to_everybody(client, staff_client, user):
 
 def test_counts_are_for_staff(client, staff_client, user):
     notify(user, 2)
-    assert client.get(reverse("counts")).status_code == 302
-    table = staff_client.get(reverse("counts")).context["table"]
+    assert client.get(reverse("table")).status_code == 302
+    table = staff_client.get(reverse("table")).context["table"]
     assert {row["user"]: (row["badge"], row["rows"], row["stored"]) for row in table}[user] == (2, 2, 0)
