@@ -183,7 +183,7 @@ unseen = _built_in(
 
 
 @receiver(setting_changed)
-def _switch(*, setting: str, **_: Any) -> None:
+def _follow_setting(*, setting: str, **_: Any) -> None:
     if setting == SETTING:
         for name, counter in BUILT_IN.items():
-            counter.switch(_disabled(name))
+            counter._switch(_disabled(name))

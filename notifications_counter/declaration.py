@@ -115,7 +115,7 @@ class Declaration:
         _declarations[self.name] = self
         _by_table.clear()
 
-    def switch(self, disabled: str) -> None:
+    def _switch(self, disabled: str) -> None:
         """Switch a built-in counter off, for this reason; or on, if there is none."""
         if disabled and not self.disabled:
             del _declarations[self.name]

@@ -33,7 +33,6 @@ ASK_NOBODY = {
         "key",
         "encode",
         "decode",
-        "switch",
         "db_keys",
     ),
     *("buffers", "buffers_in", "buffer_of", "make_buffer", "by_shard"),
