@@ -314,10 +314,10 @@ OPERATIONS = [
     Operation("`delete()` of 100 users' rows", lambda: of_everybody(100).delete, 2, 3, sqlite=4),
     Operation("`bulk_create()` of 1", lambda: partial(Notification.objects.bulk_create, new(1)), 2, 3),
     Operation(
-        "`bulk_create()` for 1,000 users", lambda: partial(Notification.objects.bulk_create, new(1000)), 2, 3, sqlite=11
+        "`bulk_create()` for 1,000 users", lambda: partial(Notification.objects.bulk_create, new(1000)), 2, 3, sqlite=12
     ),
     Operation(
-        "`bulk_create()` for 2,500 users", lambda: partial(Notification.objects.bulk_create, new(2500)), 6, 3, sqlite=23
+        "`bulk_create()` for 2,500 users", lambda: partial(Notification.objects.bulk_create, new(2500)), 6, 3, sqlite=25
     ),
     Operation("a transaction that creates 1 notification", lambda: partial(in_one_transaction, users(1)), 2, 3),
     Operation("a transaction that creates 100 for 100 users", lambda: partial(in_one_transaction, users(100)), 2, 102),

@@ -30,6 +30,7 @@ from .exceptions import BufferUnavailable, ConfigurationError
 from .primary_keys import LIMIT, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
+_switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
 _alias: ContextVar[str | None] = ContextVar("alias", default=None)
 
@@ -37,6 +38,15 @@ _alias: ContextVar[str | None] = ContextVar("alias", default=None)
 def declarations() -> Iterable[Declaration]:
     """Every declaration, in the order in which they were made."""
     return _declarations.values()
+
+
+def switched_off(source: str) -> dict[str, Declaration]:
+    """The built-in counters of a source that are switched off, by name, unless the site uses that name."""
+    return {
+        name: counter
+        for name, counter in _switched_off.items()
+        if counter.source_label == source and name not in _declarations
+    }
 
 
 @contextmanager
@@ -106,7 +116,9 @@ class Declaration:
         self.field = field
         self.batch_field = batch_field
         self.disabled = disabled
-        if not disabled:
+        if disabled:
+            _switched_off[name] = self
+        else:
             self._register()
 
     def _register(self) -> None:
@@ -118,12 +130,13 @@ class Declaration:
     def _switch(self, disabled: str) -> None:
         """Switch a built-in counter off, for this reason; or on, if there is none."""
         if disabled and not self.disabled:
-            del _declarations[self.name]
+            _switched_off[self.name] = _declarations.pop(self.name)
             _by_table.clear()
             for models in ("source", "totals"):
                 vars(self).pop(models, None)
         elif self.disabled and not disabled:
             self._register()
+            del _switched_off[self.name]
         self.disabled = disabled
 
     def __repr__(self) -> str:

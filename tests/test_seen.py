@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
+from notifications_counter import declaration
 from notifications_counter.controller import NotificationController
-from notifications_counter.counters import all_counters, unread, unseen
+from notifications_counter.counters import Counter, all_counters, unread, unseen
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import Notification, UserNotificationsCount
 from tests.support import assert_exact, entries, notify, sent, stored
@@ -58,6 +60,44 @@ def test_a_site_that_keeps_only_unread_sends_nothing_for_unseen(healed, alice):
         assert Notification.objects.for_user(alice).mark_as_seen() == 1
     assert [commands.count(name) for name in ("begin", "commit", "cut", "finish")] == [1, 1, 1, 1]
     assert UserNotificationsCount.objects.get().unseen_count == 0
+
+
+def test_what_nobody_heard_while_it_was_switched_off_is_counted_later(alice):
+    with entries(COUNTERS=["unread", "unseen"]):
+        unread.heal()
+        unseen.heal()
+        notify(alice, 3)
+        assert unseen.flush().users == 1
+        assert unseen.count(alice) == 3
+    unread.heal()  # a run of the flusher
+    Notification.objects.filter(title="0").mark_as_seen()
+    with entries(COUNTERS=["unread", "unseen"]):
+        assert unseen.count(alice) == 2
+        unread.heal()
+        assert unseen.heal().corrected == 1
+        assert_exact(alice, counter=unseen)
+
+
+def test_a_site_may_have_a_counter_of_that_name(alice):
+    own = Counter(
+        "unseen",
+        source="notifications_counter.Notification",
+        owner="user",
+        condition=Q(seen_at=None),
+        totals="notifications_counter.UserNotificationsCount",
+        field="unseen_count",
+        batch_field="unseen_batch",
+    )
+    try:
+        own.heal()
+        notify(alice, 3)  # and flushes unread
+        assert [shard.recovering for shard in own.status()] == [False]
+        assert_exact(alice, counter=own)
+        with pytest.raises(ConfigurationError, match="There is a counter named 'unseen' already"):
+            unseen._switch("")
+    finally:
+        own._switch("gone")
+        declaration._switched_off["unseen"] = unseen
 
 
 # ---------------------------------------------------------------------------------------------------------- changes
