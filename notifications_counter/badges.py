@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from django.core.signing import BadSignature, Signer
+from django.db import connections
 
 from .counters import Counter, counters_of_notifications, get_counter
+from .databases import schema_of
 from .exceptions import ConfigurationError
 
 KEPT = "_notifications_counter_counts"
@@ -62,10 +64,11 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
     found = {counter.name: badge_of(counter, user) for counter in counters_of_notifications()}
     for name in names:
         try:
-            counter, _, member = _signer(user).unsign(name).partition("/")
-            found[name] = Badge(get_counter(unquote(counter)), member)
+            counter = get_counter(unquote(name.partition("/")[0]))
+            member = _signer(user, counter).unsign(name).partition("/")[2]
         except (BadSignature, ConfigurationError):
             continue
+        found[name] = Badge(counter, member)
     return found
 
 
@@ -73,8 +76,10 @@ def name_of(badge: Badge, user: Any) -> str:
     """Return the name by which a script of this user may ask for a badge."""
     if badge in badges_of(user).values():
         return badge.counter.name
-    return _signer(user).sign(f"{quote(badge.counter.name, safe='')}/{badge.member}")
+    return _signer(user, badge.counter).sign(f"{quote(badge.counter.name, safe='')}/{badge.member}")
 
 
-def _signer(user: Any) -> Signer:
-    return Signer(salt=f"{__name__}:{user.pk}")
+def _signer(user: Any, counter: Counter) -> Signer:
+    """Users of different tenants may have the same primary key."""
+    using = counter.db
+    return Signer(salt=":".join((__name__, using, schema_of(connections[using]) or "", str(user.pk))))

@@ -72,6 +72,7 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
         ),
         ({"COUNTERS": ["unseen"]}, {"E031": "does not name 'unread', which the inbox"}),
         ({"COUNTERS": ["unread", "unseen"]}, {}),
+        ({"COUNTERS": [], "NOTIFICATIONS": False}, {}),
     ],
 )
 def test_settings(value, expected):

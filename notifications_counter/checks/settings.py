@@ -52,7 +52,7 @@ def check_built_in() -> Messages:
                 hint=f"The built-in counters are: {', '.join(BUILT_IN)}. A counter that you declare needs no entry.",
                 id=id_("E030"),
             )
-    if "unread" not in names:
+    if options.NOTIFICATIONS and "unread" not in names:
         yield Error(
             f"{SETTING}['COUNTERS'] does not name 'unread', which the inbox and NotificationController need.",
             hint=f"Add 'unread'. To do without notifications, set {SETTING}['NOTIFICATIONS'] to False.",

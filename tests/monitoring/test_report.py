@@ -17,10 +17,11 @@ from django.utils import timezone
 
 import servers
 from notifications_counter.buffer.types import Stats
-from notifications_counter.counters import all_counters, unread
+from notifications_counter.counters import all_counters, unread, unseen
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.monitoring import dashboard
 from notifications_counter.monitoring.report import look, look_at
 from tests.support import buffer, entries, notify, sent, stored
 
@@ -66,6 +67,21 @@ def test_nothing_is_wrong_with_a_counter_at_rest(healed):
     assert report.errors == report.unreachable == []
     (counter,) = report.counters
     assert (counter.backlog_users, counter.age, counter.open, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
+
+
+def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(all_healed, alice):
+    def names() -> set[str]:
+        return {panel.name for panel in dashboard.page("")["panels"]}
+
+    assert names() == {counter.counter for counter in look().counters} == {counter.name for counter in all_counters()}
+    assert "unseen" not in names()
+    with entries(COUNTERS=["unread", "unseen"]):
+        assert "unseen: Redis does not hold complete counts." in str(look().problems()[0])
+        unseen.heal()
+        notify(alice)  # and flushes unread
+        waiting = {counter.counter: counter.backlog_users for counter in look().counters}
+        assert (waiting["unread"], waiting["unseen"]) == (0, 1)
+        assert names() == waiting.keys()
 
 
 def test_a_new_redis_is_a_problem_until_it_is_recovered():
