@@ -114,8 +114,9 @@ class UserNotificationsCount(BaseCount):
         verbose_name=_("user"),
     )
     unread_count = models.IntegerField(_("unread count"), default=0)
-    unseen_count = models.IntegerField(_("unseen count"), default=0)
-    unseen_batch = models.BigIntegerField(_("flushed batch of the unseen count"), default=0, editable=False)
+    # With a default of the database, a flush of the other count does not write them.
+    unseen_count = models.IntegerField(_("unseen count"), db_default=0)
+    unseen_batch = models.BigIntegerField(_("flushed batch of the unseen count"), db_default=0, editable=False)
 
     class Meta:
         swappable = swappable()

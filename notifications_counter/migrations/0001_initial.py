@@ -57,10 +57,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("unread_count", models.IntegerField(default=0, verbose_name="unread count")),
-                ("unseen_count", models.IntegerField(default=0, verbose_name="unseen count")),
+                ("unseen_count", models.IntegerField(db_default=0, verbose_name="unseen count")),
                 (
                     "unseen_batch",
-                    models.BigIntegerField(default=0, editable=False, verbose_name="flushed batch of the unseen count"),
+                    models.BigIntegerField(
+                        db_default=0, editable=False, verbose_name="flushed batch of the unseen count"
+                    ),
                 ),
             ],
             options={
