@@ -160,15 +160,11 @@ def _disabled(name: str) -> str:
     return f"The counter {name!r} is switched off. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
 
 
-def _built_in(name: str, **declaration: Any) -> Counter:
-    BUILT_IN[name] = Counter(
-        name,
-        source="notifications_counter.Notification",
-        owner="user",
-        totals="notifications_counter.UserNotificationsCount",
-        disabled=_disabled(name),
-        **declaration,
-    )
+def _built_in(
+    name: str, *, owner: str = "user", totals: str = "notifications_counter.UserNotificationsCount", **declaration: Any
+) -> Counter:
+    source, disabled = "notifications_counter.Notification", _disabled(name)
+    BUILT_IN[name] = Counter(name, source=source, owner=owner, totals=totals, disabled=disabled, **declaration)
     return BUILT_IN[name]
 
 
