@@ -117,7 +117,7 @@ class Streams:
 
     async def open(self, user: int, cookie: str) -> None:
         reader, writer = await asyncio.open_connection(servers.HOST, self.port)
-        path = "/notifications/unread/stream/"
+        path = "/notifications/counts/stream/"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {servers.HOST}\r\nCookie: {cookie}\r\n\r\n".encode())
         self.tasks.append(asyncio.create_task(self.read(user, reader, writer)))
 

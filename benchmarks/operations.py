@@ -195,9 +195,9 @@ def controller() -> NotificationController:
     return NotificationController(user())
 
 
-def marks_one() -> Callable[[], bool]:
+def marks_one(how: str) -> Callable[[], bool]:
     row = loaded()
-    return partial(NotificationController(row.user_id).mark_as_read, row.pk)
+    return partial(getattr(NotificationController(row.user_id), how), row.pk)
 
 
 def new(number: int) -> list[Notification]:
@@ -272,7 +272,7 @@ OPERATIONS = [
         "a page of the inbox, session and user included", lambda: partial(browser().get, "/notifications/"), 1, 3
     ),
     Operation(
-        "the count as JSON, session and user included", lambda: partial(browser().get, "/notifications/unread/"), 1, 2
+        "the count as JSON, session and user included", lambda: partial(browser().get, "/notifications/counts/"), 1, 2
     ),
     Operation("opening a notification, session and user included", opens_one, 2, 4, text_keys=(2, 6, 7)),
     # writes of one
@@ -293,11 +293,13 @@ OPERATIONS = [
     Operation(
         "`mark_as_unread()` of an instance that is unread", lambda: loaded().mark_as_unread, 2, 5, text_keys=(0, 7, 7)
     ),
+    Operation("`mark_as_seen()` of an instance", lambda: loaded().mark_as_seen, 0, 2),
     # writes of many
     Operation("`for_user().mark_as_read()`", lambda: of_user().mark_as_read, 2, 1, text_keys=(2, 3, 4)),
     Operation(
         "`for_user().mark_as_unread()`, none is read", lambda: of_user().mark_as_unread, 2, 1, text_keys=(0, 3, 3)
     ),
+    Operation("`for_user().mark_as_seen()`", lambda: of_user().mark_as_seen, 0, 1),
     Operation("`mark_as_read()` of 100 users' rows", lambda: of_everybody(100).mark_as_read, 2, 3, elsewhere=4),
     Operation(
         "`for_user().update(read_at=…)`",
@@ -312,16 +314,18 @@ OPERATIONS = [
     Operation("`delete()` of 100 users' rows", lambda: of_everybody(100).delete, 2, 3, sqlite=4),
     Operation("`bulk_create()` of 1", lambda: partial(Notification.objects.bulk_create, new(1)), 2, 3),
     Operation(
-        "`bulk_create()` for 1,000 users", lambda: partial(Notification.objects.bulk_create, new(1000)), 2, 3, sqlite=11
+        "`bulk_create()` for 1,000 users", lambda: partial(Notification.objects.bulk_create, new(1000)), 2, 3, sqlite=12
     ),
     Operation(
-        "`bulk_create()` for 2,500 users", lambda: partial(Notification.objects.bulk_create, new(2500)), 6, 3, sqlite=23
+        "`bulk_create()` for 2,500 users", lambda: partial(Notification.objects.bulk_create, new(2500)), 6, 3, sqlite=25
     ),
     Operation("a transaction that creates 1 notification", lambda: partial(in_one_transaction, users(1)), 2, 3),
     Operation("a transaction that creates 100 for 100 users", lambda: partial(in_one_transaction, users(100)), 2, 102),
     # a user's notifications
     Operation("`NotificationController.unread_count`", lambda: partial(getattr, controller(), "unread_count"), 1, 0),
-    Operation("`NotificationController.mark_as_read()`", marks_one, 2, 1, text_keys=(2, 3, 4)),
+    Operation("`NotificationController.mark_as_seen()`", partial(marks_one, "mark_as_seen"), 0, 1),
+    Operation("`NotificationController.mark_all_as_seen()`", lambda: controller().mark_all_as_seen, 0, 1),
+    Operation("`NotificationController.mark_as_read()`", partial(marks_one, "mark_as_read"), 2, 1, text_keys=(2, 3, 4)),
     Operation(
         "`NotificationController.mark_all_as_read()`", lambda: controller().mark_all_as_read, 2, 1, text_keys=(2, 3, 4)
     ),

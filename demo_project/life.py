@@ -9,7 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from notifications_counter.counters import unread
+from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification
 from notifications_counter.timeseries import TimeSeries
 
@@ -43,8 +43,11 @@ def settle(users: list) -> None:
         rows.update(created_at=timezone.now() - timedelta(seconds=age))
         if age > 3 * DAY:
             rows.mark_as_read()
+        elif age > HOUR:
+            rows.mark_as_seen()
     settings.NOTIFICATIONS_COUNTER["RECORD_ACTIVITY"] = True
-    unread.recount(users)
+    for counter in all_counters():
+        counter.recount(users)
     now = int(time.time())
     for back in range(1, 60):
         _happened(now - back * MINUTE, minutes=1, now=now)

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from django.core.management import CommandError
 from django.db.models import Count
 
-from notifications_counter.counters import unread
+from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The unread notifications of one user, told three ways."""
+    """A count of one user, told three ways."""
 
+    counter: str
     user: object
     badge: int
     stored: int
@@ -80,10 +81,10 @@ class Outcome:
         yield "notifications", f"{self.done['notifications']:,}"
         yield "flushes", f"{self.flushes:,}"
         yield "flusher killed", f"{self.kills} ({self.kills_in_batch} in the middle of a batch)"
-        yield "users checked", f"{len(self.verdicts):,} ({len(self.over_http)} also over HTTP)"
-        yield "users wrong", f"{len(self.wrong):,}"
+        yield "badges checked", f"{len(self.verdicts):,} ({len(self.over_http)} also over HTTP)"
+        yield "badges wrong", f"{len(self.wrong):,}"
         yield "badge", _describe(self.latencies.badge)
-        rows = statistics.mean(verdict.rows for verdict in self.verdicts)
+        rows = statistics.mean(verdict.rows for verdict in self.verdicts if verdict.counter == unread.name)
         yield f"COUNT(*) of {rows:.0f} rows", _describe(self.latencies.rows)
         yield "COUNT(*) ÷ badge, medians", f"{self.latencies.ratio:.1f}"
 
@@ -91,7 +92,7 @@ class Outcome:
         for verdict in self.wrong[:20]:
             over_http = self.over_http.get(verdict, "not asked")
             yield (
-                f"{verdict.user}: COUNT(*) {verdict.rows}, badge {verdict.badge}, "
+                f"{verdict.user}, {verdict.counter}: COUNT(*) {verdict.rows}, badge {verdict.badge}, "
                 f"stored {verdict.stored}, over HTTP {over_http}"
             )
         if self.done["failed"]:
@@ -104,8 +105,9 @@ def drain(seconds: float = 20) -> None:
     while any(s.pending or s.flushing or s.open or s.dirty for s in _shards()):
         if time.monotonic() > deadline:
             raise CommandError(f"Not drained after {seconds:.0f} seconds: {_shards()}")
-        unread.heal()
-        unread.flush()
+        for counter in all_counters():
+            counter.heal()
+            counter.flush()
 
 
 def flushes() -> int:
@@ -118,14 +120,20 @@ def batch_under_way() -> bool:
 
 
 def _shards() -> list:
-    return [shard.status for shard in unread.status()]
+    return [shard.status for counter in all_counters() for shard in counter.status()]
 
 
 def verdicts(users) -> list[Verdict]:
-    """One for each user; all are right when nothing is in flight and everything is flushed."""
-    stored = dict(UserNotificationsCount.objects.values_list("user_id", "unread_count"))
-    rows = dict(Notification.objects.filter(read_at=None).order_by().values_list("user_id").annotate(Count("pk")))
-    return [Verdict(user, unread.count(user), stored.get(user.pk, 0), rows.get(user.pk, 0)) for user in users]
+    """One for each counter and user; all are right when nothing is in flight and everything is flushed."""
+    found = []
+    for counter in all_counters():
+        stored = dict(UserNotificationsCount.objects.values_list("user_id", counter.field))
+        rows = dict(Notification.objects.filter(counter.q).order_by().values_list("user_id").annotate(Count("pk")))
+        found += [
+            Verdict(counter.name, user, counter.count(user), stored.get(user.pk, 0), rows.get(user.pk, 0))
+            for user in users
+        ]
+    return found
 
 
 def _timed(call: Callable[[], object]) -> float:

@@ -95,6 +95,7 @@ CACHES = {
 NOTIFICATIONS_COUNTER = {
     "CACHE_ALIAS": "default",
     "KEY_PREFIX": os.environ.get("DEMO_KEY_PREFIX", "nc-demo"),
+    "COUNTERS": ["unread", "unseen"],
     "RECORD_ACTIVITY": True,  # for the charts of the dashboard
 }
 

@@ -29,7 +29,7 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 import servers
-from notifications_counter.counters import unread
+from notifications_counter.counters import all_counters
 
 from . import traffic
 
@@ -148,8 +148,14 @@ def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
                 site.run(f"web server {number}", "-m", "demo_project.asgi", str(fd), pass_fds=[fd])
         site.start_flusher()
         site.wait_until(lambda: _answers(site.port), START_SECONDS)
-        site.wait_until(lambda: not any(shard.recovering for shard in unread.status()), START_SECONDS)
+        site.wait_until(
+            lambda: not any(shard.recovering for c in all_counters() for shard in c.status()), START_SECONDS
+        )
         yield site
+
+
+def _recovers(counter) -> bool:
+    return any(shard.recovering for shard in counter.status())
 
 
 def _terminate(*_) -> None:

@@ -132,7 +132,7 @@ def badge(port: int, user: int) -> int:
     visitor = Visitor(port, users=1, deadline=0)
     visitor.request("GET", "/login/")
     visitor.post("/login/", username=username(user), password=PASSWORD)
-    return json.loads(visitor.request("GET", "/unread/"))["unread"]
+    return json.loads(visitor.request("GET", "/counts/"))["unread"]
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ urlpatterns = [
     path("", include("notifications_counter.urls")),
     path("i18n/", include("django.conf.urls.i18n")),
     path("send/", views.send, name="send"),
-    path("counts/", views.counts, name="counts"),
+    path("table/", views.counts, name="table"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("admin/", admin.site.urls),

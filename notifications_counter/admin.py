@@ -20,7 +20,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from .counters import Counter, get_counter, unread
+from .counters import Counter, counters_of_notifications, get_counter, unread, unseen
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
 from .models import CounterShard, Dashboard, Notification, RecountRequest, UserNotificationsCount
 from .monitoring import dashboard
@@ -157,9 +157,11 @@ def look(rows: Iterable[Any]) -> None:
     keys = [row.pk for row in by_member.values()]
     users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
     counts = unread.counts(keys)
+    news = {} if unseen.disabled else unseen.counts(keys)
     for row in by_member.values():
         row.shown_user = users.get(row.pk, row.pk)
         row.shown_total = counts[row.pk]
+        row.shown_unseen = news.get(row.pk)
         row.shown_waiting = None
     with suppress(BufferUnavailable):
         for buffer, members in unread.by_shard(list(by_member)):
@@ -178,13 +180,15 @@ class CountList(ChangeList):
 
 @admin.register(UserNotificationsCount)
 class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
-    list_display = ["owner", "stored", "waiting", "total", "updated_at"]
     fields = ["owner", "stored", "waiting", "total", "updated_at", "flushed_batch"]
     search_fields = ["user"]
     ordering = ["pk"]
     actions = ["flush", "recount"]
 
     # ------------------------------------------------------------------ pages
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return ["owner", "stored", "waiting", "total", *(() if unseen.disabled else ["total_unseen"]), "updated_at"]
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CountList
 
@@ -220,6 +224,10 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
     def total(self, row: Any) -> str:
         return grouped(row.shown_total)
 
+    @admin.display(description=_("unseen"))
+    def total_unseen(self, row: Any) -> str:
+        return grouped(row.shown_unseen)
+
     # ---------------------------------------------------------------- actions
     @transaction.non_atomic_requests
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -228,11 +236,13 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
 
     @admin.action(description=_("Flush all users (ignores the selection)"), permissions=["flush"])
     def flush(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
-        self.do_flush(request, unread)
+        for counter in counters_of_notifications():
+            self.do_flush(request, counter)
 
     @admin.action(description=_("Recount selected users"), permissions=["recount"])
     def recount(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
-        self.do_recount(request, unread, queryset.values_list("pk", flat=True))
+        for counter in counters_of_notifications():
+            self.do_recount(request, counter, queryset.values_list("pk", flat=True))
 
 
 @admin.register(Dashboard)

@@ -40,6 +40,14 @@ def _precisions(value: Any) -> bool:
     )
 
 
+def _names(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and all(isinstance(name, str) for name in value)
+        and len(set(value)) == len(value)
+    )
+
+
 def _samples(value: Any) -> bool:
     return _positive_int(value) and value <= 10_000
 
@@ -73,6 +81,7 @@ ENTRIES = {
     "RECORD_EVENTS": Entry(True, _bool, "True or False"),
     "RECORD_ACTIVITY": Entry(False, _bool, "True or False"),
     "NOTIFICATIONS": Entry(True, _bool, "True or False"),
+    "COUNTERS": Entry(("unread",), _names, "a list of distinct names"),
 }
 
 
@@ -92,6 +101,7 @@ class Options:
     RECORD_EVENTS: bool
     RECORD_ACTIVITY: bool
     NOTIFICATIONS: bool
+    COUNTERS: Sequence[str]
 
     @cached_property
     def _entries(self) -> dict[str, Any]:

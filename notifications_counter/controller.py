@@ -34,6 +34,14 @@ class NotificationController:
         """How many are unread."""
         return unread.count(self.user_id)
 
+    def mark_as_seen(self, notification_id: Any) -> bool:
+        """Mark one as seen. Returns whether this call changed it: False if it is missing or another user's."""
+        return self.mark_all_as_seen([notification_id]) == 1
+
+    def mark_all_as_seen(self, notification_ids: Iterable[Any] | None = None) -> int:
+        """Mark all notifications as seen, or only those with these ids. Returns how many changed."""
+        return self._chosen(notification_ids).mark_as_seen()
+
     def mark_as_read(self, notification_id: Any) -> bool:
         """Mark one as read. Returns whether this call changed it: False if it is missing or another user's."""
         return self.mark_all_as_read([notification_id]) == 1
@@ -42,10 +50,11 @@ class NotificationController:
         """Mark all notifications as read, or only those with these ids. Returns how many changed.
 
         The ids can come straight from a request: invalid ids are ignored."""
+        return self._chosen(notification_ids).mark_as_read()
+
+    def _chosen(self, ids: Iterable[Any] | None) -> NotificationQuerySet:
         mine = self.notifications
-        if notification_ids is not None:
-            mine = mine.filter(pk__in=[key for id in notification_ids for key in _keys(id)])
-        return mine.mark_as_read()
+        return mine if ids is None else mine.filter(pk__in=[key for id in ids for key in _keys(id)])
 
     def update_unread_count(self, delta: int) -> None:
         """Add to the count, for rows that this transaction has changed in a way that the app cannot see.

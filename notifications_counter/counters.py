@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.core.signals import setting_changed
 from django.db.models import Q
+from django.dispatch import receiver
 
-from .conf import options
+from .conf import ENTRIES, SETTING, options
 from .declaration import Declaration, declarations
 from .exceptions import ConfigurationError
 from .maintenance.flush import Flusher, FlushResult
@@ -126,21 +128,58 @@ def get_counter(name: str) -> Counter:
     try:
         return counters[name]
     except KeyError:
+        if name in BUILT_IN:
+            raise ConfigurationError(BUILT_IN[name].disabled) from None
         raise ConfigurationError(f"No counter is named {name!r}; the counters are: {', '.join(counters)}.") from None
 
 
+# ------------------------------------------------------------------- built-in
 NO_NOTIFICATIONS = (
     "The built-in notifications are switched off: NOTIFICATIONS_COUNTER['NOTIFICATIONS'] is False. Set it to True to "
     "use `unread`, the badge, the inbox or NotificationController. To count rows of another model, declare a Counter."
 )
+HAS_NOTIFICATIONS = options.NOTIFICATIONS
+"""Read when Django starts, as their models are."""
 
-unread = Counter(
-    "unread",
-    source="notifications_counter.Notification",
-    owner="user",
-    condition=Q(read_at__isnull=True),
-    totals="notifications_counter.UserNotificationsCount",
-    field="unread_count",
-    activity="notifications",
-    disabled="" if options.NOTIFICATIONS else NO_NOTIFICATIONS,
+BUILT_IN: dict[str, Counter] = {}
+"""The counters of notifications. COUNTERS says which are switched on; `unread` always is."""
+
+
+def counters_of_notifications() -> list[Counter]:
+    """Return the built-in counters that are switched on."""
+    return [counter for counter in BUILT_IN.values() if not counter.disabled]
+
+
+def _disabled(name: str) -> str:
+    """Why a built-in counter is switched off; empty if it is on."""
+    if not HAS_NOTIFICATIONS:
+        return NO_NOTIFICATIONS
+    names = options.COUNTERS if ENTRIES["COUNTERS"].valid(options.COUNTERS) else ()  # a system check reports others
+    if name == "unread" or name in names:
+        return ""
+    return f"The counter {name!r} is switched off. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
+
+
+def _built_in(
+    name: str, *, owner: str = "user", totals: str = "notifications_counter.UserNotificationsCount", **declaration: Any
+) -> Counter:
+    source, disabled = "notifications_counter.Notification", _disabled(name)
+    BUILT_IN[name] = Counter(name, source=source, owner=owner, totals=totals, disabled=disabled, **declaration)
+    return BUILT_IN[name]
+
+
+unread = _built_in("unread", condition=Q(read_at__isnull=True), field="unread_count", activity="notifications")
+
+unseen = _built_in(
+    "unseen",
+    condition=Q(seen_at__isnull=True, read_at__isnull=True),
+    field="unseen_count",
+    batch_field="unseen_batch",
 )
+
+
+@receiver(setting_changed)
+def _follow_setting(*, setting: str, **_: Any) -> None:
+    if setting == SETTING:
+        for name, counter in BUILT_IN.items():
+            counter._switch(_disabled(name))

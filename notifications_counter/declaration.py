@@ -30,6 +30,7 @@ from .exceptions import BufferUnavailable, ConfigurationError
 from .primary_keys import LIMIT, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
+_switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
 _alias: ContextVar[str | None] = ContextVar("alias", default=None)
 
@@ -37,6 +38,15 @@ _alias: ContextVar[str | None] = ContextVar("alias", default=None)
 def declarations() -> Iterable[Declaration]:
     """Every declaration, in the order in which they were made."""
     return _declarations.values()
+
+
+def switched_off(source: str) -> dict[str, Declaration]:
+    """The built-in counters of a source that are switched off, by name, unless the site uses that name."""
+    return {
+        name: counter
+        for name, counter in _switched_off.items()
+        if counter.source_label == source and name not in _declarations
+    }
 
 
 @contextmanager
@@ -80,7 +90,8 @@ class Declaration:
     ``batch_field``  its field that holds the last batch added to the count; counters that share a totals model need one
                    each
     ``activity``   name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
-    ``disabled``   for a built-in counter that is switched off: why. It is not registered, and cannot be used
+    ``disabled``   for a built-in counter that is switched off: why, and what to do. It is not registered, and cannot
+                   be used
     """
 
     def __init__(
@@ -98,19 +109,35 @@ class Declaration:
     ):
         self.name = name
         self.activity = activity
-        self.disabled = disabled
         self.source_label = source
         self.owner = owner
         self.q = condition
         self.totals_label = totals
         self.field = field
         self.batch_field = batch_field
+        self.disabled = disabled
         if disabled:
-            return
-        if name in _declarations:
-            raise ConfigurationError(f"There is a counter named {name!r} already; give this one another name.")
-        _declarations[name] = self
+            _switched_off[name] = self
+        else:
+            self._register()
+
+    def _register(self) -> None:
+        if self.name in _declarations:
+            raise ConfigurationError(f"There is a counter named {self.name!r} already; give this one another name.")
+        _declarations[self.name] = self
         _by_table.clear()
+
+    def _switch(self, disabled: str) -> None:
+        """Switch a built-in counter off, for this reason; or on, if there is none."""
+        if disabled and not self.disabled:
+            _switched_off[self.name] = _declarations.pop(self.name)
+            _by_table.clear()
+            for models in ("source", "totals"):
+                vars(self).pop(models, None)
+        elif self.disabled and not disabled:
+            self._register()
+            del _switched_off[self.name]
+        self.disabled = disabled
 
     def __repr__(self) -> str:
         return f"<Counter {self.name}>"

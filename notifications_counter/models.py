@@ -26,7 +26,8 @@ class BaseCount(models.Model):
 
 
 class Notification(models.Model):
-    """A message to a user. It is unread as long as ``read_at`` is empty."""
+    """A message to a user. It is unread as long as ``read_at`` is empty, and unseen as long as it is unread and
+    ``seen_at`` is empty."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
@@ -41,6 +42,7 @@ class Notification(models.Model):
     url = models.CharField(_("URL"), max_length=2000, blank=True)
     data = models.JSONField(_("data"), default=dict, blank=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
+    seen_at = models.DateTimeField(_("seen at"), null=True, blank=True)
     read_at = models.DateTimeField(_("read at"), null=True, blank=True)
 
     objects = NotificationQuerySet.as_manager()
@@ -51,7 +53,7 @@ class Notification(models.Model):
         verbose_name_plural = _("notifications")
         ordering = ["-created_at", "-pk"]
         indexes = [
-            models.Index(fields=["user", "read_at"], name="nc_user_read"),
+            models.Index(fields=["user", "read_at", "seen_at"], name="nc_user_read"),
             models.Index(fields=["user", "-created_at", "-id"], name="nc_user_created"),
         ]
 
@@ -76,14 +78,19 @@ class Notification(models.Model):
         hidden = url.replace("\\", "/").startswith("//")  # also without a host, which Django lets pass
         return url if url.isprintable() and not hidden and url_has_allowed_host_and_scheme(url, host) else ""
 
+    def mark_as_seen(self) -> bool:
+        """Mark it as seen, if it is neither seen nor read. Returns whether this call changed it."""
+        return self._mark("mark_as_seen")
+
     def mark_as_read(self) -> bool:
-        """Mark it as read. Returns whether this call changed it."""
+        """Mark it as read, and so as seen. Returns whether this call changed it."""
         return self._mark("mark_as_read")
 
     def mark_as_unread(self) -> bool:
         """Mark it as unread. Returns whether this call changed it."""
         return self._mark("mark_as_unread")
 
+    mark_as_seen.alters_data = True  # type: ignore[attr-defined]
     mark_as_read.alters_data = mark_as_unread.alters_data = True  # type: ignore[attr-defined]
 
     def _mark(self, how: str) -> bool:
@@ -91,12 +98,12 @@ class Notification(models.Model):
         mine = Notification.objects.using(using).filter(pk=self.pk)
         # Naming the owner makes it one statement; should the row have another owner by now, it is asked for.
         changed = bool(getattr(mine.filter(user=self.user_id), how)() or getattr(mine, how)())
-        self.read_at = mine.values_list("read_at", flat=True).first()
+        self.seen_at, self.read_at = mine.values_list("seen_at", "read_at").first() or (None, None)
         return changed
 
 
 class UserNotificationsCount(BaseCount):
-    """The stored number of unread notifications of a user; what waits in Redis comes on top."""
+    """The stored numbers of unread and of unseen notifications of a user; what waits in Redis comes on top."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL,
@@ -107,6 +114,9 @@ class UserNotificationsCount(BaseCount):
         verbose_name=_("user"),
     )
     unread_count = models.IntegerField(_("unread count"), default=0)
+    # With a default of the database, a flush of the other count does not write them.
+    unseen_count = models.IntegerField(_("unseen count"), db_default=0)
+    unseen_batch = models.BigIntegerField(_("flushed batch of the unseen count"), db_default=0, editable=False)
 
     class Meta:
         swappable = swappable()

@@ -12,11 +12,11 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django_redis import get_redis_connection
 
-from notifications_counter.counters import all_counters, unread
+from notifications_counter.counters import all_counters, unread, unseen
 from notifications_counter.testing import isolated_counters
 
 from .faults.child import Child
-from .support import redis_out_of_reach
+from .support import entries, redis_out_of_reach
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -39,6 +39,15 @@ def _own_keys() -> Iterator[None]:
 def healed() -> None:
     """The counter of unread notifications after its recovery: from here on reads trust Redis."""
     unread.heal()
+
+
+@pytest.fixture
+def with_unseen() -> Iterator[None]:
+    """The counter of unseen notifications is switched on, and both are healed."""
+    with entries(COUNTERS=["unread", "unseen"]):
+        unread.heal()
+        unseen.heal()
+        yield
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from django.utils.html import escape
 from django.utils.http import urlencode
 
 from notifications_counter.buffer.client import Client
-from notifications_counter.counters import unread
+from notifications_counter.counters import unread, unseen
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import messages, unheard
 
@@ -146,6 +146,22 @@ def test_list_of_counts(admin_client, healed, make_user):
     unread.flush()
     notify(bob, 1234)
     assert counts(admin_client) == {"ann": ("5", "0", "5"), "bob": ("0", "+1,234", "1,234")}
+
+
+@pytest.mark.usefixtures("with_unseen")
+def test_where_unseen_is_switched_on_its_counts_are_shown_flushed_and_recounted(admin_client, make_user):
+    user = make_user(username="ann")
+    notify(user, 3)
+    unread.flush()
+    Notification.objects.filter(pk=Notification.objects.first().pk).mark_as_seen()
+    [row] = UserNotificationsCount.objects.all()
+    [shown] = table(admin_client.get(url(UserNotificationsCount)))
+    assert shown[1:6] == ["ann", "3", "0", "3", "2"]
+    assert len(messages(act(admin_client, UserNotificationsCount, "flush", [row]))) == 2
+    assert UserNotificationsCount.objects.get().unseen_count == 2
+    unheard(Notification.objects.all().delete)
+    act(admin_client, UserNotificationsCount, "recount", [row])
+    assert (unread.count(user), unseen.count(user)) == (0, 0)
 
 
 def test_users_that_are_gone_are_shown_by_their_key(admin_client, healed, make_user):

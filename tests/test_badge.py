@@ -1,10 +1,13 @@
 """The badge of a page, and the count as JSON: what they show, to whom, and what they cost."""
 
+import json
 import re
+from html import unescape
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
+from django.db import connection
 from django.template import engines
 from django.test import Client, RequestFactory, override_settings
 from django.urls import reverse
@@ -12,10 +15,13 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.functional import SimpleLazyObject
 
+from notifications_counter.badges import badges_of
 from notifications_counter.context_processors import unread as unread_processor
 from notifications_counter.counters import unread
+from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import Notification
-from tests.support import notify, sent
+from tests.support import entries, notify, sent
+from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -54,13 +60,13 @@ def client(alice) -> Client:
 def test_a_badge_shows_the_count_to_eyes_and_ears(alice):
     notify(alice)
     assert badge(alice) == (
-        '<span class="nc-badge" data-unread-badge data-max="99" role="status"><span aria-hidden="true">3</span> '
-        '<span class="nc-visually-hidden">3 unread notifications</span></span>\n'
+        '<span class="nc-badge" data-badge="unread" data-count="3" data-max="99" role="status">'
+        '<span aria-hidden="true">3</span> <span class="nc-visually-hidden">3 unread notifications</span></span>\n'
     )
 
 
 def test_a_badge_is_hidden_at_zero(alice):
-    assert '<span class="nc-badge" data-unread-badge data-max="99" role="status" hidden>' in badge(alice)
+    assert 'data-badge="unread" data-count="0" data-max="99" role="status" hidden>' in badge(alice)
     notify(alice, 1)
     page = badge(alice)
     assert "hidden>" not in page
@@ -106,6 +112,114 @@ def test_a_request_in_the_context_does_as_well(alice):
     assert show("{% unread_count %}", context={"request": request_of(alice)}) == "3"
 
 
+# --------------------------------------------------------------------------------------------------- other counters
+@pytest.fixture
+def project(all_healed) -> Project:
+    """It has two open tasks."""
+    project = Project.objects.create()
+    for done in (False, False, True):
+        Task.objects.create(project=project, done=done)
+    return project
+
+
+def name_in(page: str) -> str:
+    return unescape(re.search('data-badge="([^"]*)"', page)[1])
+
+
+def test_the_badge_of_the_inbox_is_that_of_what_is_new(alice):
+    notify(alice)
+    assert badge(alice, "{% badge %}") == badge(alice)
+    with entries(COUNTERS=["unread", "unseen"]):
+        Notification.objects.filter(title="0").mark_as_seen()
+        page = badge(alice, "{% badge %}")
+        assert 'data-badge="unseen" data-count="2"' in page
+        assert ">2 new notifications<" in page
+        assert badge(alice, "{% badge counter='unseen' %}") == page
+        assert 'data-badge="unread" data-count="3"' in badge(alice)
+    with pytest.raises(ConfigurationError, match="'unseen' is switched off"):
+        badge(alice, "{% badge counter='unseen' %}")
+
+
+@pytest.mark.parametrize("who", ["alice", "nobody", "no request"])
+def test_a_badge_of_any_counter_and_owner(alice, project, who):
+    request = {"alice": request_of(alice), "nobody": request_of(AnonymousUser()), "no request": None}[who]
+    page = show("{% badge counter='open_tasks' owner=project max=1 %}", request, {"project": project})
+    assert '<span aria-hidden="true">1+</span> <span class="nc-visually-hidden">open tasks: 2</span>' in page
+    assert 'data-count="2" data-max="1" data-label="open tasks" role="status">' in page
+    assert name_in(page).startswith(f"open_tasks/{project.pk}:" if who == "alice" else "")
+    labelled = show("{% badge counter='open_tasks' owner=key label='Tasks' %}", request, {"key": str(project.pk)})
+    assert ' data-label="Tasks" ' in labelled
+    assert ">Tasks: 2<" in labelled
+    assert name_in(labelled) == name_in(page)
+
+
+def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project):
+    for owner in (None, "", Project(pk=None), AnonymousUser()):
+        assert show("{% badge counter='open_tasks' owner=owner %}", request_of(alice), {"owner": owner}) == "\n"
+    assert show("{% badge counter='open_tasks' owner=mispelt %}", request_of(alice)) == "\n"
+    with pytest.raises(ValueError, match=r"counts for tasks\.Project, not for accounts\."):
+        badge(alice, "{% badge counter='open_tasks' %}")
+    with pytest.raises(ConfigurationError, match="No counter is named 'open_task'"):
+        badge(alice, "{% badge counter='open_task' %}")
+
+
+def test_badges_of_other_users(alice, bob):
+    notify(bob, 2)
+    page = show("{% badge counter='unread' owner=bob %}{% badge counter='unread' %}", request_of(alice), {"bob": bob})
+    assert re.findall('data-count="([0-9]*)"', page) == ["2", "0"]
+    assert name_in(page).startswith(f"unread/{bob.pk}:")
+
+
+def test_a_script_asks_for_what_its_page_shows_and_for_nothing_else(client, alice, bob, project, monkeypatch):
+    def named(user) -> str:
+        return name_in(show("{% badge counter='open_tasks' owner=project %}", request_of(user), {"project": project}))
+
+    def ask(*names: str) -> dict[str, int]:
+        return client.get(reverse("notifications:counts"), {"badge": names}).json()
+
+    notify(alice)
+    mine, theirs = named(alice), named(bob)
+    assert mine != theirs
+    assert ask(mine) == {"unread": 3, mine: 2}
+    forged = [f"open_tasks/{project.pk}", mine.replace(str(project.pk), str(Project.objects.create().pk)), mine[:-1]]
+    assert ask(theirs, *forged, "", "unread", f"unread/{bob.pk}", "x" * 1000, "\0") == {"unread": 3}
+    Task.objects.create(project=project)
+    assert ask(mine, theirs) == {"unread": 3, mine: 3}
+    monkeypatch.setattr(connection, "schema_name", "blue", raising=False)  # as a tenant library has it
+    assert not badges_of(alice, [mine]).keys() & {mine}
+    assert badges_of(alice, [named(alice)]).keys() >= {named(alice)}
+    monkeypatch.undo()
+    with override_settings(SECRET_KEY="another"):
+        client.force_login(alice)
+        assert ask(mine) == {"unread": 3}
+        with override_settings(SECRET_KEY_FALLBACKS=[settings.SECRET_KEY, "only for tests"]):
+            assert ask(mine) == {"unread": 3, mine: 3}
+
+
+def test_a_page_may_outlive_a_counter(client, alice, bob):
+    with entries(COUNTERS=["unread", "unseen"]):
+        template = "{% badge counter='unseen' owner=bob %}"
+        name = name_in(show(template, request_of(alice), {"bob": bob}))
+        assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {
+            "unread": 0,
+            "unseen": 0,
+            name: 0,
+        }
+    assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {"unread": 0}
+
+
+def test_all_badges_of_a_counter_are_one_read(client, alice, project, django_assert_num_queries):
+    projects = [project, Project.objects.create(), Project.objects.create()]
+    template = "{% for project in projects %}{% badge counter='open_tasks' owner=project %}{% endfor %}"
+    page = show(template, request_of(alice), {"projects": projects})
+    names = [unescape(name) for name in re.findall('data-badge="([^"]*)"', page)]
+    url = reverse("notifications:counts")
+    assert client.get(url, {"badge": names}).json() == {"unread": 0, **dict(zip(names, [2, 0, 0], strict=True))}
+    with sent() as commands:
+        client.get(url, {"badge": names})
+    assert commands == ["MGET"] * 2
+
+
 # ------------------------------------------------------------------------------------------------------------ cost
 def test_a_badge_costs_one_round_trip_however_often_it_is_shown(alice, django_assert_num_queries):
     notify(alice)
@@ -145,7 +259,7 @@ def test_nobody_has_no_badge(who, django_assert_num_queries):
 @pytest.mark.keys
 def test_json(client, alice):
     notify(alice)
-    response = client.get(reverse("notifications:unread"))
+    response = client.get(reverse("notifications:counts"))
     assert response.json() == {"unread": 3}
     assert set(response["Cache-Control"].split(", ")) == {"private", "no-cache"}
     assert "Cookie" in response["Vary"]
@@ -153,7 +267,7 @@ def test_json(client, alice):
 
 def test_json_that_is_known(client, alice):
     notify(alice)
-    url = reverse("notifications:unread")
+    url = reverse("notifications:counts")
     etag = client.get(url)["ETag"]
     known = {"If-None-Match": etag}
     response = client.get(url, headers=known)
@@ -167,7 +281,7 @@ def test_json_costs_one_round_trip(client, alice, django_assert_num_queries):
     notify(alice)
     unread.count(alice)
     with django_assert_num_queries(2) as queries, sent() as commands:
-        assert client.get(reverse("notifications:unread")).status_code == 200
+        assert client.get(reverse("notifications:counts")).status_code == 200
     assert commands == ["MGET"]
     assert not any("notifications_counter" in query["sql"] for query in queries)  # the session and the user
 
@@ -176,15 +290,15 @@ def test_json_costs_one_round_trip(client, alice, django_assert_num_queries):
 def test_json_for_nobody(login_everywhere, django_assert_num_queries):
     middleware = [*settings.MIDDLEWARE, *["django.contrib.auth.middleware.LoginRequiredMiddleware"][:login_everywhere]]
     with override_settings(MIDDLEWARE=middleware), django_assert_num_queries(0), sent() as commands:
-        response = Client().get(reverse("notifications:unread"))
+        response = Client().get(reverse("notifications:counts"))
     assert (response.status_code, response.json()) == (401, {"detail": "Authentication required."})
     assert "private" in response["Cache-Control"]
     assert commands == []
 
 
 def test_json_is_only_looked_at(client):
-    assert client.post(reverse("notifications:unread")).status_code == 405
-    assert client.head(reverse("notifications:unread")).status_code == 200
+    assert client.post(reverse("notifications:counts")).status_code == 405
+    assert client.head(reverse("notifications:counts")).status_code == 200
 
 
 # ---------------------------------------------------------------------------------------------------------- script
@@ -195,12 +309,20 @@ def test_the_script_knows_where_to_ask_and_what_to_say(alice, bob, django_assert
     with django_assert_num_queries(0), sent() as commands:
         page = badge(alice, SCRIPT)
     assert commands == []
-    assert f'data-stream="{reverse("notifications:stream")}" data-poll="{reverse("notifications:unread")}"' in page
-    assert "[&quot;%(n)s unread notifications&quot;, &quot;%(n)s unread notification&quot;]" in page
-    assert f'data-forms="01{"0" * 198}"' in page
+    assert f'data-stream="{reverse("notifications:stream")}" data-poll="{reverse("notifications:counts")}"' in page
+    phrases = json.loads(unescape(re.search('data-phrases="([^"]*)"', page)[1]))
+    texts = ["%(n)s unread notifications", "%(n)s unread notification"]
+    assert phrases == {"unread": [texts, f"01{'0' * 198}"]}
     assert page == badge(alice, SCRIPT)
     assert page != badge(bob, SCRIPT)
     assert "nonce" not in page
+
+
+def test_the_script_speaks_of_every_built_in_counter(alice):
+    with entries(COUNTERS=["unread", "unseen"]):
+        page = badge(alice, SCRIPT)
+    phrases = json.loads(unescape(re.search('data-phrases="([^"]*)"', page)[1]))
+    assert phrases["unseen"] == [["%(n)s new notifications", "%(n)s new notification"], f"01{'0' * 198}"]
 
 
 def test_the_script_takes_a_nonce(alice):

@@ -37,7 +37,7 @@ ASK_NOBODY = {
     ),
     *("buffers", "buffers_in", "buffer_of", "make_buffer", "by_shard"),
     # parts of a query, and of an instance
-    *("unread", "read", "for_user", "is_read", "safe_url", "notifications"),
+    *("unread", "read", "unseen", "for_user", "is_read", "safe_url", "notifications"),
     # settings, the names of keys, and the half of update_counters() that sends
     *("precisions", "samples", "base", "send"),
 }

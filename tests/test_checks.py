@@ -63,6 +63,16 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
         ({"HEAL_AFTER": -1}, {"E003": "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."}),
         ({"KEY_PREFIX": "{x}"}, {"E003": "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."}),
         ({"NOTIFICATIONS": 0}, {"E003": "NOTIFICATIONS_COUNTER['NOTIFICATIONS'] must be True or False, not 0."}),
+        ({"COUNTERS": "unread"}, {"E003": "['COUNTERS'] must be a list of distinct names, not 'unread'."}),
+        ({"COUNTERS": ["unread", "unread"]}, {"E003": "['COUNTERS'] must be a list of distinct names, not "}),
+        ({"COUNTERS": ["unread", 3]}, {"E003": "['COUNTERS'] must be a list of distinct names, not "}),
+        (
+            {"COUNTERS": ["unread", "open_tasks"]},
+            {"E030": "names 'open_tasks', which is not a built-in counter. The built-in counters are: unread, unseen."},
+        ),
+        ({"COUNTERS": ["unseen"]}, {"E031": "does not name 'unread', which the inbox"}),
+        ({"COUNTERS": ["unread", "unseen"]}, {}),
+        ({"COUNTERS": [], "NOTIFICATIONS": False}, {}),
     ],
 )
 def test_settings(value, expected):

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.once
 LAYERS = """
     admin apps urls management contrib templatetags testing migrations
     inbox monitoring context_processors checks
+    badges
     controller tasks
     counters
     maintenance

@@ -15,7 +15,7 @@ from django_redis.client import DefaultClient, ShardClient
 from redis.connection import parse_url
 
 from ..conf import ENTRIES, SETTING, options
-from ..counters import all_counters
+from ..counters import BUILT_IN, all_counters
 from ..internals import default_socket_timeout
 from ..sql import SUPPORTED
 from .registration import TAG, Messages, check, id_
@@ -37,6 +37,27 @@ def check_settings() -> Messages:
             yield Error(
                 f"The value of {SETTING}[{name!r}] must be {ENTRIES[name].expected}, not {value!r}.", id=id_("E003")
             )
+
+
+@check(TAG)
+def check_built_in() -> Messages:
+    """COUNTERS names built-in counters, and `unread`, without which there is no inbox."""
+    names = options.COUNTERS
+    if not ENTRIES["COUNTERS"].valid(names):
+        return
+    for name in names:
+        if name not in BUILT_IN:
+            yield Error(
+                f"{SETTING}['COUNTERS'] names {name!r}, which is not a built-in counter.",
+                hint=f"The built-in counters are: {', '.join(BUILT_IN)}. A counter that you declare needs no entry.",
+                id=id_("E030"),
+            )
+    if options.NOTIFICATIONS and "unread" not in names:
+        yield Error(
+            f"{SETTING}['COUNTERS'] does not name 'unread', which the inbox and NotificationController need.",
+            hint=f"Add 'unread'. To do without notifications, set {SETTING}['NOTIFICATIONS'] to False.",
+            id=id_("E031"),
+        )
 
 
 # ------------------------------------------------------------------------ cache

@@ -171,10 +171,12 @@ def _converted(rows: list[Any]) -> Iterator[Notification]:
         data = json.loads(row.data) if row.data else {}
         data = data if isinstance(data, dict) else {"data": data}
         found = {role: objects.get(reference) for role, reference in references.items()}
+        read_at = None if row.unread else row.timestamp
         yield Notification(
             user_id=user_key.to_python(row.recipient_id),
             created_at=row.timestamp,
-            read_at=None if row.unread else row.timestamp,
+            seen_at=read_at,
+            read_at=read_at,
             data={
                 **data,
                 "level": row.level,

@@ -68,7 +68,7 @@ class CounterCollector(Collector):
 
 def _metrics(report: Report) -> Iterator[Metric]:
     up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=["counter"])
-    for name, seen in [(c.counter, 1) for c in report.counters] + [(name, 0) for name in report.unseen]:
+    for name, seen in [(c.counter, 1) for c in report.counters] + [(name, 0) for name in report.unreachable]:
         up.add_metric([name], seen)
     yield up
     for kind, table in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, TOTALS)):

@@ -23,8 +23,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 
-from ..context_processors import unread_of
-from ..counters import unread
+from ..badges import badges_of, count_all
 from ..internals import get_conditional_response
 from ..models import Notification
 from ..primary_keys import fits
@@ -75,6 +74,7 @@ class APIView(OwnNotifications):
             "url": notification.safe_url,
             "data": notification.data,
             "created_at": _as_text(notification.created_at),
+            "seen_at": _as_text(notification.seen_at),
             "read_at": _as_text(notification.read_at),
         }
 
@@ -114,7 +114,7 @@ class NotificationAPI(APIView):
 
 
 class ChangeAPI(APIView):
-    """Changes what the body of a POST names. Answers how many changed, and how many are unread now.
+    """Changes what the body of a POST names. Answers how many changed, and the built-in counts as they are now.
 
     ``ids``    any number of them; those that are not there are left out
     ``which``  ``all``, or all that are ``read``; of the ``kind`` that is named, if any
@@ -122,7 +122,7 @@ class ChangeAPI(APIView):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         changed = self.change(self.chosen(_body(request)))
-        return JsonResponse({"changed": changed, "unread": unread.count(request.user)})
+        return JsonResponse({"changed": changed, **count_all(badges_of(request.user))})
 
     def chosen(self, body: Any) -> NotificationQuerySet:
         match body:
@@ -141,6 +141,11 @@ class ChangeAPI(APIView):
         raise NotImplementedError
 
 
+class MarkAsSeenAPI(ChangeAPI):
+    def change(self, rows: NotificationQuerySet) -> int:
+        return rows.mark_as_seen()
+
+
 class MarkAsReadAPI(ChangeAPI):
     def change(self, rows: NotificationQuerySet) -> int:
         return rows.mark_as_read()
@@ -156,11 +161,11 @@ class DeleteAPI(ChangeAPI):
         return delete(rows)
 
 
-class UnreadAPI(APIView):
-    """``{"unread": 3}``: the badge."""
+class CountsAPI(APIView):
+    """``{"unread": 3}``: the built-in counts, and those of each ``badge`` that the query string names."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return answer(request, {"unread": unread_of(request)})
+        return answer(request, count_all(badges_of(request.user, request.GET.getlist("badge"))))
 
 
 @login_not_required

@@ -1,7 +1,7 @@
 """Counts as they change, over Server-Sent Events.
 
-A process with open streams has one thread, and one connection to Redis, that listens for users whose count changes,
-reads the counts of those with a stream here, many at once, and hands them to the streams. All counts of open streams
+A process with open streams has one thread, and one connection to Redis, that listens for owners whose count changes,
+reads the counts of badges with a stream here, many at once, and hands them to the streams. All counts of open streams
 are also read every few seconds, and after each reconnect, so a missed message only makes a stream late.
 """
 
@@ -13,11 +13,10 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from threading import Lock, Thread
-from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
@@ -28,9 +27,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 from redis.exceptions import ConnectionError
 
-from ..buffer.client import FAILURES
+from ..badges import Badge, badges_of, count_all, user_of
+from ..buffer.client import FAILURES, client_of
+from ..buffer.types import decode
 from ..conf import options
-from ..counters import Counter, unread
+from ..counters import Counter
 from ..databases import schema_of
 from ..exceptions import BufferUnavailable
 from ..internals import end_request_thread, mark_as_logged
@@ -52,50 +53,52 @@ RETRY = (1000, 5000)  # milliseconds until the browser comes again, drawn by lot
 class Stream:
     """One open stream. Only its own event loop touches it."""
 
-    __slots__ = ("loop", "news", "count")
+    __slots__ = ("loop", "news", "badges", "counts")
 
-    def __init__(self) -> None:
+    def __init__(self, badges: Iterable[Badge]) -> None:
         self.loop = asyncio.get_running_loop()
         self.news = asyncio.Event()
-        self.count: int | None = None
+        self.badges = frozenset(badges)
+        self.counts: dict[Badge, int] = {}
 
-    def tell(self, count: int) -> None:
-        if count != self.count:
-            self.count = count
+    def tell(self, badge: Badge, count: int) -> None:
+        if count != self.counts.get(badge):
+            self.counts[badge] = count
             self.news.set()
 
 
-def _tell_all(news: list[tuple[Stream, int]]) -> None:
-    for stream, count in news:
-        stream.tell(count)
+def _tell_all(news: list[tuple[Stream, Badge, int]]) -> None:
+    for stream, badge, count in news:
+        stream.tell(badge, count)
 
 
 class Live:
     """The open streams of a process, and the thread that keeps them current, as long as there are any."""
 
-    def __init__(self, counter: Counter):
-        self.counter = counter
+    def __init__(self) -> None:
         self._lock = Lock()
-        self._streams: dict[str, set[Stream]] = {}
+        self._streams: dict[Badge, set[Stream]] = {}
         self._thread: Thread | None = None
         self._is_deaf = False
 
-    def open(self, member: str) -> Stream:
-        """Open a stream of a user's counts. The caller has to close it."""
-        stream = Stream()
+    def open(self, badges: Iterable[Badge]) -> Stream:
+        """Open a stream of what badges show. The caller has to close it."""
+        stream = Stream(badges)
         with self._lock:
-            self._streams.setdefault(member, set()).add(stream)
+            for badge in stream.badges:
+                self._streams.setdefault(badge, set()).add(stream)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = Thread(target=self._run, name=f"live {self.counter.name}", daemon=True)
+                self._thread = Thread(target=self._run, name="live counts", daemon=True)
                 self._thread.start()
         return stream
 
-    def close(self, member: str, stream: Stream) -> None:
+    def close(self, stream: Stream) -> None:
         with self._lock:
-            streams = self._streams[member]
-            streams.remove(stream)
-            if not streams:
-                del self._streams[member]
+            for badge in stream.badges:
+                streams = self._streams[badge]
+                streams.remove(stream)
+                if not streams:
+                    del self._streams[badge]
 
     # ----------------------------------------------------------------- thread
     def _run(self) -> None:
@@ -106,9 +109,9 @@ class Live:
             except Exception as error:
                 if not self._is_deaf:
                     unforeseen = None if isinstance(error, FAILURES) else error
-                    about = {"event": "live_late", "counter": self.counter.name, "reason": str(error)}
-                    text = "%s: live counts are late: Redis cannot be heard: %s"
-                    logger.warning(text, self.counter.name, error, exc_info=unforeseen, extra=about)
+                    about = {"event": "live_late", "reason": str(error)}
+                    text = "Live counts are late: Redis cannot be heard: %s"
+                    logger.warning(text, error, exc_info=unforeseen, extra=about)
                 self._is_deaf = True
             finally:
                 connections.close_all()
@@ -124,19 +127,23 @@ class Live:
 
     def _listen(self) -> None:
         """Listen until no stream is left, or the connection is lost."""
-        buffers = self.counter.buffers
-        with closing(buffers[0].client.redis.pubsub()) as pubsub:
-            pubsub.subscribe(*[buffer.keys.live for buffer in buffers])
-            woken: set[str] = set()
-            read: dict[str, float] = {}  # when each was read who is not to be read again yet
+        with closing(client_of(options.CACHE_ALIAS).redis.pubsub()) as pubsub:
+            channels: dict[str, Counter] = {}
+            woken: set[Badge] = set()
+            read: dict[Badge, float] = {}  # when each was read that is not to be read again yet
             reread_at, heard = 0.0, True
             while self._is_needed():
+                for counter in {badge.counter for badge in list(self._streams)} - set(channels.values()):
+                    channels |= dict.fromkeys((buffer.keys.live for buffer in counter.buffers), counter)
+                    pubsub.subscribe(*(channel for channel in channels if channels[channel] is counter))
                 message = pubsub.get_message(timeout=GAP if woken else IDLE)
                 until = time.monotonic() + BATCH
                 while message is not None:
                     heard = True
                     if message["type"] == "message":
-                        woken.update(member for member in json.loads(message["data"]) if member in self._streams)
+                        counter = channels[decode(message["channel"])]
+                        named = (Badge(counter, member) for member in json.loads(message["data"]))
+                        woken.update(badge for badge in named if badge in self._streams)
                     elif message["type"] == "subscribe":  # also after redis-py has reconnected by itself
                         self._is_deaf, reread_at = False, 0.0
                     message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
@@ -146,50 +153,56 @@ class Live:
                         raise ConnectionError("no answer to a PING")
                     reread_at, heard = now + REREAD, False
                     pubsub.ping()
-                    for buffer in buffers:
-                        with suppress(BufferUnavailable):
-                            buffer.listen(int(3 * REREAD))
+                    for counter in set(channels.values()):
+                        for buffer in counter.buffers:
+                            with suppress(BufferUnavailable):
+                                buffer.listen(int(3 * REREAD))
                     woken.update(self._streams)
-                read = {member: when for member, when in read.items() if now - when < GAP}
+                read = {badge: when for badge, when in read.items() if now - when < GAP}
                 if ready := woken - read.keys():
                     self._read(ready)
                     read.update(dict.fromkeys(ready, time.monotonic()))
                     woken -= ready
 
-    def _read(self, members: Iterable[str]) -> None:
+    def _read(self, badges: Iterable[Badge]) -> None:
         """Read counts and hand them to the streams."""
-        counts = self.counter.counts(members)
+        members: dict[Counter, list[str]] = defaultdict(list)
+        for counter, member in badges:
+            members[counter].append(member)
+        counts = [(c, key, count) for c, theirs in members.items() for key, count in c.counts(theirs).items()]
         close_old_connections()
-        news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, int]]] = defaultdict(list)
+        news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, Badge, int]]] = defaultdict(list)
         with self._lock:
-            for key, count in counts.items():
-                for stream in self._streams.get(str(key), ()):
-                    news[stream.loop].append((stream, count))
+            for counter, key, count in counts:
+                badge = Badge(counter, str(key))
+                for stream in self._streams.get(badge, ()):
+                    news[stream.loop].append((stream, badge, count))
         for loop, theirs in news.items():
             with suppress(RuntimeError):  # it is closed, and its streams with it
                 loop.call_soon_threadsafe(_tell_all, theirs)
 
 
-live = Live(unread)
+live = Live()
 
 
 # ---------------------------------------------------------------------- view
 @login_not_required
 @require_GET
 async def stream(request: HttpRequest) -> HttpResponseBase:
-    """Events ``unread`` with ``{"unread": 3}``: the count at once and whenever it changes. 401 for an anonymous
-    user; 501 under WSGI, where a stream would hold a worker, and for tenants. The id of an event is its count, so a
-    browser that reconnects gets only what is new."""
+    """Events ``counts`` with ``{"unread": 3}``: the counts at once and whenever one changes; of the built-in counters,
+    and of each ``badge`` that the query string names. 401 for an anonymous user; 501 under WSGI, where a stream would
+    hold a worker, and for tenants. The id of an event is its counts, so a browser that reconnects gets only what is
+    new."""
     if not isinstance(request, ASGIRequest):
         return _not_implemented(_("Streams need ASGI."))
-    if await sync_to_async(_is_of_tenant)():
-        return _not_implemented(_("Streams are not for tenants."))
-    member = await sync_to_async(_member_of)(request)
-    if member is None:
+    badges = await sync_to_async(_badges_of)(request)
+    if not badges:
         detail = {"detail": _("Authentication required.")}
         return JsonResponse(detail, status=401, headers={"WWW-Authenticate": "Session"})
+    if await sync_to_async(_are_of_tenant)(badges):
+        return _not_implemented(_("Streams are not for tenants."))
     return StreamingHttpResponse(
-        _events(member, request.headers.get("Last-Event-ID")),
+        _events(badges, request.headers.get("Last-Event-ID")),
         content_type="text/event-stream",
         headers={
             "Cache-Control": "private, no-cache, no-transform",
@@ -209,49 +222,51 @@ def _not_implemented(detail: str) -> HttpResponseBase:
     return response
 
 
-def _is_of_tenant() -> bool:
+def _badges_of(request: HttpRequest) -> dict[str, Badge]:
+    """What the stream tells of; nothing if nobody is logged in."""
+    user = user_of(request)
+    return {} if user is None else badges_of(user, request.GET.getlist("badge"))
+
+
+def _are_of_tenant(badges: Mapping[str, Badge]) -> bool:
     """Return whether a new thread, such as the one that reads for all streams, works on another database or schema."""
+    using = {badge.counter for badge in badges.values()}
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_place).result() != _place()
+        return thread.submit(_places, using).result() != _places(using)
 
 
-def _place() -> tuple[str, str | None]:
-    return unread.db, schema_of(connections[unread.db])
+def _places(counters: Iterable[Counter]) -> list[tuple[str, str | None]]:
+    return [(counter.db, schema_of(connections[counter.db])) for counter in counters]
 
 
-def _member_of(request: Any) -> str | None:
-    user = getattr(request, "user", None)
-    return unread.encode(user.pk) if user is not None and user.is_authenticated else None
-
-
-def _count_and_close(member: str) -> int:
-    """The count. The connections of this thread are closed, or the stream would keep them until it ends."""
+def _count_and_close(badges: Mapping[str, Badge]) -> dict[str, int]:
+    """The counts. The connections of this thread are closed, or the stream would keep them until it ends."""
     try:
-        return unread.count(member)
+        return count_all(badges)
     finally:
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
                 connection.close()
 
 
-async def _events(member: str, known: str | None) -> AsyncIterator[str]:
-    stream = live.open(member)
+async def _events(badges: Mapping[str, Badge], known: str | None) -> AsyncIterator[str]:
+    stream = live.open(badges.values())
     try:
-        count = await sync_to_async(_count_and_close)(member)
+        counts = await sync_to_async(_count_and_close)(badges)
         end_request_thread()
-        if stream.count is None:
-            stream.count = count
+        stream.counts = {badge: counts[name] for name, badge in badges.items()} | stream.counts
         yield f"retry: {random.randint(*RETRY)}\n\n"
         ends = time.monotonic() + MAX_AGE * random.uniform(0.9, 1.1)
         while time.monotonic() < ends:
             stream.news.clear()
-            if str(stream.count) != known:
-                known = str(stream.count)
-                yield f'event: unread\nid: {known}\ndata: {{"unread": {known}}}\n\n'
+            counts = {name: stream.counts[badge] for name, badge in badges.items()}
+            if (id := "-".join(map(str, counts.values()))) != known:
+                known = id
+                yield f"event: counts\nid: {id}\ndata: {json.dumps(counts)}\n\n"
             try:
                 async with asyncio.timeout(HEARTBEAT):
                     await stream.news.wait()
             except TimeoutError:
                 yield ":\n\n"
     finally:
-        live.close(member, stream)
+        live.close(stream)

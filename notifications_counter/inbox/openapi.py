@@ -43,7 +43,7 @@ def _change(id: str, summary: str) -> dict[str, Any]:
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Choice"}}},
         },
         "responses": {
-            "200": _json("How many changed, and how many are unread now.", "Changed"),
+            "200": _json("How many changed, and the built-in counts as they are now.", "Changed"),
             "400": _error("Invalid"),
             "401": _error("Anonymous"),
             "403": _error("Forbidden"),
@@ -60,6 +60,7 @@ def _parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
 
 _TIME = {"type": "string", "format": "date-time"}
 _COUNT = {"type": "integer", "minimum": 0}
+_UNSEEN = {**_COUNT, "description": "Neither seen nor read. Missing if the site does not count them."}
 _TEXT = {"type": "string"}
 _KIND = {"type": "string", "maxLength": 64, "pattern": "^[^\\u0000]*$", "description": "Empty for every kind."}
 _PLACE = {"type": "string", "pattern": r"^(-?[0-9]{1,16}_[0-9]{1,18})?$"}
@@ -81,7 +82,7 @@ def document(server: str) -> dict[str, Any]:
         "info": {
             "title": "Notifications",
             "version": "1",
-            "description": "The notifications of the user who is logged in, and how many are unread.",
+            "description": "The notifications of the user who is logged in, and their counts.",
         },
         "servers": [{"url": server.rstrip("/") or "/"}],
         "security": [{"session": []}],
@@ -91,7 +92,15 @@ def document(server: str) -> dict[str, Any]:
 
 
 PATHS: dict[str, Any] = {
-    "/unread/": {"get": _get("unread", "How many are unread.", "Unread", [], {})},
+    "/counts/": {
+        "get": _get(
+            "counts",
+            "What the badges of a page show, by name.",
+            "Counts",
+            [_parameter("badge", "Another badge of the page, by its data-badge.", type="array", items=_TEXT)],
+            {},
+        )
+    },
     "/api/": {
         "get": _get(
             "list",
@@ -117,6 +126,7 @@ PATHS: dict[str, Any] = {
             {"404": _error("Missing")},
         )
     },
+    "/api/mark-as-seen/": {"post": _change("mark-as-seen", "Mark notifications as seen.")},
     "/api/mark-as-read/": {"post": _change("mark-as-read", "Mark notifications as read.")},
     "/api/mark-as-unread/": {"post": _change("mark-as-unread", "Mark notifications as unread.")},
     "/api/delete/": {"post": _change("delete", "Delete notifications.")},
@@ -149,6 +159,7 @@ COMPONENTS: dict[str, Any] = {
             url={"type": "string", "description": "Safe to use as a link; empty if there is none."},
             data={"description": "Whatever the site has stored, usually an object."},
             created_at=_TIME,
+            seen_at={"type": ["string", "null"], "format": "date-time", "description": "Null until it is seen."},
             read_at={"type": ["string", "null"], "format": "date-time", "description": "Null while it is unread."},
         ),
         "Page": _object(
@@ -162,8 +173,8 @@ COMPONENTS: dict[str, Any] = {
                 _object(("kind",), which={"enum": ["all", "read"]}, kind=_KIND),
             ]
         },
-        "Changed": _object(changed=_COUNT, unread=_COUNT),
-        "Unread": _object(unread=_COUNT),
+        "Changed": _object(("unseen",), changed=_COUNT, unread=_COUNT, unseen=_UNSEEN),
+        "Counts": {**_object(("unseen",), unread=_COUNT, unseen=_UNSEEN), "additionalProperties": _COUNT},
         "Error": _object(detail={"type": "string", "description": "What to do."}),
     },
 }

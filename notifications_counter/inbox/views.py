@@ -26,6 +26,7 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.generic import TemplateView, View
 
 from ..controller import NotificationController
+from ..counters import unseen
 from ..internals import get_conditional_response, url_has_allowed_host_and_scheme
 from ..models import Notification
 from ..querysets import NotificationQuerySet
@@ -64,7 +65,7 @@ class OwnPage(OwnNotifications):
 
 class InboxView(OwnPage, TemplateView):
     """A page of the list. ``kinds``: those to filter by, each with its name for readers. The script of the page asks
-    for the list alone, by the header ``X-Part``."""
+    for the list alone, by the header ``X-Part``. Either way, everything is seen, if `unseen` is switched on."""
 
     template_name = "notifications_counter/inbox.html"
     list_template_name = "notifications_counter/list.html"
@@ -72,11 +73,18 @@ class InboxView(OwnPage, TemplateView):
     kinds: Sequence[tuple[str, str]] = ()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method == "GET" and "prefetch" not in request.headers.get("Sec-Purpose", ""):
+            self.mark_as_seen()
         if request.headers.get("X-Part") != "list":
             return super().get(request, *args, **kwargs)
         response = render(request, self.list_template_name, self.get_context_data(**kwargs))
         set_response_etag(response)
         return get_conditional_response(request, response["ETag"], response=response) or response
+
+    def mark_as_seen(self) -> None:
+        """Mark everything that this view can show as seen. If nothing is unseen, it only asks Redis."""
+        if not unseen.disabled and unseen.count(self.request.user):
+            self.get_queryset().mark_as_seen()
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
         asked = self.request.GET

@@ -9,14 +9,14 @@ from uuid import uuid4
 
 from django.apps import apps
 from django.db import connections, transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Max, Q, QuerySet
 
 from ..buffer import Buffer, Status
 from ..buffer.shard import BATCHES
 from ..buffer.types import Cut
 from ..conf import options
 from ..databases import look_up_changed
-from ..declaration import Declaration
+from ..declaration import Declaration, switched_off
 from ..exceptions import NotInTransaction, ShardsChanged
 from .history import record_event
 
@@ -148,10 +148,17 @@ def find_shards(counter: Declaration) -> None:
     """Ask the database for its id again, as each run does: it may have been emptied or replaced.
 
     ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
-    epoch: the totals know its batches."""
+    epoch: the totals know its batches. Counters that are switched off are forgotten as a whole: nobody hears of their
+    changes, so everyone must be recounted once they are switched on again."""
     database = look_up_changed(connections[counter.db])
-    for old in shard_rows(counter).exclude(shards=options.SHARDS):
-        buffer = counter.make_buffer(database, old.shard, old.shards)
+    off = switched_off(counter.source_label)
+    rows: QuerySet[Any] = shard_rows(counter).model._default_manager.using(counter.db)
+    for old in rows.filter(Q(counter=counter.name) & ~Q(shards=options.SHARDS) | Q(counter__in=off)):
+        buffer = off.get(old.counter, counter).make_buffer(database, old.shard, old.shards)
+        if old.counter in off:
+            buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.ready)
+            old.delete()
+            continue
         status = buffer.status()
         if status.pending or status.flushing or status.open or status.dirty:
             raise ShardsChanged(

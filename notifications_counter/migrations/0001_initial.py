@@ -57,6 +57,13 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("unread_count", models.IntegerField(default=0, verbose_name="unread count")),
+                ("unseen_count", models.IntegerField(db_default=0, verbose_name="unseen count")),
+                (
+                    "unseen_batch",
+                    models.BigIntegerField(
+                        db_default=0, editable=False, verbose_name="flushed batch of the unseen count"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "unread count",
@@ -116,6 +123,7 @@ class Migration(migrations.Migration):
                     "created_at",
                     models.DateTimeField(default=timezone.now, editable=False, verbose_name="created at"),
                 ),
+                ("seen_at", models.DateTimeField(blank=True, null=True, verbose_name="seen at")),
                 ("read_at", models.DateTimeField(blank=True, null=True, verbose_name="read at")),
                 (
                     "user",
@@ -135,7 +143,7 @@ class Migration(migrations.Migration):
                 "abstract": False,
                 "swappable": swappable(),
                 "indexes": [
-                    models.Index(fields=["user", "read_at"], name="nc_user_read"),
+                    models.Index(fields=["user", "read_at", "seen_at"], name="nc_user_read"),
                     models.Index(fields=["user", "-created_at", "-id"], name="nc_user_created"),
                 ],
             },

@@ -128,11 +128,11 @@ class CounterReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The ``counters`` that could be looked at; the names of those that could not, as ``unseen``, and the ``errors``
-    that say why; and the ``outages`` of Redis that processes have noticed, None during one."""
+    """The ``counters`` that could be looked at; the names of those that could not, as ``unreachable``, and the
+    ``errors`` that say why; and the ``outages`` of Redis that processes have noticed, None during one."""
 
     counters: list[CounterReport]
-    unseen: list[str]
+    unreachable: list[str]
     errors: list[str]
     outages: Outages | None
 
@@ -156,7 +156,7 @@ class Report:
             "max_age": max_age,
             "age": self.age,
             "counters": {counter.counter: counter.as_json() for counter in self.counters},
-            "unseen": self.unseen,
+            "unreachable": self.unreachable,
             "outages": self.outages._asdict() if self.outages else None,
         }
 
@@ -168,7 +168,7 @@ def look(counters: Iterable[Counter] | None = None, work: Iterable[Workplace] | 
     A counter costs two round trips and a query for each shard, and one query more.
     """
     found: list[CounterReport] = []
-    unseen: list[str] = []
+    unreachable: list[str] = []
     errors: dict[str, str] = {}  # of Redis, or of a database, which is not asked again
     if work is None:
         work = [Workplace(c.name, c, Place(c.db)) for c in (all_counters() if counters is None else counters)]
@@ -183,8 +183,8 @@ def look(counters: Iterable[Counter] | None = None, work: Iterable[Workplace] | 
         except DatabaseFailure as error:
             errors[place.alias] = f"Database {place.alias!r}: {_one_line(error)}"
             connections[place.alias].close_if_unusable_or_obsolete()
-        unseen.append(name)
-    return Report(found, unseen, list(errors.values()), _outages())
+        unreachable.append(name)
+    return Report(found, unreachable, list(errors.values()), _outages())
 
 
 def look_at(counter: Counter) -> CounterReport:

@@ -1,8 +1,9 @@
-"""``{% load notifications_counter %}``: the unread count of the user who makes the request."""
+"""``{% load notifications_counter %}``: badges, for the user who makes the request or any other owner."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -11,10 +12,21 @@ from django import template
 from django.template import Context
 from django.utils.translation import get_language, ngettext
 
-from ..context_processors import unread_of
+from ..badges import badge_of, count_once, name_of, user_of
+from ..context_processors import unread
+from ..counters import counters_of_notifications, get_counter, unseen
 from ..internals import salted_hmac
 
 register = template.Library()
+
+THE_USER = object()
+"""The owner of a badge that names none."""
+
+PHRASES: dict[str, Callable[[int], str]] = {
+    "unread": lambda n: ngettext("%(n)s unread notification", "%(n)s unread notifications", n),
+    "unseen": lambda n: ngettext("%(n)s new notification", "%(n)s new notifications", n),
+}
+"""What screen readers say of the built-in counters."""
 
 
 def request_of(context: Context) -> Any:
@@ -25,39 +37,66 @@ def request_of(context: Context) -> Any:
 @register.simple_tag(takes_context=True)
 def unread_count(context: Context) -> int:
     """The unread count, 0 for an anonymous user."""
-    return unread_of(request_of(context)) or 0
+    return unread(request_of(context))["unread_count"]()
+
+
+@register.inclusion_tag("notifications_counter/badge.html", name="badge", takes_context=True)
+def show_badge(
+    context: Context, counter: str = "", owner: Any = THE_USER, max: int = 99, label: str = ""
+) -> dict[str, Any]:
+    """The badge of a counter, hidden at zero, ``99+`` above ``max``. Empty if there is no owner.
+
+    ``counter``  its name; empty: ``unseen`` if that is switched on, else ``unread``
+    ``owner``    an instance or a primary key; missing: the user who makes the request
+    ``label``    what is counted, for screen readers: “Open tickets”
+    """
+    request = request_of(context)
+    user = user_of(request)
+    owner = user if owner is THE_USER else owner
+    if getattr(owner, "pk", owner) in (None, ""):
+        return {}
+    badge = badge_of(get_counter(counter or ("unread" if unseen.disabled else "unseen")), owner)
+    count = count_once(request, badge)
+    phrase = None if label else PHRASES.get(badge.counter.name)
+    label = label or badge.counter.name.replace("_", " ")
+    return {
+        "name": "" if user is None else name_of(badge, user),
+        "count": str(count),
+        "shown": f"{max}+" if count > max else str(count),
+        "max": str(max),
+        "label": "" if phrase else label,
+        "text": phrase(count) % {"n": count} if phrase else f"{label}: {count}",
+    }
 
 
 @register.inclusion_tag("notifications_counter/badge.html", takes_context=True)
 def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
-    """The badge, with a text for screen readers. Hidden at zero, ``99+`` above ``max``, empty for an anonymous user."""
-    unread = unread_of(request_of(context))
-    shown = f"{max}+" if unread is not None and unread > max else str(unread)
-    return {"unread": unread, "shown": shown, "max": str(max)}
+    """The badge of ``unread``. Empty for an anonymous user."""
+    return show_badge(context, "unread", max=max)
 
 
 @register.inclusion_tag("notifications_counter/badge_script.html", takes_context=True)
 def unread_badge_script(context: Context) -> dict[str, Any]:
     """The script that updates a page's badges, empty for an anonymous user. Needs ``notifications_counter.urls``."""
-    user = getattr(request_of(context), "user", None)
-    if user is None or not user.is_authenticated:
+    user = user_of(request_of(context))
+    if user is None:
         return {}
-    texts, forms = _phrases(get_language())
+    language = get_language()
+    phrases = {counter.name: _phrases(language, counter.name) for counter in counters_of_notifications()}
     # By this, tabs of one user find each other.
     who = salted_hmac("notifications_counter.badge", str(user.pk), algorithm="sha256").hexdigest()[:16]
-    return {"who": who, "texts": texts, "forms": forms, "nonce": context.get("csp_nonce")}
+    return {"who": who, "phrases": json.dumps(phrases, ensure_ascii=False), "nonce": context.get("csp_nonce")}
 
 
 @register.inclusion_tag("notifications_counter/toast.html", takes_context=True)
 def unread_toast(context: Context) -> dict[str, Any]:
     """Where ``unread_badge_script`` shows a notification that has just come; empty for an anonymous user."""
-    user = getattr(request_of(context), "user", None)
-    return {"since": datetime.now(UTC).isoformat()} if user is not None and user.is_authenticated else {}
+    return {"since": datetime.now(UTC).isoformat()} if user_of(request_of(context)) is not None else {}
 
 
 @cache
-def _phrases(language: str | None) -> tuple[str, str]:
-    """What a badge says in a language, as JSON, and which text is for 0 … 199: no plural looks at more digits."""
-    texts = [ngettext("%(n)s unread notification", "%(n)s unread notifications", n) for n in range(200)]
+def _phrases(language: str | None, counter: str) -> tuple[list[str], str]:
+    """What a badge says in a language, and which text is for 0 … 199: no plural looks at more digits."""
+    texts = [PHRASES[counter](n) for n in range(200)]
     different = list(dict.fromkeys(texts))
-    return json.dumps(different, ensure_ascii=False), "".join(str(different.index(text)) for text in texts)
+    return different, "".join(str(different.index(text)) for text in texts)

@@ -19,7 +19,7 @@ SECONDS = 30  # of patience
 expect.set_options(timeout=SECONDS * 1000)
 
 # What the script of the badge has told other scripts, for `expect(page.locator("body")).to_have_attribute`.
-NEWS = "document.addEventListener('notifications:unread', (e) => document.body.dataset.news = e.detail.unread);"
+NEWS = "document.addEventListener('notifications:counts', (e) => document.body.dataset.news = e.detail.unread);"
 
 # The clock of a page's scripts, a hundred times as fast.
 HASTE = """for (const name of ["setTimeout", "setInterval"]) {

@@ -10,6 +10,7 @@ from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
+from tests.tasks.models import Project, Task
 
 from .conftest import HASTE, NEWS
 
@@ -21,11 +22,11 @@ def open_page(browser, as_alice) -> Iterator[Callable[..., Page]]:
     """A function that opens the page in one more tab of Alice. The scripts run before those of the page."""
     with browser.new_context(**as_alice) as context:
 
-        def open_page(*scripts: str) -> Page:
+        def open_page(*scripts: str, path: str = "/page/") -> Page:
             page = context.new_page()
             for script in (NEWS, *scripts):
                 page.add_init_script(script)
-            page.goto("/page/")
+            page.goto(path)
             return page
 
         yield open_page
@@ -36,7 +37,7 @@ def shows(page: Page, count: int) -> None:
     spoken = f"{count} unread notification{'' if count == 1 else 's'}"
     capped = str(count) if count <= 2 else "2+"
     expected = [f"{capped} {spoken}", f"{count} {spoken}", str(count)] if count else []
-    expect(page.locator("[data-unread-badge]:visible")).to_have_text(expected)
+    expect(page.locator("[data-badge=unread]:visible")).to_have_text(expected)
 
 
 def streams() -> int:
@@ -60,6 +61,37 @@ def test_all_tabs_over_one_stream(open_page, alice):
     for page in pages:
         shows(page, 0)
     assert streams() == 1
+
+
+@pytest.mark.usefixtures("all_healed")
+def test_each_tab_has_badges_of_its_own(open_page, alice):
+    one, two = Project.objects.create(), Project.objects.create()
+    leader = open_page()
+    shows(leader, 0)
+    first = open_page(path=f"/projects/?project={one.pk}")
+    second = open_page(path=f"/projects/?project={one.pk}&project={two.pk}")
+
+    def show(page: Page, *counts: int) -> None:
+        badges = page.locator("[data-badge]")
+        expect(badges.locator("[aria-hidden]")).to_have_text([str(count) for count in counts])
+        expect(badges.locator(".nc-visually-hidden")).to_have_text([f"open tasks: {count}" for count in counts])
+        expect(page.locator("[data-badge]:visible")).to_have_count(sum(count > 0 for count in counts))
+
+    wait_until(lambda: {badge.member for badge in live._streams} == {str(alice.pk), str(one.pk), str(two.pk)})
+    Task.objects.create(project=one)
+    show(first, 1)
+    show(second, 1, 0)
+    assert {len(streams) for streams in live._streams.values()} == {1}
+    leader.close()
+    for project in (one, two):
+        Task.objects.create(project=project)
+    show(first, 2)
+    show(second, 2, 1)
+    Task.objects.all().delete()
+    notify(alice, 1)
+    show(first, 0)
+    show(second, 0, 0)
+    shows(open_page(), 1)
 
 
 def test_another_tab_takes_over(open_page, alice):

@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from notifications_counter.counters import unread
+from notifications_counter.counters import unread, unseen
 from notifications_counter.models import Notification
-from tests.support import notify
+from tests.support import notify, wait_until
 
 from .conftest import HASTE, NEWS
 
@@ -96,6 +96,30 @@ def test_without_scripts(open_inbox, alice):
     page.click(f"#nc-open-{rows[2].pk}")
     expect(page).to_have_url(f"/notifications/{rows[2].pk}/")
     assert unread.count(alice) == 0
+
+
+def test_the_badge_goes_away_when_the_list_is_opened_and_the_rows_stay_bold(with_unseen, open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox(path=f"/notifications/{rows[0].pk}/", viewport={"width": 400, "height": 800})
+    other = page.context.new_page()
+    other.goto(f"/notifications/{rows[0].pk}/")
+    for tab in (page, other):
+        expect(tab.locator(".nc-badge")).to_have_text("3 3 new notifications")
+    page.click("header a")
+    for tab in (page, other):
+        expect(tab.locator(".nc-badge")).to_be_hidden()
+    has(page, "unread", "unread", "unread")
+    weights = page.locator(".nc-title").evaluate_all(
+        "titles => titles.map((title) => getComputedStyle(title).fontWeight)"
+    )
+    assert weights == ["650"] * 3
+    page.bring_to_front()
+    Notification.objects.create(user=alice, title="one more")  # in sight
+    has(page, "unread", "unread", "unread", "unread")
+    wait_until(lambda: unseen.count(alice) == 0)
+    for tab in (page, other):
+        expect(tab.locator(".nc-badge")).to_be_hidden()
+    assert unread.count(alice) == 4
 
 
 def test_with_htmx(with_htmx, open_inbox, alice):

@@ -7,12 +7,21 @@ from django.urls import path
 from tests import urls
 
 PAGE = """{% load notifications_counter %}<!doctype html><title>page</title>
-<body>{% unread_badge max=2 %}{% unread_badge %}<span data-unread-badge>own</span>{% unread_badge_script %}</body>"""
+<body>{% unread_badge max=2 %}{% unread_badge %}<span data-badge="unread">own</span>{% unread_badge_script %}</body>"""
+OTHER_PAGE = """{% load notifications_counter %}<!doctype html><title>page</title>
+<body>{% for project in projects %}{% badge counter="open_tasks" owner=project %}{% endfor %}{% unread_badge_script %}
+</body>"""
 POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'"
 
 
 def page(request: HttpRequest) -> HttpResponse:
     text = engines["django"].from_string(PAGE).render({}, request)
+    return HttpResponse(text, headers={"Content-Security-Policy": POLICY})
+
+
+def projects(request: HttpRequest) -> HttpResponse:
+    """The badges of the projects that the query string names."""
+    text = engines["django"].from_string(OTHER_PAGE).render({"projects": request.GET.getlist("project")}, request)
     return HttpResponse(text, headers={"Content-Security-Policy": POLICY})
 
 
@@ -24,4 +33,4 @@ async def no_stream(request: HttpRequest, **kwargs: Any) -> HttpResponse:
     return HttpResponse(status=501)
 
 
-urlpatterns = [path("page/", page), path("favicon.ico", icon), *urls.urlpatterns]
+urlpatterns = [path("page/", page), path("projects/", projects), path("favicon.ico", icon), *urls.urlpatterns]

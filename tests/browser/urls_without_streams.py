@@ -4,4 +4,4 @@ from django.urls import path
 
 from . import urls
 
-urlpatterns = [path("notifications/unread/stream/", urls.no_stream), *urls.urlpatterns]
+urlpatterns = [path("notifications/counts/stream/", urls.no_stream), *urls.urlpatterns]

@@ -120,7 +120,8 @@ def test_read_and_deleted_ones(all_healed, theirs, alice, bob):
     theirs(alice, bob, deleted=True)
     theirs(bob, alice)
     assert run("import_from_notifications_hq") == ["2 notifications imported, left out 1 that were deleted."]
-    assert alice.notifications.get().read_at == read.timestamp
+    row = alice.notifications.get()
+    assert row.seen_at == row.read_at == read.timestamp
     assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 1}
     assert_exact(alice, bob)
 

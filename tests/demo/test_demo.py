@@ -90,8 +90,8 @@ def test_every_badge_is_right_in_the_end(start):
     assert int(table["flushes"]) > 0
     assert table["flusher killed"].startswith("2 ")
     assert table["requests failed"] == "0"
-    assert table["users checked"] == "40 (20 also over HTTP)"
-    assert table["users wrong"] == "0"
+    assert table["badges checked"] == "80 (20 also over HTTP)"
+    assert table["badges wrong"] == "0"
 
 
 def test_leaves_nothing_in_a_redis_that_it_was_given(start):

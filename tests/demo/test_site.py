@@ -6,6 +6,7 @@ from demo_project import settings as demo_settings
 from demo_project import traffic
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
+from tests.support import entries
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
@@ -20,11 +21,14 @@ TEMPLATES = [
 
 @pytest.fixture(autouse=True)
 def _site():
-    with override_settings(
-        ROOT_URLCONF="demo_project.urls",
-        TEMPLATES=TEMPLATES,
-        LOGIN_URL="login",
-        LOGIN_REDIRECT_URL="notifications:inbox",
+    with (
+        override_settings(
+            ROOT_URLCONF="demo_project.urls",
+            TEMPLATES=TEMPLATES,
+            LOGIN_URL="login",
+            LOGIN_REDIRECT_URL="notifications:inbox",
+        ),
+        entries(COUNTERS=demo_settings.NOTIFICATIONS_COUNTER["COUNTERS"]),
     ):
         yield
 
@@ -53,7 +57,7 @@ def notify(user, n=1):
 
 
 def badge(client):
-    return client.get(reverse("notifications:unread")).json()["unread"]
+    return client.get(reverse("notifications:counts")).json()["unread"]
 
 
 def test_log_in(user):
@@ -65,7 +69,7 @@ def test_log_in(user):
     assert client.get(response.url).status_code == 200
 
 
-@pytest.mark.parametrize("page", ["notifications:inbox", "send", "counts"])
+@pytest.mark.parametrize("page", ["notifications:inbox", "send", "table"])
 def test_pages_ask_for_a_login(page):
     assert Client().get(reverse(page)).url.startswith(reverse("login"))
 
@@ -76,6 +80,17 @@ def test_the_inbox_is_a_page_of_the_site(client, user):
     assert page.count("3 unread notifications") == 1
     assert page.count('<li class="nc-row nc-unread"') == 3
     assert 'action="/logout/"' in page
+
+
+def test_a_badge_of_news_goes_away_and_that_of_the_unread_stays(client, user):
+    notify(user, 3)
+    page = client.get(reverse("send")).content.decode()
+    assert ">3 new notifications<" in page
+    assert ">3 unread notifications<" in page
+    client.get(reverse("notifications:inbox"))
+    page = client.get(reverse("send")).content.decode()
+    assert 'data-badge="unseen" data-count="0"' in page
+    assert ">3 unread notifications<" in page
 
 
 def test_visitors_find_the_notifications(client, user):
@@ -113,6 +128,6 @@ def test_only_staff_writes_to_everybody(client, staff_client, user):
 
 def test_counts_are_for_staff(client, staff_client, user):
     notify(user, 2)
-    assert client.get(reverse("counts")).status_code == 302
-    table = staff_client.get(reverse("counts")).context["table"]
+    assert client.get(reverse("table")).status_code == 302
+    table = staff_client.get(reverse("table")).context["table"]
     assert {row["user"]: (row["badge"], row["rows"], row["stored"]) for row in table}[user] == (2, 2, 0)

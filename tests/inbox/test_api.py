@@ -12,14 +12,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import include, path, reverse
 from django.utils import timezone
 
-from notifications_counter.counters import unread
+from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import api
 from notifications_counter.models import Notification
 from tests.support import assert_exact, notify, sent
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
-CHANGES = ["api-mark-as-read", "api-mark-as-unread", "api-delete"]
+CHANGES = ["api-mark-as-seen", "api-mark-as-read", "api-mark-as-unread", "api-delete"]
 WITHOUT_CSRF = [name for name in settings.MIDDLEWARE if "Csrf" not in name]
 LOGIN_EVERYWHERE = [*settings.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
 
@@ -88,6 +88,7 @@ def test_the_list_is_the_users_own_newest_first(client, alice, bob):
         "url": "",
         "data": {},
         "created_at": row.created_at.isoformat().replace("+00:00", "Z"),
+        "seen_at": None,
         "read_at": None,
     }
     assert response.json()["newer"] == response.json()["older"] == ""
@@ -198,6 +199,22 @@ def test_changes(client, alice, bob):
     assert post(client, "api-delete", {"which": "all"}).json() == {"changed": 2, "unread": 0}
     assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 3}
     assert_exact(alice, bob)
+
+
+@pytest.mark.usefixtures("with_unseen")
+def test_seeing(client, alice, bob):
+    ids = [row.pk for row in notify(alice, 5)]
+    (other,) = notify(bob, 1)
+    assert post(client, "api-mark-as-seen", {"ids": [*ids[:2], other.pk]}).json() == {
+        "changed": 2, "unread": 5, "unseen": 3
+    }  # fmt: skip
+    assert post(client, "api-mark-as-read", {"ids": ids[:3]}).json() == {"changed": 3, "unread": 2, "unseen": 2}
+    assert post(client, "api-mark-as-seen", {"which": "all"}).json() == {"changed": 2, "unread": 2, "unseen": 0}
+    assert client.get(reverse("notifications:counts")).json() == {"unread": 2, "unseen": 0}
+    for row in client.get(url()).json()["notifications"]:
+        assert row["seen_at"] is not None
+    for counter in (unread, unseen):
+        assert_exact(alice, bob, counter=counter)
 
 
 def test_changes_of_one_kind(client, alice):
@@ -381,9 +398,8 @@ def test_a_change_costs_what_it_costs_without_a_request_and_a_read(client, alice
     ids = [row.pk for row in notify(alice, 4, read=2)]
     unread.count(alice)
     mine = Notification.objects.for_user(alice).filter(pk__in=ids[1:3])
-    changes = {"api-mark-as-read": mine.mark_as_read, "api-mark-as-unread": mine.mark_as_unread}
     with sent() as expected, CaptureQueriesContext(connection) as queries:
-        changes.get(change, mine.delete)()
+        getattr(mine, change.removeprefix("api-").replace("-", "_"))()
     again = notify(alice, 4, read=2)
     unread.count(alice)
     with django_assert_num_queries(len(queries) + 2), sent() as commands:

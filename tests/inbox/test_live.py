@@ -5,9 +5,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import redis
@@ -19,13 +20,16 @@ from django.urls import reverse
 from django.utils import timezone
 
 import servers
+from notifications_counter.badges import badge_of, name_of
 from notifications_counter.buffer.client import client_of
-from notifications_counter.counters import unread
+from notifications_counter.counters import Counter, unread, unseen
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification, RecountRequest
 from tests.asgi import serving
 from tests.support import assert_exact, entries, notify, wait_until
+from tests.tasks.counters import open_tasks
+from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -49,7 +53,7 @@ def port() -> Iterator[int]:
 class Events:
     """What a browser receives. A timeout if nothing comes."""
 
-    def __init__(self, port: int, user: Any, **headers: str):
+    def __init__(self, port: int, user: Any, badges: Iterable[str] = (), **headers: str):
         client = Client()
         client.force_login(user)
         cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
@@ -59,7 +63,8 @@ class Events:
             "Cookie": cookie,
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
-        self.connection.request("GET", reverse("notifications:stream"), headers=headers)
+        query = urlencode([("badge", name) for name in badges])
+        self.connection.request("GET", f"{reverse('notifications:stream')}?{query}", headers=headers)
         self.response = self.connection.getresponse()
         self.retry = self.next_block()
 
@@ -71,12 +76,16 @@ class Events:
             block[name] = value.strip()
         return block
 
-    def next_count(self) -> int:
+    def next_counts(self) -> dict[str, int]:
         while (block := self.next_block()) == {"": ""}:
             pass
-        assert block["event"] == "unread"
-        count = json.loads(block["data"])["unread"]
-        assert block["id"] == str(count)
+        assert block["event"] == "counts"
+        counts = json.loads(block["data"])
+        assert block["id"] == "-".join(map(str, counts.values()))
+        return counts
+
+    def next_count(self) -> int:
+        (count,) = self.next_counts().values()
         return count
 
     def reach(self, count: int) -> int:
@@ -96,8 +105,8 @@ def listen(port: int) -> Iterator[Callable[..., Events]]:
     """A function that opens a stream."""
     opened: list[Events] = []
 
-    def open_stream(user: Any, **headers: str) -> Events:
-        opened.append(Events(port, user, **headers))
+    def open_stream(user: Any, *badges: str, **headers: str) -> Events:
+        opened.append(Events(port, user, badges, **headers))
         return opened[-1]
 
     yield open_stream
@@ -118,8 +127,8 @@ def heard(listen) -> Callable[..., Events]:
     return open_stream
 
 
-def publishes() -> bool:
-    return all(b.client.call(b.keys.state, "HEXISTS", b.keys.state, "live_until") for b in unread.buffers)
+def publishes(counter: Counter = unread) -> bool:
+    return all(b.client.call(b.keys.state, "HEXISTS", b.keys.state, "live_until") for b in counter.buffers)
 
 
 def listeners(client: redis.Redis) -> int:
@@ -191,6 +200,39 @@ def test_each_hears_of_their_own_only(heard, alice, bob):
     assert of_bob.next_count() == 1
 
 
+@pytest.mark.usefixtures("all_healed")
+def test_badges_of_any_counter_and_owner(listen, alice, bob, redis_client):
+    project, other = Project.objects.create(), Project.objects.create()
+    mine = [name_of(badge_of(open_tasks, one), alice) for one in (project, other)]
+    theirs = name_of(badge_of(open_tasks, project), bob)
+    plain = listen(alice)
+    assert plain.next_counts() == {"unread": 0}
+    wait_until(publishes)
+    events = listen(alice, *mine, theirs, "open_tasks")
+    assert events.next_counts() == {"unread": 0, mine[0]: 0, mine[1]: 0}
+    wait_until(lambda: publishes(open_tasks))
+    task = Task.objects.create(project=project)
+    assert events.next_counts() == {"unread": 0, mine[0]: 1, mine[1]: 0}
+    Task.objects.filter(pk=task.pk).update(project=other)
+    while events.next_counts() != {"unread": 0, mine[0]: 0, mine[1]: 1}:
+        pass
+    assert listeners(redis_client) == 1
+    notify(alice, 2)
+    assert events.next_counts()["unread"] == 2
+    assert plain.next_counts() == {"unread": 2}
+
+
+def test_both_built_in_counters(listen, with_unseen, alice):
+    events = listen(alice)
+    assert events.next_counts() == {"unread": 0, "unseen": 0}
+    wait_until(lambda: publishes() and publishes(unseen))
+    notify(alice)
+    while events.next_counts() != {"unread": 3, "unseen": 3}:
+        pass
+    Notification.objects.for_user(alice).mark_as_seen()
+    assert events.next_counts() == {"unread": 3, "unseen": 0}
+
+
 def test_a_heartbeat(listen, monkeypatch, alice):
     monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
     events = listen(alice)
@@ -203,7 +245,7 @@ def test_who_comes_again_is_told_only_news(listen, monkeypatch, alice, known, to
     monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
     notify(alice)
     first = listen(alice, Last_Event_ID=known).next_block()
-    assert first == ({"event": "unread", "id": "3", "data": '{"unread": 3}'} if told else {"": ""})
+    assert first == ({"event": "counts", "id": "3", "data": '{"unread": 3}'} if told else {"": ""})
 
 
 def test_a_stream_ends_so_that_the_browser_shows_again_who_it_is(listen, monkeypatch, alice):

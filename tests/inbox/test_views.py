@@ -9,10 +9,11 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.db import connection
 from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.urls import include, path, reverse
 from django.utils import timezone, translation
 
-from notifications_counter.counters import unread
+from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import views
 from notifications_counter.inbox.paging import page_of
 from notifications_counter.models import Notification
@@ -50,6 +51,49 @@ def client(alice) -> Client:
     client = Client()
     client.force_login(alice)
     return client
+
+
+# ------------------------------------------------------------------------------------------------------------ seen
+@pytest.mark.usefixtures("with_unseen")
+@pytest.mark.parametrize("headers", [{}, {"X-Part": "list"}])
+def test_opening_the_inbox_is_seeing_all(client, alice, bob, headers):
+    notify(alice, 25)
+    notify(bob)
+    page = client.get(url(), headers=headers)
+    assert (unread.count(alice), unseen.count(alice), unseen.count(bob)) == (25, 0, 3)
+    assert page.content.count(b"nc-row nc-unread") == 20
+    if not headers:
+        assert b'data-badge="unseen" data-count="0" data-max="99" role="status" hidden>' in page.content
+    for counter in (unread, unseen):
+        assert_exact(alice, bob, counter=counter)
+
+
+@pytest.mark.usefixtures("with_unseen")
+def test_who_opens_an_inbox_without_news_only_asks(client, alice):
+    notify(alice)
+    client.get(url())
+    with CaptureQueriesContext(connection) as queries, sent() as commands:
+        client.get(url())
+    assert not any("UPDATE" in query["sql"] for query in queries)
+    assert set(commands) == {"MGET"}
+
+
+@pytest.mark.usefixtures("with_unseen")
+def test_what_nobody_looks_at_stays_unseen(client, alice):
+    notify(alice)
+    client.head(url())
+    client.get(url(), headers={"Sec-Purpose": "prefetch;prerender"})
+    client.get(url("api-inbox"))
+    assert unseen.count(alice) == 3
+    with own_urls:
+        client.get(url(), {"kind": "sale", "show": "unread"})
+    assert unseen.count(alice) == 0  # whichever of them the page shows
+
+
+def test_nobody_sees_where_unseen_is_switched_off(client, alice):
+    notify(alice)
+    client.get(url())
+    assert Notification.objects.unseen().count() == 3
 
 
 # ------------------------------------------------------------------------------------------------------------ list

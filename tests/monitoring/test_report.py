@@ -17,10 +17,11 @@ from django.utils import timezone
 
 import servers
 from notifications_counter.buffer.types import Stats
-from notifications_counter.counters import all_counters, unread
+from notifications_counter.counters import all_counters, unread, unseen
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.monitoring import dashboard
 from notifications_counter.monitoring.report import look, look_at
 from tests.support import buffer, entries, notify, sent, stored
 
@@ -63,9 +64,24 @@ def kinds(max_age: float = 300) -> list[str]:
 def test_nothing_is_wrong_with_a_counter_at_rest(healed):
     report = look([unread])
     assert report.problems(max_age=0) == []
-    assert report.errors == report.unseen == []
+    assert report.errors == report.unreachable == []
     (counter,) = report.counters
     assert (counter.backlog_users, counter.age, counter.open, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
+
+
+def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(all_healed, alice):
+    def names() -> set[str]:
+        return {panel.name for panel in dashboard.page("")["panels"]}
+
+    assert names() == {counter.counter for counter in look().counters} == {counter.name for counter in all_counters()}
+    assert "unseen" not in names()
+    with entries(COUNTERS=["unread", "unseen"]):
+        assert "unseen: Redis does not hold complete counts." in str(look().problems()[0])
+        unseen.heal()
+        notify(alice)  # and flushes unread
+        waiting = {counter.counter: counter.backlog_users for counter in look().counters}
+        assert (waiting["unread"], waiting["unseen"]) == (0, 1)
+        assert names() == waiting.keys()
 
 
 def test_a_new_redis_is_a_problem_until_it_is_recovered():
@@ -150,7 +166,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
 def test_a_redis_that_is_out_of_reach_is_a_problem(healed, unreachable_redis):
     report = look()
     assert report.counters == []
-    assert report.unseen == [counter.name for counter in all_counters()]
+    assert report.unreachable == [counter.name for counter in all_counters()]
     assert report.outages is None
     (problem,) = report.problems()
     assert (problem.counter, problem.kind) == (None, "unreachable")
@@ -269,7 +285,7 @@ def test_check_writes_json(all_healed):
     assert error == ""
     seen = json.loads(out)
     assert (seen["ok"], seen["error"], seen["problems"], seen["max_age"]) == (True, None, [], 300)
-    assert seen["unseen"] == []
+    assert seen["unreachable"] == []
     assert seen["outages"] == {"number": 0, "seconds": 0}
     assert list(seen["counters"]) == [counter.name for counter in all_counters()]
     assert seen["counters"]["unread"]["requests"] == 1
@@ -301,7 +317,7 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
     assert result.returncode == 1
     assert seen["ok"] is False
     assert seen["error"].startswith("Database 'default': ")
-    assert seen["unseen"] == [counter.name for counter in all_counters()]
+    assert seen["unreachable"] == [counter.name for counter in all_counters()]
     assert "Traceback" not in result.stderr
 
 

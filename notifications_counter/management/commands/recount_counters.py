@@ -5,7 +5,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 
-from ...counters import Counter, all_counters, unread
+from ...counters import Counter, all_counters, counters_of_notifications, unread
 from ...maintenance.places import at
 from ...maintenance.recount import Correction, remove_orphans
 from ..console import CounterCommand, Meter, find_work, number, plain_errors
@@ -19,7 +19,7 @@ class Command(CounterCommand):
             "--user",
             action="append",
             metavar="KEY",
-            help="primary key of a user whose unread notifications are recounted instead of everything; repeatable",
+            help="primary key of a user whose notifications are recounted instead of everything; repeatable",
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would change")
         parser.add_argument(
@@ -51,7 +51,7 @@ class Command(CounterCommand):
             raise CommandError("--restored recounts and corrects everyone. Leave out --user and --dry-run.")
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             keys = None if user is None else [self.key(value) for value in user]
-            counters = all_counters() if keys is None else [unread]
+            counters = all_counters() if keys is None else counters_of_notifications()
             todo = find_work(counters, database, schema)
             for work in todo if restored else ():
                 with at(work.place):

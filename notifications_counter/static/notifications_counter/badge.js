@@ -1,6 +1,6 @@
 // Keeps every badge of every open page current. Of all tabs of a user one holds a stream of the counts and tells the
 // others. Where there is no stream, it polls; where tabs cannot agree, as on pages without TLS, each polls while visible.
-// Other scripts may listen: document.addEventListener("notifications:unread", (event) => event.detail.unread)
+// Other scripts may listen: document.addEventListener("notifications:counts", (event) => event.detail.unread)
 (() => {
   "use strict";
 
@@ -10,14 +10,16 @@
   const TOAST = 12_000; // that a toast stays
   const PATIENCE = 2_000; // until a tab that leads and does not answer is taken for frozen
 
-  const { stream, poll, user, texts, forms } = document.currentScript.dataset;
-  const phrases = JSON.parse(texts);
-  const name = `notifications-unread-${user}`;
+  const { stream, poll, user, phrases } = document.currentScript.dataset;
+  const spoken = JSON.parse(phrases); // of the built-in counters, which the server always tells of
+  const name = `notifications-counts-${user}`;
   const channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
   const seen = new WeakSet(); // badges
-  let known = null; // the count
-  let heard = 0; // how often it was told
+  const wanted = new Set(); // the names of other badges, of all tabs as far as this one knows
+  let known = {}; // counts by the names of their badges
+  let heard = 0; // how often they were told
   let leading = null; // an AbortController while this tab leads
+  let relisten = () => {}; // opens the stream again, if there is one
   let left; // an AbortController of this visit of the page
   let doubt; // a timer
 
@@ -25,20 +27,29 @@
     if (element && element.textContent !== text) element.textContent = text;
   };
 
-  const show = (unread) => {
-    if (!Number.isInteger(unread)) return;
+  const say = (name, count, label) => {
+    if (!spoken[name] || label) return `${label}: ${count}`;
+    const [texts, forms] = spoken[name];
+    return texts[forms[count < 200 ? count : 100 + (count % 100)]].replace("%(n)s", count);
+  };
+
+  const show = (counts) => {
+    if (!counts) return;
     heard += 1;
-    const phrase = phrases[forms[unread < 200 ? unread : 100 + (unread % 100)]].replace("%(n)s", unread);
-    for (const badge of document.querySelectorAll("[data-unread-badge]")) {
-      const max = Number(badge.dataset.max || Infinity);
-      set(badge.querySelector("[aria-hidden]") || badge, unread > max ? `${max}+` : `${unread}`);
-      set(badge.querySelector(".nc-visually-hidden"), phrase);
-      badge.hidden = unread === 0;
+    for (const badge of document.querySelectorAll("[data-badge]")) {
+      const { badge: name, label, max = Infinity } = badge.dataset;
+      const count = counts[name];
+      if (!Number.isInteger(count)) continue;
+      badge.dataset.count = count;
+      set(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
+      set(badge.querySelector(".nc-visually-hidden"), say(name, count, label));
+      badge.hidden = count === 0;
     }
-    if (unread === known) return; // of the badges, some may be new
-    if (known !== null && unread > known) toast();
-    known = unread;
-    document.dispatchEvent(new CustomEvent("notifications:unread", { detail: { unread } }));
+    const before = known;
+    known = { ...known, ...counts };
+    if (Object.keys(counts).every((name) => counts[name] === before[name])) return; // of the badges, some may be new
+    if (counts.unread > before.unread) toast();
+    document.dispatchEvent(new CustomEvent("notifications:counts", { detail: known }));
   };
 
   // Show what has come since the page was made. The inbox itself shows it in its list.
@@ -61,30 +72,49 @@
     region.replaceChildren(region.querySelector("template"), content);
   };
 
-  const shown = () => document.querySelector("[data-unread-badge]")?.textContent;
+  const badges = () => [...document.querySelectorAll("[data-badge]")];
 
-  const tell = (unread) => {
-    show(unread);
-    if (channel) channel.postMessage({ unread });
+  // The counts that this page shows, by the names of their badges.
+  const shown = () => {
+    const counted = badges().filter((badge) => badge.dataset.badge && badge.dataset.count);
+    return Object.fromEntries(counted.map(({ dataset }) => [dataset.badge, Number(dataset.count)]));
+  };
+
+  // Returns whether there are new names among them.
+  const want = (names) => {
+    const before = wanted.size;
+    names.filter((name) => name && !spoken[name]).forEach((name) => wanted.add(name));
+    return wanted.size > before;
+  };
+
+  const address = (url) => {
+    const names = new URLSearchParams([...wanted].map((name) => ["badge", name]));
+    return wanted.size ? `${url}?${names}` : url;
+  };
+
+  const tell = (counts) => {
+    show(counts);
+    if (channel) channel.postMessage({ counts });
   };
 
   // Ask once; 304 as long as nothing has changed. Returns false if the user has logged out.
   const look = async () => {
     const asked = heard;
-    const reply = await fetch(poll, { cache: "no-cache" }).catch(() => null);
+    const reply = await fetch(address(poll), { cache: "no-cache" }).catch(() => null);
     if (reply && (reply.status === 401 || reply.redirected)) return false;
     if (reply && reply.ok) {
-      const { unread } = await reply.json();
-      if (heard === asked) tell(unread); // else what was told meanwhile may be newer
+      const counts = await reply.json();
+      if (heard === asked) tell(counts); // else what was told meanwhile may be newer
     }
     return true;
   };
 
   // Badges that come with a part of the page, as by htmx, show what was right when that was made.
   const meet = () => {
-    const badges = [...document.querySelectorAll("[data-unread-badge]")].filter((badge) => !seen.has(badge));
-    badges.forEach((badge) => seen.add(badge));
-    return badges.length > 0;
+    const met = badges().filter((badge) => !seen.has(badge));
+    met.forEach((badge) => seen.add(badge));
+    if (want(met.map((badge) => badge.dataset.badge)) && left) leading ? relisten() : ask();
+    return met.length > 0;
   };
 
   // Until the signal. Calls `end` if the user has logged out.
@@ -93,8 +123,8 @@
     let timer = 0;
 
     const listen = () => {
-      source = new EventSource(stream);
-      source.addEventListener("unread", (event) => tell(JSON.parse(event.data).unread));
+      source = new EventSource(address(stream));
+      source.addEventListener("counts", (event) => tell(JSON.parse(event.data)));
       source.addEventListener("error", () => {
         if (source.readyState === EventSource.CLOSED) wait(RETRY); // else the browser tries again by itself
       });
@@ -107,12 +137,20 @@
       else timer = setTimeout(() => (time > 0 ? wait(time - POLL) : listen()), POLL);
     };
 
+    relisten = () => {
+      if (!source || source.readyState === EventSource.CLOSED) return;
+      source.close();
+      listen();
+    };
+
     signal.addEventListener("abort", () => {
+      relisten = () => {};
       clearTimeout(timer);
       if (source) source.close();
     });
-    if (channel) listen();
-    else wait(Infinity);
+    if (!channel) return wait(Infinity);
+    listen();
+    channel.postMessage({ who: true }); // the others name their badges
   };
 
   // Wait for the lead, or take it, and keep it until the page is left.
@@ -136,7 +174,7 @@
   const ask = () => {
     if (document.hidden || leading) return;
     if (!channel) return look();
-    channel.postMessage({ ask: true, shown: shown() });
+    channel.postMessage({ ask: [...wanted], shown: shown() });
     clearTimeout(doubt);
     doubt = setTimeout(() => leading || document.hidden || queue({ steal: true }), PATIENCE);
   };
@@ -150,12 +188,16 @@
 
   if (channel) {
     channel.addEventListener("message", ({ data }) => {
-      if (!data.ask) {
+      if (data.who) {
+        ask();
+      } else if (!data.ask) {
         clearTimeout(doubt);
-        show(data.unread);
+        show(data.counts);
       } else if (leading) {
-        const agreed = data.shown === shown();
-        channel.postMessage({ unread: agreed ? known : null }); // null: still here
+        if (want(data.ask)) relisten();
+        const counts = { ...shown(), ...known };
+        const agreed = Object.entries(data.shown).every(([name, count]) => counts[name] === count);
+        channel.postMessage({ counts: agreed ? known : null }); // null: still here
         if (!agreed) look(); // a page that has just been made may know better
       }
     });

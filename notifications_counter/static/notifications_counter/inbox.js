@@ -156,7 +156,7 @@
     refresh();
   };
 
-  document.addEventListener("notifications:unread", ({ detail }) => {
+  document.addEventListener("notifications:counts", ({ detail }) => {
     const inbox = document.querySelector(".nc-inbox");
     if (!inbox || Number(inbox.dataset.unread) === detail.unread) return;
     inbox.dataset.unread = detail.unread;

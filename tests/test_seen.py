@@ -1,0 +1,172 @@
+"""Unseen notifications: neither seen nor read."""
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from notifications_counter import declaration
+from notifications_counter.controller import NotificationController
+from notifications_counter.counters import Counter, all_counters, unread, unseen
+from notifications_counter.exceptions import ConfigurationError
+from notifications_counter.models import Notification, UserNotificationsCount
+from tests.support import assert_exact, entries, notify, sent, stored
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
+
+
+def counts(user: Any) -> tuple[int, int]:
+    return unread.count(user), unseen.count(user)
+
+
+@pytest.fixture
+def six(with_unseen, alice, bob) -> Any:
+    """Two that are new, two that are seen, one that is read, and one that was read without being seen."""
+    rows = notify(alice, 6)
+    Notification.objects.filter(pk__in=[row.pk for row in rows[2:5]]).mark_as_seen()
+    rows[4].mark_as_read()
+    Notification.objects.filter(pk=rows[5].pk).update(read_at=timezone.now())
+    yield list(Notification.objects.order_by("pk"))
+    for counter in (unread, unseen):
+        assert_exact(alice, bob, counter=counter)
+
+
+# ---------------------------------------------------------------------------------------------------------- setting
+def test_only_unread_is_switched_on_at_first(alice):
+    assert unread in all_counters()
+    assert unseen not in all_counters()
+    with pytest.raises(ConfigurationError, match="'unseen' is switched off. Add its name to .*'COUNTERS'"):
+        unseen.count(alice)
+    with entries(COUNTERS=["unread", "unseen"]):
+        assert unseen in all_counters()
+        assert unseen.count(alice) == 0
+    assert unseen not in all_counters()
+    with pytest.raises(ConfigurationError):
+        unseen.count(alice)
+
+
+@pytest.mark.parametrize("names", [None, "unseen", 5, ["unseen", "unseen"]])
+def test_a_wrong_setting_switches_nothing_on(names):
+    with entries(COUNTERS=names):
+        assert unread in all_counters()
+        assert unseen not in all_counters()
+
+
+def test_a_site_that_keeps_only_unread_sends_nothing_for_unseen(healed, alice):
+    with sent() as commands:
+        notify(alice, 1)
+        assert Notification.objects.for_user(alice).mark_as_seen() == 1
+    assert [commands.count(name) for name in ("begin", "commit", "cut", "finish")] == [1, 1, 1, 1]
+    assert UserNotificationsCount.objects.get().unseen_count == 0
+
+
+def test_what_nobody_heard_while_it_was_switched_off_is_counted_later(alice):
+    with entries(COUNTERS=["unread", "unseen"]):
+        unread.heal()
+        unseen.heal()
+        notify(alice, 3)
+        assert unseen.flush().users == 1
+        assert unseen.count(alice) == 3
+    unread.heal()  # a run of the flusher
+    Notification.objects.filter(title="0").mark_as_seen()
+    with entries(COUNTERS=["unread", "unseen"]):
+        assert unseen.count(alice) == 2
+        unread.heal()
+        assert unseen.heal().corrected == 1
+        assert_exact(alice, counter=unseen)
+
+
+def test_a_site_may_have_a_counter_of_that_name(alice):
+    own = Counter(
+        "unseen",
+        source="notifications_counter.Notification",
+        owner="user",
+        condition=Q(seen_at=None),
+        totals="notifications_counter.UserNotificationsCount",
+        field="unseen_count",
+        batch_field="unseen_batch",
+    )
+    try:
+        own.heal()
+        notify(alice, 3)  # and flushes unread
+        assert [shard.recovering for shard in own.status()] == [False]
+        assert_exact(alice, counter=own)
+        with pytest.raises(ConfigurationError, match="There is a counter named 'unseen' already"):
+            unseen._switch("")
+    finally:
+        own._switch("gone")
+        declaration._switched_off["unseen"] = unseen
+
+
+# ---------------------------------------------------------------------------------------------------------- changes
+def test_what_is_unseen(six, alice):
+    assert counts(alice) == (4, 2)
+    assert list(Notification.objects.unseen().order_by("pk")) == six[:2]
+
+
+def test_seeing_leaves_it_unread(six, alice):
+    assert NotificationController(alice).mark_all_as_seen() == 2
+    assert counts(alice) == (4, 0)
+    assert NotificationController(alice).mark_all_as_seen() == 0
+    assert [row.seen_at for row in Notification.objects.order_by("pk")][2:] == [row.seen_at for row in six[2:]]
+
+
+def test_reading_is_seeing(six, alice):
+    assert NotificationController(alice).mark_all_as_read() == 4
+    assert counts(alice) == (0, 0)
+    rows = list(Notification.objects.order_by("pk"))
+    assert [row.seen_at == row.read_at for row in rows] == [True, True, False, False, False, False]
+    assert [row.seen_at for row in rows[2:]] == [row.seen_at for row in six[2:]]
+
+
+def test_what_is_marked_as_unread_stays_seen(six, alice):
+    assert Notification.objects.for_user(alice).mark_as_unread() == 2
+    assert counts(alice) == (6, 2)
+    assert [row.seen_at for row in Notification.objects.order_by("pk")][4:] == [six[4].seen_at, six[5].read_at]
+
+
+def test_an_instance(six, alice, bob):
+    one, two, seen, _, read, _ = six
+    assert one.mark_as_seen() is True
+    assert (one.seen_at is None, one.read_at, one.mark_as_seen()) == (False, None, False)
+    assert seen.mark_as_seen() is read.mark_as_seen() is False
+    assert counts(alice) == (4, 1)
+    assert two.mark_as_read() is True
+    assert two.seen_at == two.read_at is not None
+    assert counts(alice) == (3, 0)
+    assert two.mark_as_unread() is True
+    assert (two.seen_at is None, two.read_at) == (False, None)
+    assert counts(alice) == (4, 0)
+    Notification.objects.filter(pk=one.pk).update(user=bob, seen_at=None)
+    assert one.mark_as_seen() is True
+    assert (counts(alice), counts(bob)) == ((3, 0), (1, 0))
+    Notification.objects.filter(pk=one.pk).delete()
+    assert one.mark_as_seen() is False
+    assert (one.seen_at, one.read_at) == (None, None)
+
+
+def test_some_of_a_user(six, alice, bob):
+    (other,) = notify(bob, 1)
+    controller = NotificationController(alice)
+    assert controller.mark_as_seen(other.pk) is controller.mark_as_seen("x") is controller.mark_as_seen(0) is False
+    assert controller.mark_as_seen(str(six[0].pk)) is True
+    assert controller.mark_all_as_seen([six[1].pk, six[2].pk, other.pk, "x"]) == 1
+    assert controller.mark_all_as_seen([]) == 0
+    assert (counts(alice), counts(bob)) == ((4, 0), (1, 1))
+
+
+def test_changes_of_both_travel_together(six, alice):
+    with sent() as commands, transaction.atomic():
+        Notification.objects.for_user(alice).mark_as_read()
+    assert commands == ["begin", "begin", "commit", "commit"]
+
+
+def test_each_is_flushed_into_columns_of_its_own(six, alice):
+    assert unseen.flush().users == 1
+    notify(alice, 1)  # and flushes unread, not unseen
+    assert (stored(alice, unread), stored(alice, unseen)) == (5, 2)
+    assert unseen.flush().users == 1
+    assert (stored(alice, unread), stored(alice, unseen)) == (5, 3)
+    assert counts(alice) == (5, 3)
