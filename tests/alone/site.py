@@ -93,8 +93,15 @@ def test_metrics(client) -> None:
     assert 'notifications_counter_up{counter="unread"} 1.0' in client.get("/metrics/").content.decode()
 
 
-def badge(request) -> str:
-    return Template("{% load notifications_counter %}{% unread_badge %}").render(Context({"request": request}))
+def render(tag: str, request) -> str:
+    return Template(f"{{% load notifications_counter %}}{{% {tag} %}}").render(Context({"request": request}))
+
+
+def test_a_badge(alice, rf) -> None:
+    request = rf.get("/")
+    request.user = alice
+    Notification.objects.create(user=alice)
+    assert 'data-count="1"' in render('badge counter="unread"', request)
 
 
 USES = {
@@ -108,7 +115,7 @@ USES = {
     "invalidate": lambda user, request: unread.invalidate(),
     "status": lambda user, request: unread.status(),
     "controller": lambda user, request: NotificationController(user),
-    "badge": lambda user, request: badge(request),
+    "unread count": lambda user, request: render("unread_count", request),
     "urls": lambda user, request: import_module("notifications_counter.urls"),
 }
 
