@@ -92,6 +92,7 @@ DOCUMENTED_MODULES = {
     "django.core.handlers.asgi",
     "django.core.management.base",
     "django.core.signals",
+    "django.core.signing",
     "django.db",
     "django.db.backends.signals",
     "django.db.models",
