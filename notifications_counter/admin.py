@@ -22,6 +22,7 @@ from django.utils.translation import ngettext
 
 from .counters import Counter, counters_of_notifications, get_counter, unread, unseen
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
+from .maintenance.places import Place, at
 from .models import CounterShard, Dashboard, Notification, RecountRequest, UserNotificationsCount
 from .monitoring import dashboard
 from .monitoring.display import grouped, signed
@@ -261,7 +262,7 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
             return self.act(request)
         context = {
             **self.admin_site.each_context(request),
-            **dashboard.page(request.GET.get("by", "")),
+            **dashboard.page(request.GET.get("by", ""), request.GET.get("at", "")),
             "title": _("Dashboard"),
             "opts": self.opts,
             "refresh": "refresh" in request.GET,
@@ -275,17 +276,28 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
         """Press a button, and come back."""
         try:
             counter = get_counter(request.POST.get("counter", ""))
+            place = self.place_of(counter, request.GET.get("at", ""))
         except ConfigurationError as error:
             return HttpResponseBadRequest(str(error), content_type="text/plain")
         if "flush" in request.POST:
             if not self.has_flush_permission(request):
                 raise PermissionDenied
-            self.do_flush(request, counter)
+            with at(place):
+                self.do_flush(request, counter)
         elif "recount" in request.POST:
             if not self.has_recount_permission(request):
                 raise PermissionDenied
-            self.do_recount(request, counter, None)
+            with at(place):
+                self.do_recount(request, counter, None)
         return HttpResponseRedirect(request.get_full_path())
+
+    def place_of(self, counter: Counter, where: str) -> Place:
+        """The place that an address names, or else the first of those that the user may see. ConfigurationError if they
+        may not."""
+        for work in dashboard.work_in_view():
+            if work.counter is counter and where in ("", dashboard.key_of(work.place)):
+                return work.place
+        raise ConfigurationError(f"Counter {counter.name!r} is not in {where!r}.")
 
 
 @admin.register(CounterShard)

@@ -8,15 +8,19 @@ same row.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 from uuid import uuid4
 
 from django.apps import apps
-from django.db import DatabaseError, transaction
+from django.core import mail
+from django.db import DatabaseError, connections, router, transaction
 from django.db.models import QuerySet
 from django.dispatch import receiver
 
@@ -25,26 +29,71 @@ from .buffer.client import keys_left
 from .buffer.shard import left_databases
 from .exceptions import BufferUnavailable
 
+OF_TESTS = "test"
+"""How the rows of test databases begin."""
+
+DAY = 86400
+"""Seconds."""
+
 
 class Database:
     """A database, or a schema.
 
     ``id``       of the database as it is now
+    ``logs``     the same without the server, which may be replaced: what the event log and the time-sliced counters
+                 hold is nowhere else
     ``place``    where it is: the next database there leaves the keys of this one
     ``row``      the random part of the id
+    ``in_memory``  whether it is one of SQLite in memory
     ``buffers``  of each counter that has been used
     """
 
-    __slots__ = ("id", "place", "row", "buffers")
+    __slots__ = ("id", "logs", "place", "row", "in_memory", "buffers")
 
-    def __init__(self, row: str, where: Sequence[Any], host: Sequence[Any] = ()):
+    def __init__(
+        self,
+        row: str,
+        where: Sequence[Any],
+        host: Sequence[Any] = (),
+        system: Sequence[Any] = (),
+        in_memory: bool = False,
+    ):
         self.row = row
-        self.id = _hash(row, *where)
-        self.place = _hash(*host, *where)
+        self.id = _hash(row, *where, *system)
+        self.logs = _hash(row, *where)
+        self.place = _hash(*host, *where, *system)
+        self.in_memory = in_memory
         self.buffers: dict[Any, list[Buffer]] = {}
+
+    @property
+    def ttl(self) -> int | str:
+        """Seconds after which its keys go that would stay for ever, if it is one of a test run; '' for others."""
+        return DAY if self.row.startswith(OF_TESTS) else ""
 
 
 _known: dict[tuple[str, Any, str | None], Database] = {}
+_alias: ContextVar[str | None] = ContextVar("alias", default=None)
+
+
+@contextmanager
+def working_on(alias: str) -> Iterator[None]:
+    """Let everything use this database, instead of the one that the router names."""
+    token = _alias.set(alias)
+    try:
+        yield
+    finally:
+        _alias.reset(token)
+
+
+def alias_for(model: Any) -> str:
+    """The database for the rows of a model, for what this thread or task is working on."""
+    return _alias.get() or router.db_for_write(model)
+
+
+def current() -> Database:
+    """The database that this thread or task is working on, for what belongs to no model. BufferUnavailable if it has
+    no id yet."""
+    return identify(connections[alias_for(apps.get_model("notifications_counter", "DatabaseId"))])
 
 
 def identify(connection: Any) -> Database:
@@ -74,10 +123,10 @@ def look_up(connection: Any) -> Database:
     try:
         with transaction.atomic(using=connection.alias) if in_transaction else nullcontext():
             if (found := _read(connection)) is None and not in_transaction:
-                _rows(connection).get_or_create(pk=1, defaults={"uid": uuid4().hex})
+                _rows(connection).get_or_create(pk=1, defaults={"uid": _new_row()})
                 found = _read(connection)
             if found and found.id in left_databases and not in_transaction:
-                _rows(connection).filter(uid=found.row).update(uid=uuid4().hex)
+                _rows(connection).filter(uid=found.row).update(uid=_new_row())
                 found = _read(connection)
     except DatabaseError as error:
         raise BufferUnavailable(
@@ -155,13 +204,33 @@ def _read(connection: Any) -> Database | None:
             cursor.execute("SELECT system_identifier FROM pg_control_system()")
             place += cursor.fetchone()
     if connection.vendor == "postgresql":
-        return Database(row, place)
+        return Database(row, place[:2], system=place[2:])
     if connection.vendor == "mysql":  # a cluster has several hosts, and is one database
         return Database(row, place[:1], place[1:])
     name = connection.settings_dict["NAME"]
     if connection.vendor == "sqlite" and connection.is_in_memory_db():
-        return Database(row, [name], [row])  # each process has one of this name
+        return _in_memory(row, name)
     return Database(row, [Path(name).resolve() if connection.vendor == "sqlite" else name])
+
+
+def _new_row() -> str:
+    """``mail.outbox`` is there while Django's test runner, or pytest-django, has set this process up."""
+    return ((OF_TESTS if hasattr(mail, "outbox") else "") + uuid4().hex)[:32]
+
+
+def _in_memory(row: str, name: Any) -> Database:
+    """Each process has a database of this name, and a fork has a copy of its parent's, with the same row."""
+    return Database(row, [name, gethostname(), os.getpid()], in_memory=True)
+
+
+def _forked() -> None:
+    for key, database in _known.items():
+        if database.in_memory:
+            _known[key] = _in_memory(database.row, key[1])
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _hash(*parts: Any) -> str:

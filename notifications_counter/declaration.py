@@ -7,8 +7,7 @@ sites call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -16,7 +15,7 @@ from zlib import crc32
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.core.signals import setting_changed
-from django.db import connections, router
+from django.db import connections
 from django.db.models import Field, IntegerField, Model, Q
 from django.dispatch import receiver
 
@@ -25,14 +24,13 @@ from .buffer.client import client_of
 from .buffer.keys import Keys
 from .condition import Condition
 from .conf import SETTING, options
-from .databases import Database, forget_buffers, identify, look_up
+from .databases import Database, alias_for, forget_buffers, identify, look_up
 from .exceptions import BufferUnavailable, ConfigurationError
 from .primary_keys import LIMIT, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
-_alias: ContextVar[str | None] = ContextVar("alias", default=None)
 
 
 def declarations() -> Iterable[Declaration]:
@@ -47,16 +45,6 @@ def switched_off(source: str) -> dict[str, Declaration]:
         for name, counter in _switched_off.items()
         if counter.source_label == source and name not in _declarations
     }
-
-
-@contextmanager
-def working_on(alias: str) -> Iterator[None]:
-    """Let every counter use this database, instead of the one that the router names."""
-    token = _alias.set(alias)
-    try:
-        yield
-    finally:
-        _alias.reset(token)
 
 
 class Tables(NamedTuple):
@@ -216,7 +204,7 @@ class Declaration:
     @property
     def db(self) -> str:
         """The database of this counter, for what this thread or task is working on."""
-        return _alias.get() or router.db_for_write(self.source)
+        return alias_for(self.source)
 
     # ------------------------------------------------------------------- keys
     def key(self, owner: Any) -> Any:
@@ -278,7 +266,7 @@ class Declaration:
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """The buffer of a shard, of which there are so many."""
         keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
-        return Buffer(client_of(options.CACHE_ALIAS), keys)
+        return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl)
 
     def buffer_of(self, member: str, connection: Any = None) -> Buffer:
         """The shard of an owner."""

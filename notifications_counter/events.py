@@ -2,7 +2,7 @@
 
 An event is a dict with at least a ``type``, and a ``timestamp`` (now, if it has none); it comes back as the same dict
 with its ``id``. Ranges are half-open: ``start`` is in, ``end`` is out. Times are seconds since the epoch or aware
-datetimes. Every function raises BufferUnavailable when Redis is out of reach.
+datetimes. Every function raises BufferUnavailable when Redis is out of reach, or the database has not been migrated.
 
     record_event({"type": "login", "user": 7})
     count_types(start=nine, end=ten)
@@ -23,6 +23,7 @@ from .buffer.client import ARGUMENTS, Argument, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode, pairs
 from .conf import options
+from .databases import current
 
 Event = dict[str, Any]
 Time = float | int | datetime
@@ -32,11 +33,17 @@ EVENTS_PER_CALL = 1000
 
 
 class EventLog:
-    """One log. ``name`` is the second part of its keys, ``alias`` the cache whose Redis holds it."""
+    """One log for each database, and for each schema of a tenant.
 
-    def __init__(self, name: str = "events", alias: str | None = None):
+    ``name``    second part of its keys
+    ``alias``   the cache whose Redis holds it
+    ``shared``  one log for all of them instead, which needs no database
+    """
+
+    def __init__(self, name: str = "events", alias: str | None = None, shared: bool = False):
         self.name = name
         self.alias = alias
+        self.shared = shared
 
     @property
     def _client(self) -> Client:
@@ -44,8 +51,9 @@ class EventLog:
 
     @property
     def base(self) -> str:
-        """The beginning of every key of the log, a hash tag: a log lives on one node of a cluster."""
-        return f"{{{options.KEY_PREFIX}:{self.name}}}"
+        """The beginning of every key of the log. The hash tag keeps it on one node of a cluster."""
+        tag = f"{{{options.KEY_PREFIX}:{self.name}}}"
+        return tag if self.shared else f"{tag}:{current().logs}"
 
     def _key(self, *parts: object) -> str:
         return ":".join(str(part) for part in (self.base, *parts))
@@ -64,8 +72,9 @@ class EventLog:
         """Store many, some hundreds in a round trip. ValueError before anything is stored if one is not valid."""
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
+        ttl = "" if self.shared else current().ttl
         for some in in_groups(encoded, len, ARGUMENTS - 100):
-            ids += self._run("record_events", *(argument for event in some for argument in event))
+            ids += self._run("record_events", ttl, *(argument for event in some for argument in event))
         return ids
 
     def trim(self, max_age: float | None = None, max_length: int | None = None, now: Time | None = None) -> int:

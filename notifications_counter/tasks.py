@@ -4,15 +4,18 @@
 
     scheduler.add_job(tasks.flush, "interval", seconds=5)
 
-Runs that overlap do no harm, and neither does one that is killed. What they return can be written as JSON.
+They go through every database, and every schema of a tenant. Runs that overlap do no harm, and neither does one that is
+killed. What they return can be written as JSON.
 """
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from datetime import timedelta
 
-from . import timeseries
 from .counters import all_counters
+from .maintenance.cleaning import clean_everywhere
+from .maintenance.places import at, workplaces
 from .maintenance.recount import remove_orphans
 from .maintenance.retention import prune as prune_notifications
 
@@ -20,26 +23,28 @@ from .maintenance.retention import prune as prune_notifications
 def flush() -> dict[str, int]:
     """Heal every counter, then write what waits in Redis to the database, as `flush_counters` does. Returns how many
     users were flushed, by counter."""
-    flushed = {}
-    for counter in all_counters():
-        counter.heal()
-        flushed[counter.name] = counter.flush().users
-    return flushed
+    flushed: Tally[str] = Tally()
+    for _, counter, place in workplaces(all_counters()):
+        with at(place):
+            counter.heal()
+            flushed[counter.name] += counter.flush().users
+    return dict(flushed)
 
 
 def recount() -> dict[str, int]:
     """Heal every counter and compare every count with the rows, as `recount_counters` does. Returns how many counts
     were corrected, by counter."""
-    corrected = {}
-    for counter in all_counters():
-        corrected[counter.name] = counter.heal().corrected + counter.recount(resume=True).corrected
-        remove_orphans(counter)
-    return corrected
+    corrected: Tally[str] = Tally()
+    for _, counter, place in workplaces(all_counters()):
+        with at(place):
+            corrected[counter.name] += counter.heal().corrected + counter.recount(resume=True).corrected
+            remove_orphans(counter)
+    return dict(corrected)
 
 
 def clean() -> int:
     """Remove old slices of time-sliced counters, as `clean_counters` does. Returns how many."""
-    return timeseries.clean_counters().slices
+    return clean_everywhere().slices
 
 
 def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:

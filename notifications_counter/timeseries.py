@@ -6,7 +6,8 @@
 The recipe is from Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a
 sorted set of all that is known. Each counter keeps the newest SAMPLES slices of each precision. Slices start at
 multiples of the precision since the epoch. Times are seconds since the epoch or aware datetimes; by
-default, the time of the Redis server. Every function raises BufferUnavailable when Redis is out of reach.
+default, the time of the Redis server. Every function raises BufferUnavailable when Redis is out of reach, or the
+database has not been migrated.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .buffer.client import ARGUMENTS, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode
 from .conf import ENTRIES, options
+from .databases import current
 
 Time = float | int | datetime
 
@@ -54,10 +56,14 @@ class CleanResult:
 
 
 class TimeSeries:
-    """A family of counters. What is not given is taken from the settings, each time it is needed.
+    """A family of counters for each database, and for each schema of a tenant. What is not given is taken from the
+    settings, each time it is needed.
 
-    ``precisions``: lengths of slices, in seconds. ``samples``: slices kept of each. ``prefix``: first part of the keys;
-    a family lives on one node of a cluster. ``alias``: the cache whose Redis holds it.
+    ``precisions``  lengths of slices, in seconds
+    ``samples``     slices kept of each
+    ``prefix``      first part of the keys; a family lives on one node of a cluster
+    ``alias``       the cache whose Redis holds it
+    ``shared``      one family for all databases and schemas instead, which needs no database
     """
 
     def __init__(
@@ -66,12 +72,14 @@ class TimeSeries:
         samples: int | None = None,
         prefix: str | None = None,
         alias: str | None = None,
+        shared: bool = False,
     ):
         given = {"PRECISIONS": precisions, "SAMPLES": samples, "KEY_PREFIX": prefix, "CACHE_ALIAS": alias}
         for entry, value in given.items():
             if value is not None and not ENTRIES[entry].valid(value):
                 raise ValueError(f"{entry} must be {ENTRIES[entry].expected}, not {value!r}.")
         self._precisions, self._samples, self._prefix, self._alias = precisions, samples, prefix, alias
+        self._shared = shared
 
     @property
     def precisions(self) -> list[int]:
@@ -84,8 +92,9 @@ class TimeSeries:
 
     @property
     def base(self) -> str:
-        """The beginning of every key, a hash tag."""
-        return f"{{{self._prefix or options.KEY_PREFIX}:count}}"
+        """The beginning of every key. The hash tag keeps a family on one node of a cluster."""
+        tag = f"{{{self._prefix or options.KEY_PREFIX}:count}}"
+        return tag if self._shared else f"{tag}:{current().logs}"
 
     @property
     def _client(self) -> Client:

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter import databases
+from notifications_counter import databases, events
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.databases import identify, look_up
@@ -266,3 +266,31 @@ def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
     assert buffer().status().ready  # nobody has left these keys
     assert_exact(kept)
     assert rows(kept) == 3
+
+
+def test_logs_go_on_when_the_server_is_replaced() -> None:
+    """As by pg_upgrade: what they hold is nowhere else, while counts are made again."""
+    old, new = (databases.Database("row", ["mysite", "public"], system=[system]) for system in (1, 2))
+    assert old.id != new.id
+    assert old.logs == new.logs != databases.Database("row", ["mysite", "blue"], system=[1]).logs
+
+
+def test_the_traces_of_a_test_database_go_by_themselves(kept: Any, redis_client: redis.Redis) -> None:
+    old = buffer().keys
+    events.record_event({"type": "login"})
+    empty()
+    unread.heal()
+    assert redis_client.get(old.ready) == b"left"
+    assert events.count() == 0
+    traces = [old.ready, old.database, *redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:events*")]
+    assert len(traces) == 7
+    assert all(0 < redis_client.ttl(key) <= 86400 for key in traces)
+
+
+def test_those_of_another_stay(redis_client: redis.Redis) -> None:
+    DatabaseId.objects.update(uid="0" * 32)
+    databases._known.clear()
+    events.record_event({"type": "login"})
+    unread.heal()
+    assert redis_client.ttl(buffer().keys.database) == -1
+    assert redis_client.ttl(f"{events._log.base}:events") == -1

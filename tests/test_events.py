@@ -9,6 +9,8 @@ from notifications_counter import events
 from notifications_counter.events import EventLog
 from notifications_counter.testing import isolated_counters
 
+pytestmark = pytest.mark.django_db
+
 
 def numbers(page: list[dict[str, Any]]) -> list[int]:
     return [event["n"] for event in page]

@@ -71,11 +71,15 @@ class _KeysOf(dict[str, list[str]]):
 
 
 class Buffer:
-    """One shard of one counter in Redis. Every method raises BufferUnavailable if Redis is unavailable."""
+    """One shard of one counter in Redis. Every method raises BufferUnavailable if Redis is unavailable.
 
-    def __init__(self, client: Client, keys: Keys):
+    ``ttl``  seconds after which the traces of a test database go, '' for others
+    """
+
+    def __init__(self, client: Client, keys: Keys, ttl: int | str = ""):
         self.client = client
         self.keys = keys
+        self.ttl = ttl
         # The value of `ready` when totals were last read, and the beginning of their keys that follows from it.
         self._seen: tuple[str | bytes | None, str] = (None, keys.total("0", ""))
         self._keys_of = _KeysOf(keys)
@@ -95,7 +99,7 @@ class Buffer:
         """
         id_ = self.keys.base.rpartition(":")[2]
         try:
-            others_left = self.client.run(script("enter"), self._keys_of["enter"], (id_,))
+            others_left = self.client.run(script("enter"), self._keys_of["enter"], (id_, self.ttl))
         except DatabaseChanged:
             left_databases.add(id_)
             raise

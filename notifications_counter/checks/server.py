@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 from uuid import uuid4
@@ -10,11 +10,15 @@ from uuid import uuid4
 from django.core.checks import CheckMessage, Error, Warning
 
 from ..buffer import Buffer
+from ..buffer.client import client_of
 from ..buffer.keys import Keys
 from ..buffer.shard import IDENTITY
 from ..conf import options
 from ..counters import all_counters
+from ..events import EventLog
 from ..exceptions import BufferUnavailable, CommandRefused
+from ..maintenance.places import at, places
+from ..timeseries import TimeSeries
 from .registration import REDIS_TAG, Messages, check, id_
 from .settings import is_django_redis
 
@@ -30,9 +34,12 @@ def check_redis() -> Messages:
     found: dict[str, CheckMessage] = {}  # several shards may be on one node
     try:
         for counter in all_counters():
-            for buffer in counter.buffers:
-                messages = [*check_server(buffer.info()), *check_commands(buffer)]
-                found.update((message.msg, message) for message in messages)
+            for place in places(counter.source)[:1]:
+                with at(place):
+                    for buffer in counter.buffers:
+                        messages = [*check_server(buffer.info()), *check_commands(buffer)]
+                        found.update((message.msg, message) for message in messages)
+        found.update((message.msg, message) for message in check_logs())
     except BufferUnavailable as error:
         yield Warning(f"{error}", hint="Counts are read from the database meanwhile.", id=id_("W006"))
     yield from found.values()
@@ -94,13 +101,40 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.listen(1),
         trial.forget,
     ]
+    yield from _refusals(attempts)
+    keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
+    trial.client.call(keys[0], "DEL", *keys)
+
+
+def check_logs() -> Messages:
+    """The same for the event log and the time-sliced counters."""
+    name = f"check:{uuid4().hex}"
+    log = EventLog(name, shared=True)
+    series = TimeSeries(prefix=f"{options.KEY_PREFIX}:{name}", shared=True)
+    client, known, precisions = client_of(options.CACHE_ALIAS), f"{series.base}:known", series.precisions
+    attempts: list[Callable[[], Any]] = [
+        lambda: log.record_event({"type": "check"}),
+        lambda: log.get_event(1),
+        lambda: log.latest(1),
+        log.count_types,
+        lambda: log.count_types(scan=True),
+        lambda: log.trim(max_age=0, max_length=0),
+        lambda: client.call(log.base, "DEL", f"{log.base}:next"),
+        lambda: series.update_counter("check"),
+        lambda: series.get_slices("check", precisions[0]),
+        series.counters,
+        series.clean_counters,
+        lambda: client.call(known, "DEL", known, *(f"{series.base}:{precision}:check" for precision in precisions)),
+    ]
+    yield from _refusals(attempts)
+
+
+def _refusals(attempts: Iterable[Callable[[], Any]]) -> Messages:
     for attempt in attempts:
         try:
             attempt()
         except CommandRefused as error:
             yield Error(f"{error}.", hint=cure(str(error)), id=id_("E022"))
-    keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
-    trial.client.call(keys[0], "DEL", *keys)
 
 
 def cure(refusal: str) -> str:

@@ -17,9 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from ..maintenance.places import Place
 from ..monitoring.report import CounterReport, Report, look
 
 PREFIX = "notifications_counter_"
+LABELS = ["counter", "database", "schema"]
 
 Value = Callable[[CounterReport], float]
 
@@ -54,11 +56,11 @@ TOTALS: dict[str, tuple[str, Value]] = {
 
 
 class CounterCollector(Collector):
-    """The state of all counters, looked at when it is collected. It does not raise if Redis is out of reach: then
-    ``up`` is 0, and what cannot be known is left out."""
+    """The state of all counters, in every database and schema, looked at when it is collected. It does not raise if
+    Redis is out of reach: then ``up`` is 0, and what cannot be known is left out."""
 
     def collect(self) -> Iterator[Metric]:
-        """Each metric, with a sample for each counter."""
+        """Each metric, with a sample for each counter at each place."""
         return _metrics(look())
 
     def describe(self) -> Iterator[Metric]:
@@ -67,15 +69,17 @@ class CounterCollector(Collector):
 
 
 def _metrics(report: Report) -> Iterator[Metric]:
-    up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=["counter"])
-    for name, seen in [(c.counter, 1) for c in report.counters] + [(name, 0) for name in report.unreachable]:
-        up.add_metric([name], seen)
+    up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=LABELS)
+    for counter in report.counters:
+        up.add_metric(_labels(counter.counter, counter.place), 1)
+    for work in report.unreachable:
+        up.add_metric(_labels(work.counter.name, work.place), 0)
     yield up
     for kind, table in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, TOTALS)):
         for name, (about, value) in table.items():
-            metric = kind(PREFIX + name, about, labels=["counter"])
+            metric = kind(PREFIX + name, about, labels=LABELS)
             for counter in report.counters:
-                metric.add_metric([counter.counter], value(counter))
+                metric.add_metric(_labels(counter.counter, counter.place), value(counter))
             yield metric
     number = CounterMetricFamily(f"{PREFIX}redis_outages", "Times that a process was without Redis.", labels=[])
     seconds = CounterMetricFamily(
@@ -88,6 +92,10 @@ def _metrics(report: Report) -> Iterator[Metric]:
     yield seconds
 
 
+def _labels(counter: str, place: Place) -> list[str]:
+    return [counter, place.alias, place.schema or ""]
+
+
 _registry = CollectorRegistry()
 _registry.register(CounterCollector())
 
@@ -96,6 +104,7 @@ _registry.register(CounterCollector())
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics of the counters, and no others. Anybody may see them: let your web server decide who reaches it."""
+    """The metrics of the counters, and no others; in a request for a tenant, only of that tenant. Anybody may see them:
+    let your web server decide who reaches it."""
     encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encoder(_registry), content_type=content_type)

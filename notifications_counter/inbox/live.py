@@ -14,7 +14,6 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from threading import Lock, Thread
 
@@ -32,9 +31,9 @@ from ..buffer.client import FAILURES, client_of
 from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter
-from ..databases import schema_of
 from ..exceptions import BufferUnavailable
 from ..internals import end_request_thread, mark_as_logged
+from ..maintenance.places import here, outside
 
 logger = logging.getLogger("notifications_counter")
 
@@ -230,13 +229,8 @@ def _badges_of(request: HttpRequest) -> dict[str, Badge]:
 
 def _are_of_tenant(badges: Mapping[str, Badge]) -> bool:
     """Return whether a new thread, such as the one that reads for all streams, works on another database or schema."""
-    using = {badge.counter for badge in badges.values()}
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_places, using).result() != _places(using)
-
-
-def _places(counters: Iterable[Counter]) -> list[tuple[str, str | None]]:
-    return [(counter.db, schema_of(connections[counter.db])) for counter in counters]
+    sources = {badge.counter.source for badge in badges.values()}
+    return any(here(source) != outside(source) for source in sources)
 
 
 def _count_and_close(badges: Mapping[str, Badge]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..conf import options
+from ..databases import working_on
 from ..declaration import Declaration
 from ..events import EventLog
 from ..exceptions import BufferUnavailable
@@ -48,8 +49,9 @@ def record_event(
     if not options.RECORD_EVENTS:
         return
     try:
-        history.record_event({"type": type, **event})
-        history.trim(max_length=LENGTH)
+        with working_on(counter.db):
+            history.record_event({"type": type, **event})
+            history.trim(max_length=LENGTH)
     except BufferUnavailable as error:
         _not_recorded(f"an event of type {type!r}", error)
 
@@ -60,7 +62,8 @@ def tally(counter: Declaration, counts: dict[str, int]) -> None:
     if not options.RECORD_ACTIVITY or not counter.activity:
         return
     try:
-        TimeSeries().update_counters({f"{counter.activity}:{what}": n for what, n in counts.items() if n})
+        with working_on(counter.db):
+            TimeSeries().update_counters({f"{counter.activity}:{what}": n for what, n in counts.items() if n})
     except BufferUnavailable as error:
         _not_recorded("activity", error)
 

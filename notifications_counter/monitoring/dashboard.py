@@ -6,22 +6,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.apps import apps
 from django.db.models import QuerySet
 from django.template.defaultfilters import filesizeformat
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ..buffer.shard import BATCHES
 from ..checks.server import check_server
 from ..conf import options
-from ..counters import Counter, get_counter
+from ..counters import Counter, all_counters, get_counter
 from ..events import Event
 from ..exceptions import CounterError
 from ..internals import Truncator
 from ..maintenance.healing import ShardStatus
 from ..maintenance.history import history
+from ..maintenance.places import Place, Workplace, at, workplaces_in_view
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment, signed
 from .report import MAX_AGE, CounterReport, look
@@ -215,32 +218,79 @@ TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
 }
 
 
+# ------------------------------------------------------------------------ places
+def work_in_view() -> list[Workplace[Counter]]:
+    """Each counter at the places that a user of this database may see."""
+    return workplaces_in_view(all_counters(), for_users=True)
+
+
+def key_of(place: Place) -> str:
+    """How an address names a place."""
+    return "/".join(filter(None, place))
+
+
+def place_table(reports: Sequence[CounterReport], by: str) -> Table:
+    """Each counter at each place, with a link to it."""
+    return Table(
+        [_("Database or schema"), _("Counter"), _("State"), _("Waiting"), _("Oldest"), _("To recount"),
+         pgettext("transactions", "Open"), _("Rejected")],
+        [
+            [
+                format_html('<a href="?{}">{}</a>', urlencode({"by": by, "at": key_of(report.place)}), report.place),
+                report.counter,
+                _("to be recovered") if report.recovering else _("in order"),
+                grouped(report.backlog_users),
+                duration(report.age),
+                grouped(report.dirty_users),
+                grouped(report.open),
+                grouped(report.rejected),
+            ]
+            for report in reports
+        ],
+        numbers=3,
+    )  # fmt: skip
+
+
 # -------------------------------------------------------------------------- page
-def page(by: str) -> dict[str, Any]:
-    """The context of the template, with charts by minute, hour or day. If Redis is out of reach, it does not
-    raise, and the page has fewer parts."""
+def page(by: str, where: str) -> dict[str, Any]:
+    """The context of the template, with charts by minute, hour or day, of the database or schema that ``where`` names,
+    or else of the first. If Redis is out of reach, it does not raise, and the page has fewer parts."""
     choices = precisions()
     by = by if by in choices else next(iter(choices), "")
-    report = look()
+    work = work_in_view()
+    report = look(work=work)
+    keys = {key_of(each.place): each.place for each in work}
+    where = where if where in keys else next(iter(keys), "")
     found: dict[str, Any] = {
         "by": by,
+        "at": where if len(keys) > 1 else "",  # if there is a choice
         "choices": [(name, precision.title) for name, precision in choices.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()),
         "problems": [str(problem) for problem in report.problems()],
     }
+    if len(keys) > 1:
+        found["places"] = place_table(report.counters, by)
     try:
-        flushes = history.latest(EVENTS, "flush")
-        infos = servers(report.counters)
-        found["problems"] += dict.fromkeys(
-            f"{error.msg} {error.hint}" for info in infos for error in check_server(info)
-        )
-        found["panels"] = [panel(counter, choices.get(by), flushes) for counter in report.counters]
-        found["servers"] = server_table(infos)
-        found["flushes"] = flush_table(flushes)
-        found["events"] = event_table()
+        if where:
+            with at(keys[where]):
+                here = [counter for counter in report.counters if counter.place == keys[where]]
+                found |= details(here, choices.get(by), found["problems"])
     except CounterError as error:
         if not report.errors:
             found["problems"].append(str(error))
         found["note"] = _("Counts are still right, but slower, because they are read from the database.")
     return found
+
+
+def details(reports: Sequence[CounterReport], precision: Precision | None, problems: list[str]) -> dict[str, Any]:
+    """The parts of the page for the database or schema at work. What is wrong with its servers goes to ``problems``."""
+    flushes = history.latest(EVENTS, "flush")
+    infos = servers(reports)
+    problems += dict.fromkeys(f"{error.msg} {error.hint}" for info in infos for error in check_server(info))
+    return {
+        "panels": [panel(report, precision, flushes) for report in reports],
+        "servers": server_table(infos),
+        "flushes": flush_table(flushes),
+        "events": event_table(),
+    }

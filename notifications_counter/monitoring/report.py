@@ -20,7 +20,7 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.healing import ShardStatus
-from ..maintenance.places import Place, Workplace, at
+from ..maintenance.places import Place, Workplace, at, here, workplaces_in_view
 from .display import grouped
 
 MAX_AGE = 300.0
@@ -42,8 +42,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class CounterReport:
-    """The state of one counter. Ages are seconds, 0 if there is nothing.
+    """The state of one counter at one place. Ages are seconds, 0 if there is nothing.
 
+    ``counter``          its name
+    ``place``            a database, or in it the schema of a tenant
+    ``name``             of the counter, with the place if there are several
     ``backlog_users``    users with a change that waits to be flushed
     ``backlog_age``      of the oldest change that waits to be flushed, and of the oldest user that waits for a recount
     ``dirty_users``      users that wait for a recount; readers count their rows
@@ -60,6 +63,8 @@ class CounterReport:
     """
 
     counter: str
+    place: Place
+    name: str
     backlog_users: int
     backlog_age: int
     dirty_users: int
@@ -118,21 +123,22 @@ class CounterReport:
                 self.rejected,
             )
             found.append(("rejected", text % _grouped({"count": self.rejected})))
-        return [Problem(self.counter, kind, text) for kind, text in found]
+        return [Problem(self.name, kind, text) for kind, text in found]
 
     def as_json(self) -> dict[str, Any]:
         """The numbers, without the state of each shard."""
-        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("counter", "shards")}
-        return {**numbers, "stats": asdict(self.stats)}
+        others = ("name", "place", "shards")
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
+        return {"database": self.place.alias, "schema": self.place.schema, **numbers, "stats": asdict(self.stats)}
 
 
 @dataclass(frozen=True)
 class Report:
-    """The ``counters`` that could be looked at; the names of those that could not, as ``unreachable``, and the
-    ``errors`` that say why; and the ``outages`` of Redis that processes have noticed, None during one."""
+    """The ``counters`` that could be looked at; those that could not, as ``unreachable``, and the ``errors`` that say
+    why; and the ``outages`` of Redis that processes have noticed, None during one."""
 
     counters: list[CounterReport]
-    unreachable: list[str]
+    unreachable: list[Workplace[Counter]]
     errors: list[str]
     outages: Outages | None
 
@@ -155,35 +161,37 @@ class Report:
             "problems": [asdict(problem) for problem in problems],
             "max_age": max_age,
             "age": self.age,
-            "counters": {counter.counter: counter.as_json() for counter in self.counters},
-            "unreachable": self.unreachable,
+            "counters": {counter.name: counter.as_json() for counter in self.counters},
+            "unreachable": [work.name for work in self.unreachable],
             "outages": self.outages._asdict() if self.outages else None,
         }
 
 
-def look(counters: Iterable[Counter] | None = None, work: Iterable[Workplace] | None = None) -> Report:
-    """The state of these counters, or of all, in the database that each uses now; or of ``work``, wherever that is. It
-    does not raise if Redis or a database is out of reach.
+def look(counters: Iterable[Counter] | None = None, work: Iterable[Workplace[Counter]] | None = None) -> Report:
+    """The state of these counters, or of all: inside of a tenant, in its database or schema, elsewhere in every one; or
+    of ``work``. It does not raise if Redis or a database is out of reach.
 
-    A counter costs two round trips and a query for each shard, and one query more.
+    A counter costs two round trips and a query for each shard, and one query more. If there are several databases or
+    schemas, each costs a query.
     """
     found: list[CounterReport] = []
-    unreachable: list[str] = []
+    unreachable: list[Workplace[Counter]] = []
     errors: dict[str, str] = {}  # of Redis, or of a database, which is not asked again
     if work is None:
-        work = [Workplace(c.name, c, Place(c.db)) for c in (all_counters() if counters is None else counters)]
-    for name, counter, place in work:
+        work = workplaces_in_view(all_counters() if counters is None else counters)
+    for each in work:
+        name, counter, place = each
         try:
             if place.alias not in errors:
                 with at(place):
-                    found.append(replace(look_at(counter), counter=name))
+                    found.append(replace(look_at(counter), name=name))
                 continue
         except CounterError as error:
             errors.setdefault("", _one_line(error))
         except DatabaseFailure as error:
             errors[place.alias] = f"Database {place.alias!r}: {_one_line(error)}"
             connections[place.alias].close_if_unusable_or_obsolete()
-        unreachable.append(name)
+        unreachable.append(each)
     return Report(found, unreachable, list(errors.values()), _outages())
 
 
@@ -198,6 +206,8 @@ def look_at(counter: Counter) -> CounterReport:
     states = [shard.status for shard in shards]
     return CounterReport(
         counter=counter.name,
+        place=here(counter.source),
+        name=counter.name,
         backlog_users=sum(s.pending + s.flushing for s in states),
         backlog_age=max(s.backlog_age for s in states),
         dirty_users=sum(s.dirty for s in states),

@@ -6,6 +6,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from django.apps import apps
@@ -19,6 +20,7 @@ from ..databases import identify, schema_of
 from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
 from ..internals import has_failed, watch_transactions
+from ..signals import counts_changed
 from .doubt import forget, mark_dirty, request_recounts, requests_exist
 from .transaction import TransactionLog
 
@@ -29,7 +31,9 @@ SAVEPOINT = re.compile(
     re.IGNORECASE,
 )
 COMMITS_NOTHING = re.compile(
-    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+search_path)\b", re.IGNORECASE
+    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+search_path|"
+    r"SET\s+CONSTRAINTS|PRAGMA\s+foreign_key_check)\b",  # with these two each TestCase ends
+    re.IGNORECASE,
 )
 ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
 
@@ -93,6 +97,13 @@ class Ledger:
             self._logs[schema] = TransactionLog(self.using)
         return self._logs[schema]
 
+    def _log_for_counts(self) -> TransactionLog:
+        """The same, for one more entry."""
+        log = self._transaction_log()
+        if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
+            transaction.on_commit(partial(log.announce, len(log.entries)), self.using)
+        return log
+
     def drop_logs(self) -> None:
         """Forget the transaction: it is rolled back, or its connection was closed and there is a new one."""
         self._logs = {}
@@ -107,7 +118,7 @@ class Ledger:
             request_recounts(self.using, [(counter, member) for member in deltas])
             mark_dirty((counter, member) for member in deltas)
         elif self.connection.in_atomic_block:
-            self._transaction_log().record_deltas(counter, deltas)
+            self._log_for_counts().record_deltas(counter, deltas)
         else:
             log = TransactionLog(self.using)
             log.record_deltas(counter, dict.fromkeys(deltas))
@@ -125,7 +136,7 @@ class Ledger:
         if self.in_manual_transaction():
             forget(counter)
         else:
-            self._transaction_log().doubt(counter)
+            self._log_for_counts().doubt(counter)
 
     def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
         """Note what the statement just run has done, for the time-sliced counters, if RECORD_ACTIVITY is on."""

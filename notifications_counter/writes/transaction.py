@@ -22,7 +22,7 @@ from ..buffer.client import Reply, in_groups
 from ..buffer.packet import Call, PacketReply, send_together
 from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
-from ..databases import in_schema, schema_of
+from ..databases import in_schema, schema_of, working_on
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..signals import counts_changed
@@ -64,6 +64,7 @@ class TransactionLog:
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
         self.unread: list[Part] = []
         self.doubted: set[Declaration] = set()  # counters of which everyone is to be recounted
+        self.announced = 0  # how many entries the site has been told of
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
@@ -164,10 +165,10 @@ class TransactionLog:
         self.entries.append((counter, None))
         self.doubted.add(counter)
 
-    def net(self) -> dict[Declaration, dict[str, Delta]]:
-        """Return the sum of all entries."""
+    def net(self, first: int = 0) -> dict[Declaration, dict[str, Delta]]:
+        """Return the sum of all entries, from the ``first`` on."""
         net: dict[Declaration, dict[str, Delta]] = {}
-        for counter, deltas in self.entries:
+        for counter, deltas in self.entries[first:]:
             if deltas is None:
                 continue
             if counter not in net:
@@ -187,6 +188,7 @@ class TransactionLog:
         """Forget what came after a savepoint that was rolled back."""
         del self.entries[position:]
         del self.activity[activity:]
+        self.announced = min(self.announced, position)
 
     def start_again(self) -> None:
         """Forget everything: the database has rolled back the whole transaction by itself."""
@@ -246,16 +248,19 @@ class TransactionLog:
             finally:
                 self.touched.clear()
                 self.doubted.clear()
-            if counts_changed.receivers:
-                self._announce()
+            self.announce(0)
 
-    def _announce(self) -> None:
-        """Tell the site whose counts the transaction has changed."""
+    def announce(self, first: int) -> None:
+        """Tell the site whose counts the transaction has changed, from an entry on, unless it was told already."""
+        first = max(first, self.announced)
+        self.announced = len(self.entries)
+        if not counts_changed.receivers:
+            return
         changed: dict[Declaration, list[Any] | None] = {}
-        for counter, deltas in self.net().items():
+        for counter, deltas in self.net(first).items():
             if members := [member for member, delta in deltas.items() if delta != 0]:
                 changed[counter] = [counter.key_field.to_python(member) for member in members]
-        changed |= {counter: None for counter, deltas in self.entries if deltas is None}
+        changed |= {counter: None for counter, deltas in self.entries[first:] if deltas is None}
         for counter, owners in changed.items():
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
@@ -323,8 +328,9 @@ class TransactionLog:
         while self.activity:
             name, n = self.activity.pop()
             counts[name] += n
-        with suppress(BufferUnavailable):
-            TimeSeries().update_counters(counts)
+        if counts:
+            with suppress(BufferUnavailable), working_on(self.using):
+                TimeSeries().update_counters(counts)
 
 
 def _owners(commits: Iterable[list[PartDeltas]]) -> list[tuple[Declaration, str]]:

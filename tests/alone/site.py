@@ -90,7 +90,10 @@ def test_permissions() -> None:
 
 
 def test_metrics(client) -> None:
-    assert 'notifications_counter_up{counter="unread"} 1.0' in client.get("/metrics/").content.decode()
+    assert (
+        'notifications_counter_up{counter="unread",database="default",schema=""} 1.0'
+        in client.get("/metrics/").content.decode()
+    )
 
 
 def render(tag: str, request) -> str:

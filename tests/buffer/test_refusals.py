@@ -224,7 +224,8 @@ def test_a_command_that_the_server_does_not_have(use, alice, bob, caplog):
 
 
 def test_a_refused_extra_does_not_silence_the_counters(use, alice, caplog):
-    with servers.redis("--rename-command", "EXPIREAT", "") as server:
+    renamed = ("--rename-command", "EXPIREAT", "", "--rename-command", "ZREVRANGE", "")
+    with servers.redis(*renamed) as server, entries(RECORD_EVENTS=False):
         use(server.url)
         unread.heal()
         notify(alice)
@@ -237,6 +238,8 @@ def test_a_refused_extra_does_not_silence_the_counters(use, alice, caplog):
         assert [level for level, _ in told(caplog)] == ["ERROR"]
         assert not RecountRequest.objects.exists()
         assert_heals(alice)
+        refused = " ".join(m.msg for m in check_redis() if m.id == "notifications_counter.E022")
+        assert all(f"does not run {name}: " in refused for name in ("update_series", "page_events"))
 
 
 def test_the_server_of_the_tests_refuses_nothing():

@@ -166,7 +166,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
 def test_a_redis_that_is_out_of_reach_is_a_problem(healed, unreachable_redis):
     report = look()
     assert report.counters == []
-    assert report.unreachable == [counter.name for counter in all_counters()]
+    assert [work.counter for work in report.unreachable] == list(all_counters())
     assert report.outages is None
     (problem,) = report.problems()
     assert (problem.counter, problem.kind) == (None, "unreachable")
@@ -391,7 +391,7 @@ def test_metrics_show_the_state_of_each_counter(all_healed, alice, scrape):
     requested_since(50)
     redis("HSET", "rejected", "nobody", "1")
     seen = scrape()
-    assert set(seen["up"]) == {(counter.name,) for counter in all_counters()}
+    assert set(seen["up"]) == {(counter.name, "default", "") for counter in all_counters()}
     assert set(seen["up"].values()) == {1}
     expected = {
         "backlog_users": 1,
@@ -404,15 +404,15 @@ def test_metrics_show_the_state_of_each_counter(all_healed, alice, scrape):
         "batches_total": 1,
         "flushed_users_total": 1,
     }
-    assert {name: seen[name]["unread",] for name in expected} == expected
-    assert 200 <= seen["backlog_age_seconds"]["unread",] < 230
-    assert 90 <= seen["oldest_transaction_age_seconds"]["unread",] < 120
-    assert 50 <= seen["recount_requests_age_seconds"]["unread",] < 80
+    assert {name: seen[name]["unread", "default", ""] for name in expected} == expected
+    assert 200 <= seen["backlog_age_seconds"]["unread", "default", ""] < 230
+    assert 90 <= seen["oldest_transaction_age_seconds"]["unread", "default", ""] < 120
+    assert 50 <= seen["recount_requests_age_seconds"]["unread", "default", ""] < 80
     assert seen["redis_outages_total"] == {(): 0}
 
 
 def test_metrics_without_redis_say_so(unreachable_redis, scrape):
-    assert scrape() == {"up": {(counter.name,): 0 for counter in all_counters()}}
+    assert scrape() == {"up": {(counter.name, "default", ""): 0 for counter in all_counters()}}
 
 
 def test_metrics_come_as_openmetrics_too(all_healed):
@@ -440,7 +440,7 @@ def test_a_collector_is_registered_without_asking_redis(unreachable_redis):
 def test_totals_are_those_of_all_processes(all_healed, child_environment, alice, scrape):
     Notification.objects.create(user=alice, title="x")
     subprocess.run([sys.executable, "-m", "django", "flush_counters"], env=child_environment, check=True)
-    assert scrape()["flushed_users_total"]["unread",] == 1
+    assert scrape()["flushed_users_total"]["unread", "default", ""] == 1
 
 
 # ---------------------------------------------------------------------------------------------------------------- log

@@ -7,8 +7,12 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 
+from notifications_counter import events, timeseries
 from notifications_counter.counters import unread
+from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification
+from notifications_counter.monitoring import dashboard
+from notifications_counter.monitoring.report import look
 from tests.support import assert_reads, rows, stored
 
 from .router import working_for
@@ -63,3 +67,35 @@ def test_one_database_alone(capsys: Any) -> None:
     with working_for("default"):
         assert stored(alice()) == 0
         assert unread.count(alice()) == 1
+
+
+def test_a_report_shows_all_databases_from_outside_and_one_inside() -> None:
+    call_command("flush_counters", verbosity=0)
+    with working_for("green"):
+        Notification.objects.create(user=alice(), title="new")
+    seen = {report.place.alias: report.backlog_users for report in look([unread]).counters}
+    assert seen == {"default": 0, "blue": 0, "green": 1}
+    with working_for("blue"):
+        assert [report.place.alias for report in look([unread]).counters] == ["blue"]
+
+
+def test_the_dashboard_shows_the_database_of_its_users() -> None:
+    for name in NAMES:
+        with working_for(name):
+            page = dashboard.page("", "green")
+            assert "places" not in page
+            assert {work.place.alias for work in dashboard.work_in_view()} == {name}
+
+
+def test_logs_belong_to_a_database() -> None:
+    for number, name in enumerate(NAMES, 1):
+        with working_for(name):
+            Notification.objects.create(user=alice(), title="new")
+            events.record_events([{"type": "login"}] * number)
+            timeseries.update_counter("hits", number)
+    call_command("flush_counters", verbosity=0)
+    for number, name in enumerate(NAMES, 1):
+        with working_for(name):
+            assert events.count_types() == {"login": number}
+            assert [count for _, count in timeseries.get_slices("hits", 86400)] == [number]
+            assert history.count_type("flush") == 1

@@ -11,21 +11,22 @@ from django.db import connection
 HERE = Path(__file__).parent
 
 
-def run(site: str) -> None:
-    pytest_ = [sys.executable, "-m", "pytest", "-q", "--ds", f"tests.tenants.{site}settings", HERE / f"{site}site.py"]
+def run(settings: str, site: str) -> None:
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "--ds", f"tests.tenants.{settings}", HERE / f"{site}.py"]
     run = subprocess.run(pytest_, cwd=HERE.parents[1], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_a_schema_for_each_tenant() -> None:
+@pytest.mark.parametrize("site", ["site", "monitoring_site"])
+def test_a_schema_for_each_tenant(site: str) -> None:
     if connection.vendor != "postgresql":
         pytest.skip("Schemas of tenants are PostgreSQL's.")
     if not importlib.util.find_spec("django_tenants"):
         pytest.skip("missing: django-tenants")
-    run("")
+    run("settings", site)
 
 
 def test_a_database_for_each_tenant() -> None:
     if connection.vendor == "mysql":
         pytest.skip("PostgreSQL and SQLite are enough.")
-    run("database_")
+    run("database_settings", "database_site")

@@ -13,7 +13,7 @@ from tests.support import wait_until
 from . import actor
 from .support import LONG_AGO, MONTH, known, redis_clock, slices
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 
 # -------------------------------------------------------------------------------------------------- by the cleaner
@@ -126,7 +126,8 @@ def test_updates_and_cleaners_in_many_processes_lose_nothing(child_environment):
     assert {name: counted(name) for name in actor.NAMES} == dict.fromkeys(actor.NAMES, sum(updated))
     # Nothing exists that is not known.
     existing = {
-        key.decode().partition("}:")[2] for key in series._client.redis.scan_iter(match=f"{series.base}:[0-9]*")
+        key.decode().removeprefix(f"{series.base}:")
+        for key in series._client.redis.scan_iter(match=f"{series.base}:[0-9]*")
     }
     assert existing <= known(series)
 

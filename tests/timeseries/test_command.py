@@ -16,7 +16,7 @@ from tests.support import redis_out_of_reach, wait_until
 
 from .support import LONG_AGO, known
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 SECONDS = 30  # to wait for a process
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from notifications_counter import timeseries
-from notifications_counter.conf import ENTRIES
+from notifications_counter.conf import ENTRIES, options
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.timeseries import (
     TimeSeries,
@@ -23,7 +23,7 @@ from tests.support import entries, redis_out_of_reach
 
 from .support import LONG_AGO, known, redis_clock, slices
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -266,8 +266,7 @@ def test_bad_prefixes(prefix):
 
 
 def test_a_family_of_its_own():
-    base = TimeSeries().base.strip("{}")
-    family = TimeSeries(precisions=[10], samples=3, prefix=f"{base}:b", alias="default")
+    family = TimeSeries(precisions=[10], samples=3, prefix=f"{options.KEY_PREFIX}:b", alias="default")
     for n in range(5):
         family.update_counter("hits", now=LONG_AGO + 10 * n)
     assert family.get_slices("hits", 10) == [(LONG_AGO + 10 * n, 1) for n in (2, 3, 4)]

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from notifications_counter.conf import options
 from notifications_counter.timeseries import TimeSeries
 
 from .support import LONG_AGO, MONTH, redis_clock
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 SAMPLES = 10
 numbers = count()
@@ -55,7 +56,7 @@ def runs(times):
 
 
 def check(precisions: list[int], actions: list, start: int | None, end: int | None, fill: bool) -> None:
-    series = TimeSeries(precisions=precisions, samples=SAMPLES, prefix=f"{TimeSeries().base[1:-1]}:{next(numbers)}")
+    series = TimeSeries(precisions=precisions, samples=SAMPLES, prefix=f"{options.KEY_PREFIX}:{next(numbers)}")
     model = Model(precisions)
     for kind, *arguments in actions:
         if kind == "update":

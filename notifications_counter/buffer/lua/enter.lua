@@ -1,9 +1,12 @@
 -- Says which database the keys belong to. If another one came last to this place, its keys are left for good, and the
 -- transactions under way there go along: their users are recounted under the new keys.
 -- KEYS  state (hash)  ready (text)  open (hash)  database (text)
--- ARGV  1 id of the database
+-- ARGV  1 id of the database  2 seconds after which the traces of a test database go, '' for others
 -- Reply 1 if another database's keys were left; an error if these keys were left
 if redis.call('GET', ready) == 'left' then return LEFT end
+local function set(key, value)
+  if ARGV[2] == '' then redis.call('SET', key, value) else redis.call('SET', key, value, 'EX', ARGV[2]) end
+end
 local before = redis.call('GET', database)
 if before == ARGV[1] then return 0 end
 if before then
@@ -17,7 +20,7 @@ if before then
   for _, name in ipairs({'pending', 'flushing', 'state', 'open', 'fences', 'dirty', 'rejected', 'stats'}) do
     redis.call('UNLINK', old .. name)
   end
-  redis.call('SET', old .. 'ready', 'left')
+  set(old .. 'ready', 'left')
 end
-redis.call('SET', database, ARGV[1])
+set(database, ARGV[1])
 return before and 1 or 0

@@ -5,10 +5,20 @@ from time import monotonic
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import close_old_connections
 
-from ...exceptions import BufferUnavailable
-from ...timeseries import clean_counters
-from ..console import CounterCommand, Meter, Stop, number, plain_errors, say_failed, say_works, stop_on_signals
+from ...maintenance.cleaning import clean_everywhere
+from ..console import (
+    OUTAGES,
+    CounterCommand,
+    Meter,
+    Stop,
+    number,
+    plain_errors,
+    say_failed,
+    say_works,
+    stop_on_signals,
+)
 
 MINUTE = 60
 
@@ -36,10 +46,11 @@ class Command(CounterCommand):
         passes, outage = 0, False
         while not stop.asked():
             started = monotonic()
+            close_old_connections()
             try:
                 # As in the book: what has slices of an hour is looked at once an hour.
                 self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
-            except BufferUnavailable as error:
+            except OUTAGES as error:
                 if not outage:
                     say_failed("clean_counters", error, MINUTE)
                 outage = True
@@ -53,7 +64,7 @@ class Command(CounterCommand):
     def run(self, stop: Stop, due: Callable[[int], bool], quiet: bool = False) -> None:
         """Do one pass. ``quiet``: say nothing if there was nothing to do."""
         with Meter(self.stdout, self.verbosity) as meter:
-            cleaned = clean_counters(
+            cleaned = clean_everywhere(
                 due,
                 progress=lambda done, total: meter.show("time-sliced counters cleaned", done, total),
                 stopped=stop.asked,

@@ -1,0 +1,25 @@
+"""Removes old slices of the time-sliced counters of every database, and of every schema of a tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple
+
+from django.apps import apps
+
+from ..timeseries import CleanResult, clean_counters
+from .places import at, places
+
+
+def clean_everywhere(
+    due: Callable[[int], bool] = lambda precision: True,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> CleanResult:
+    """``clean_counters()`` at each place, and the sum of what it did."""
+    done = CleanResult()
+    for place in places(apps.get_model("notifications_counter", "DatabaseId")):
+        with at(place):
+            here = clean_counters(due, progress=progress, stopped=stopped)
+        done = CleanResult(*map(sum, zip(astuple(done), astuple(here), strict=True)))
+    return done

@@ -1,0 +1,98 @@
+"""The tests of a site, which knows nothing about testing with this app. Run by ``test_tested.py``."""
+
+import os
+from unittest import skipUnless
+
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
+from django.test import TestCase, TransactionTestCase
+
+from notifications_counter import events, timeseries
+from notifications_counter.counters import unread
+from notifications_counter.databases import identify
+from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.signals import counts_changed
+
+HAS_REDIS = bool(os.environ.get("SUITE_HAS_REDIS"))
+
+
+def note_database() -> None:
+    """Tell whoever runs the suite which process works on which database."""
+    with open(os.environ["SUITE_DATABASES"], "a") as file:
+        file.write(f"{os.getpid()} {identify(connection).id}\n")
+
+
+class Rolled(TestCase):
+    @classmethod
+    def setUpTestData(cls) -> None:
+        cls.user = get_user_model().objects.create_user("anna")
+        Notification.objects.create(user=cls.user, title="of the class")
+
+    def test_the_count(self) -> None:
+        for number in (2, 3):
+            Notification.objects.create(user=self.user, title="new")
+            assert unread.count(self.user) == number
+        assert unread.counts([self.user]) == {self.user.pk: 3}
+        Notification.objects.for_user(self.user).mark_as_read()
+        assert unread.count(self.user) == 0
+
+    def test_what_happens_on_commit(self) -> None:
+        sent = []
+        with self.captureOnCommitCallbacks(execute=True) as callbacks:
+            Notification.objects.create(user=self.user, title="new")
+            transaction.on_commit(lambda: sent.append(unread.count(self.user)))
+        assert (len(callbacks), sent) == (1, [2])
+
+    def test_who_hears_of_counts(self) -> None:
+        heard = []
+
+        def receiver(owners: list, **_: object) -> None:
+            heard.append(owners)
+
+        counts_changed.connect(receiver)
+        self.addCleanup(counts_changed.disconnect, receiver)
+        with self.captureOnCommitCallbacks(execute=True):
+            Notification.objects.create(user=self.user, title="new")
+        assert heard == [[self.user.pk]]
+
+    @skipUnless(HAS_REDIS, "Events are in Redis.")
+    def test_events_and_time_series(self) -> None:
+        events.record_event({"type": self.id()})
+        timeseries.update_counter(self.id())
+        assert events.count_type(self.id()) == 1
+        assert [count for _, count in timeseries.get_slices(self.id(), 86400)] == [1]
+
+
+class Committed(TransactionTestCase):
+    def setUp(self) -> None:
+        note_database()
+        self.user = get_user_model().objects.create_user("anna")
+
+    def test_the_count(self) -> None:
+        for number in (1, 2, 3):
+            Notification.objects.create(user=self.user, title="new")
+            assert unread.count(self.user) == number
+        with transaction.atomic():
+            Notification.objects.for_user(self.user).mark_as_read()
+        assert unread.count(self.user) == 0
+
+    @skipUnless(HAS_REDIS, "A flush needs Redis.")
+    def test_a_flush(self) -> None:
+        unread.heal()
+        Notification.objects.create(user=self.user, title="new")
+        assert unread.count(self.user) == 1
+        assert unread.flush().users == 1
+        assert UserNotificationsCount.objects.get(user=self.user).unread_count == 1
+        assert unread.count(self.user) == 1
+
+
+class RolledToo(Rolled): ...
+
+
+class RolledAgain(Rolled): ...
+
+
+class CommittedToo(Committed): ...
+
+
+class CommittedAgain(Committed): ...
