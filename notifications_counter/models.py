@@ -115,8 +115,10 @@ class UserNotificationsCount(BaseCount):
     )
     unread_count = models.IntegerField(_("unread count"), default=0)
     # With a default of the database, a flush of the other count does not write them.
-    unseen_count = models.IntegerField(_("unseen count"), db_default=0)
-    unseen_batch = models.BigIntegerField(_("flushed batch of the unseen count"), db_default=0, editable=False)
+    unseen_count = models.IntegerField(_("unseen count"), default=0, db_default=0)
+    unseen_batch = models.BigIntegerField(
+        _("flushed batch of the unseen count"), default=0, db_default=0, editable=False
+    )
 
     class Meta:
         swappable = swappable()

@@ -15,7 +15,6 @@ from django.db.models import IntegerField
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import (
@@ -117,7 +116,7 @@ def test_totals_do_not_live_for_ever(alice, redis_client):
     assert 0 < redis_client.ttl(total_key(alice)) <= 100
     objects.create(user=alice, title="x")
     assert 0 < redis_client.ttl(total_key(alice)) <= 100
-    waiting = [key for key in redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:*") if b":total:" not in key]
+    waiting = [key for key in redis_client.scan_iter(match=f"{buffer().keys.base}:*") if b":total:" not in key]
     assert waiting
     assert all(redis_client.ttl(key) == -1 for key in waiting if b":lease:" not in key)
 

@@ -57,11 +57,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("unread_count", models.IntegerField(default=0, verbose_name="unread count")),
-                ("unseen_count", models.IntegerField(db_default=0, verbose_name="unseen count")),
+                ("unseen_count", models.IntegerField(default=0, db_default=0, verbose_name="unseen count")),
                 (
                     "unseen_batch",
                     models.BigIntegerField(
-                        db_default=0, editable=False, verbose_name="flushed batch of the unseen count"
+                        default=0, db_default=0, editable=False, verbose_name="flushed batch of the unseen count"
                     ),
                 ),
             ],

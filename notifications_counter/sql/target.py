@@ -27,7 +27,7 @@ def other_fields(counter: Declaration) -> list[Field]:
     model = counter.totals
     own = {model._meta.pk.name, counter.field, counter.batch_field, "updated_at"}
     others = [field for field in model._meta.local_concrete_fields if field.name not in own and not field.generated]
-    return [field for field in others if field.has_default() or not field.has_db_default()]
+    return [field for field in others if not field.has_db_default()]
 
 
 class Target:

@@ -71,7 +71,7 @@ def test_nothing_is_wrong_with_a_counter_at_rest(healed):
 
 def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(all_healed, alice):
     def names() -> set[str]:
-        return {panel.name for panel in dashboard.page("")["panels"]}
+        return {panel.name for panel in dashboard.page("", "")["panels"]}
 
     assert names() == {counter.counter for counter in look().counters} == {counter.name for counter in all_counters()}
     assert "unseen" not in names()
