@@ -1,7 +1,9 @@
-"""Primary keys that come from outside."""
+"""Primary keys that come from outside, and keys of several columns."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -10,6 +12,36 @@ from django.db.models import Field
 
 LIMIT = 2**63
 """Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
+
+BEFORE_LAST = "\t"
+"""What precedes the last value in the text of a CompositeKey, and is nowhere else in it: JSON escapes tabs."""
+
+
+class CompositeKey(tuple[Any, ...]):
+    """The values of several owner columns. It equals the tuple of these values.
+
+    Like ``str()`` of any other key, its text is the member that stands for the owner in Redis: a list in JSON, which
+    tells texts from numbers, and any text from any other.
+    """
+
+    def __new__(cls, values: Iterable[Any]) -> CompositeKey:
+        key = super().__new__(cls, values)
+        key._text = f"{group_of(key[:-1])}{_as_json(key[-1])}]"
+        return key
+
+    _text: str
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def group_of(values: Sequence[Any]) -> str:
+    """Return how the texts of all CompositeKeys begin that have these values before the last one."""
+    return f"[{','.join(map(_as_json, values))},{BEFORE_LAST}"
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def primary_key(field: Field, value: Any) -> Any:

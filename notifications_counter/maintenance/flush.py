@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from django.core.exceptions import ValidationError
 from django.db import DataError, connections, transaction
-from django.db.models import IntegerField
 
 from ..buffer import Buffer
 from ..buffer.types import Cut, parse_int
@@ -142,7 +141,7 @@ class Flusher:
                 yield first, parsed
 
     def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _ParsedChunk | None:
-        if isinstance(self.counter.key_field, IntegerField):
+        if self.counter.has_integer_keys:
             texts = buffer.fetch_joined(batch, first, last)
             if texts is None:
                 return None

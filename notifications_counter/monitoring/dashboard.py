@@ -118,7 +118,7 @@ def recovery(counter: Counter, shard: ShardStatus) -> str:
     last = shard.audited.partition(":")[2]
     if not last:
         return _("to be recovered")
-    owner = counter.owner_attname
+    owner = counter.owner_attnames[0]
     rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(**{f"{owner}__isnull": False})
     keys = rows.order_by(owner).values_list(owner, flat=True)
     first, highest = keys.first(), keys.last()

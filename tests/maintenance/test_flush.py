@@ -163,7 +163,7 @@ def test_a_count_may_be_called_like_a_column_of_the_chunk(name):
     target.table, target.count = "totals", connection.ops.quote_name(name)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"CREATE TEMPORARY TABLE totals ({target.owner} {unread.key_field.rel_db_type(connection)} PRIMARY KEY,"
+            f"CREATE TEMPORARY TABLE totals ({target.owner} {unread.key_fields[0].rel_db_type(connection)} PRIMARY KEY,"
             f" {target.count} integer, {target.batch} bigint, {target.updated} timestamp)"
         )
         for batch in (1, 1, 2):
