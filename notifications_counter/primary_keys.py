@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
@@ -13,8 +14,13 @@ from django.db.models import Field
 LIMIT = 2**63
 """Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
 
-BEFORE_LAST = "\t"
-"""What precedes the last value in the text of a CompositeKey, and is nowhere else in it: JSON escapes tabs."""
+TAB = "\t"
+"""What precedes each value but the first in the text of a CompositeKey. JSON escapes a tab in a value."""
+
+SEPARATOR = f",{TAB}"
+
+INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,\t?(?:0|-?[1-9]\d{0,18}))*")
+"""Integers as ``str()`` writes them, joined."""
 
 
 class CompositeKey(tuple[Any, ...]):
@@ -26,7 +32,7 @@ class CompositeKey(tuple[Any, ...]):
 
     def __new__(cls, values: Iterable[Any]) -> CompositeKey:
         key = super().__new__(cls, values)
-        key._text = f"{group_of(key[:-1])}{_as_json(key[-1])}]"
+        key._text = as_json(key)
         return key
 
     _text: str
@@ -37,11 +43,12 @@ class CompositeKey(tuple[Any, ...]):
 
 def group_of(values: Sequence[Any]) -> str:
     """Return how the texts of all CompositeKeys begin that have these values before the last one."""
-    return f"[{','.join(map(_as_json, values))},{BEFORE_LAST}"
+    return as_json(values)[:-1] + SEPARATOR
 
 
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+def as_json(values: Sequence[Any]) -> str:
+    """Return values as the text of a CompositeKey has them."""
+    return json.dumps(values, ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)
 
 
 def primary_key(field: Field, value: Any) -> Any:
@@ -55,7 +62,7 @@ def primary_key(field: Field, value: Any) -> Any:
         reason = " ".join(getattr(error, "messages", [str(error)]))
         raise ValueError(f"{value!r:.200} is not a primary key: {reason}") from None
     rounded = isinstance(key, int) and not isinstance(value, str) and key != value
-    if key is None or rounded or not fits(field, key):
+    if rounded or not fits(field, key):
         raise ValueError(f"{value!r:.200} is not a primary key.")
     return key
 
@@ -72,4 +79,4 @@ def fits(field: Field, key: Any) -> bool:
     if isinstance(key, str):
         halves = any("\ud800" <= character <= "\udfff" for character in key)  # of surrogate pairs
         return not halves and "\0" not in key and len(key) <= (field.max_length or len(key))
-    return True
+    return key is not None

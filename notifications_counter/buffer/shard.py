@@ -257,18 +257,18 @@ class Buffer:
 
         Empty if another batch is under way, and shorter than asked for if the batch ends meanwhile.
         """
-        replies = self._fetch(batch, first, last, "list")
+        replies = self._fetch(batch, first, last, "")
         return [(decode(member), decode(score)) for flat in replies for member, score in pairs(flat)]
 
-    def fetch_joined(self, batch: int, first: int, last: int) -> tuple[str, str] | None:
-        """The same as two texts of comma-joined values. None if another batch is under way."""
-        replies = [reply for reply in self._fetch(batch, first, last, "joined") if reply]
-        members, scores = (",".join(decode(reply[i]) for reply in replies) for i in (0, 1))
+    def fetch_joined(self, batch: int, first: int, last: int, separator: str = ",") -> tuple[str, str] | None:
+        """The same as two texts of joined values. None if another batch is under way."""
+        replies = [reply for reply in self._fetch(batch, first, last, separator) if reply]
+        members, scores = (separator.join(decode(reply[i]) for reply in replies) for i in (0, 1))
         return (members, scores) if replies else None
 
-    def _fetch(self, batch: int, first: int, last: int, form: str) -> Iterator[list[Any]]:
+    def _fetch(self, batch: int, first: int, last: int, separator: str) -> Iterator[list[Any]]:
         for rank in range(first, last + 1, USERS_PER_CALL):
-            yield self._run("fetch", batch, rank, min(rank + USERS_PER_CALL - 1, last), form)
+            yield self._run("fetch", batch, rank, min(rank + USERS_PER_CALL - 1, last), separator)
 
     def finish(self, batch: int, mark: str, refused: Sequence[str] = (), seconds: float = 0) -> bool:
         """Drop the batch, which is in the database now, under this mark; writing it took this flusher ``seconds``.

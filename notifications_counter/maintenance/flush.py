@@ -7,7 +7,6 @@ So flushers can be killed at any step, run in any number, and wake up late.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,13 +19,12 @@ from django.db import DataError, connections, transaction
 from ..buffer import Buffer
 from ..buffer.types import Cut, parse_int
 from ..declaration import Declaration
+from ..primary_keys import INTEGERS
 from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .history import record_event, tally
 from .shards import damage, find_shards, lock_for_batch, note_progress, refuse_in_transaction, shard_row
-
-INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 
 
 @dataclass
@@ -141,16 +139,25 @@ class Flusher:
                 yield first, parsed
 
     def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _ParsedChunk | None:
-        if self.counter.has_integer_keys:
-            texts = buffer.fetch_joined(batch, first, last)
+        if separator := self.counter.separator:
+            texts = buffer.fetch_joined(batch, first, last, separator)
             if texts is None:
                 return None
-            if all(INTEGERS.fullmatch(text) for text in texts):
-                keys, deltas = ([int(n) for n in text.split(",")] for text in texts)
-                fit = max(map(abs, deltas)) < self.limit and max(map(abs, keys)) < 2**63
-                if fit and len(keys) == len(deltas):  # a member with a comma would be two
-                    return _ParsedChunk(Chunk(keys, deltas, texts))
+            if (chunk := self._parse_joined(*texts)) is not None:
+                return _ParsedChunk(chunk)
         return self._parse(buffer.fetch(batch, first, last))
+
+    def _parse_joined(self, members: str, scores: str) -> Chunk | None:
+        """Parse a chunk at once. None if something in it cannot be applied."""
+        if not INTEGERS.fullmatch(scores):
+            return None
+        deltas = [int(n) for n in scores.split(",")]
+        try:
+            keys = self.counter.decode_joined(members)
+        except ValidationError:
+            return None
+        # A member that contains the separator would be two.
+        return Chunk(keys, deltas) if max(map(abs, deltas)) < self.limit and len(keys) == len(deltas) else None
 
     def _parse(self, pairs: list[tuple[str, str]]) -> _ParsedChunk | None:
         """Sort out what cannot be applied."""
@@ -192,7 +199,7 @@ class Flusher:
                     mark = stored.mark
             except DataError:
                 if len(chunk.keys) == 1:
-                    member = str(chunk.keys[0])
+                    member = str(self.counter.key(chunk.keys[0]))
                     parsed.rejected[member] = str(chunk.deltas[0])
                     parsed.refused.append(member)
                     todo = todo or [Chunk([], [])]  # the progress is still to be noted

@@ -1,4 +1,4 @@
-"""PostgreSQL: arrays, which for integer keys are bound as one text each."""
+"""PostgreSQL: arrays, which for integers are bound as one text each."""
 
 from typing import Any
 
@@ -9,9 +9,7 @@ from .target import Chunk, Target
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet."""
     t = target
-    columns: list[Any] = [*t.db_columns(chunk), chunk.deltas]
-    if chunk.joined:
-        columns = [f"{{{text}}}" for text in chunk.joined]
+    columns = [_as_array(column) for column in (*t.db_columns(chunk), chunk.deltas)]
     names = ", ".join(f"owner{i}" for i in range(len(t.owners)))
     with t.connection.cursor() as cursor:
         cursor.execute(
@@ -23,3 +21,7 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
             f" WHERE stored.{t.batch} < excluded.{t.batch}",
             (*t.values(batch), *columns),
         )
+
+
+def _as_array(column: list[Any]) -> Any:
+    return f"{{{','.join(map(str, column))}}}" if isinstance(column[0], int) else column

@@ -14,11 +14,10 @@ from ..declaration import Declaration
 
 @dataclass(frozen=True)
 class Chunk:
-    """Users and deltas of one statement, as two lists; for an integer key also as two comma-joined texts."""
+    """Users and deltas of one statement."""
 
     keys: list[Any]
     deltas: list[int]
-    joined: tuple[str, str] | None = None
 
 
 def other_fields(counter: Declaration) -> list[Field]:
@@ -86,6 +85,4 @@ class Target:
 
     def db_columns(self, chunk: Chunk) -> list[list[Any]]:
         """The keys as the driver wants them, column by column."""
-        if chunk.joined:  # integers are as they are
-            return [chunk.keys]
         return self.counter.db_columns(chunk.keys, self.connection)

@@ -18,6 +18,11 @@ def reference(to=settings.AUTH_USER_MODEL, **options):
     )
 
 
+def key(to=settings.AUTH_USER_MODEL):
+    """One of the columns of a total, which need no index but that of the primary key."""
+    return reference(to, on_delete=models.DO_NOTHING, db_index=False)
+
+
 # ---------------------------------------------------------- for each organization and user
 class Organization(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -34,8 +39,8 @@ class Alert(models.Model):
 
 class AlertCount(BaseCount):
     pk = models.CompositePrimaryKey("organization", "recipient")
-    organization = reference(Organization, on_delete=models.DO_NOTHING)
-    recipient = reference(on_delete=models.DO_NOTHING)
+    organization = key(Organization)
+    recipient = key()
     unread_count = models.IntegerField(default=0)
 
 
@@ -57,7 +62,7 @@ class CourseNotification(models.Model):
 class AppCount(BaseCount):
     """Both counts, with a number of its own as the primary key."""
 
-    user = reference(on_delete=models.DO_NOTHING)
+    user = key()
     app_name = app_name()
     unseen_count = models.IntegerField(default=0)
     unseen_batch = models.BigIntegerField(default=0)
@@ -116,8 +121,8 @@ class Delivery(models.Model):
 
 class ConversationCount(BaseCount):
     pk = models.CompositePrimaryKey("user", "conversation")
-    user = reference(on_delete=models.DO_NOTHING)
-    conversation = reference(Conversation, on_delete=models.DO_NOTHING)
+    user = key()
+    conversation = key(Conversation)
     unread_count = models.IntegerField(default=0)
 
 

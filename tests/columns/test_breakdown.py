@@ -17,14 +17,14 @@ from .counters import unread_by_app, votes
 from .models import CourseNotification, Vote
 from .support import TEXTS, assert_counted
 
-OWNER, MEMBER = (1, 1), "[1,1,\t5]"
+OWNER, MEMBER = (1, 1), "[1,\t1,\t5]"
 
 
 def vote(number: int = 1, stars: int = 5) -> None:
     Vote.objects.bulk_create(Vote(shop=1, item=1, stars=stars) for _ in range(number))
 
 
-def is_kept(counter: Counter = votes, group: str = "[1,1,\t") -> bool:
+def is_kept(counter: Counter = votes, group: str = "[1,\t1,\t") -> bool:
     return buffer(counter).group(group) is not None
 
 
@@ -110,15 +110,15 @@ def test_a_part_that_had_begun_before_counts_were_kept_drops_them():
 def test_a_commit_stops_counts_that_are_being_kept():
     shard = buffer(votes)
     shard.begin("p", [MEMBER]).read()
-    ready = shard.prepare_group("[1,1,\t", "?a")
+    ready = shard.prepare_group("[1,\t1,\t", "?a")
     shard.commit([("p", {MEMBER: 1})])
-    assert not shard.keep_group(ready, "[1,1,\t", "?a", {"5]": 0})
+    assert not shard.keep_group(ready, "[1,\t1,\t", "?a", {"5]": 0})
     assert not is_kept()
-    assert shard.prepare_group("[1,1,\t", "?a")
-    assert shard.prepare_group("[1,1,\t", "?b")
-    assert not shard.keep_group(ready, "[1,1,\t", "?a", {"5]": 0})  # another reader has come in between
-    assert shard.keep_group(ready, "[1,1,\t", "?b", {"5]": 1})
-    assert not shard.keep_group("7", "[1,1,\t", "?b", {"5]": 1})
+    assert shard.prepare_group("[1,\t1,\t", "?a")
+    assert shard.prepare_group("[1,\t1,\t", "?b")
+    assert not shard.keep_group(ready, "[1,\t1,\t", "?a", {"5]": 0})  # another reader has come in between
+    assert shard.keep_group(ready, "[1,\t1,\t", "?b", {"5]": 1})
+    assert not shard.keep_group("7", "[1,\t1,\t", "?b", {"5]": 1})
 
 
 def test_counts_are_dropped_by_a_doubt_and_not_kept_as_long_as_it_lasts():
@@ -130,14 +130,14 @@ def test_counts_are_dropped_by_a_doubt_and_not_kept_as_long_as_it_lasts():
     unheard(vote)
     assert votes.breakdown(OWNER) == {5: 3}
     assert votes.breakdown((2, 2)) == {}
-    assert is_kept(group="[2,2,\t")  # nobody there is in doubt
+    assert is_kept(group="[2,\t2,\t")  # nobody there is in doubt
     votes.heal()
     votes.breakdown(OWNER)
     assert is_kept()
 
 
 def test_nothing_is_kept_while_many_are_in_doubt():
-    buffer(votes).mark_dirty([f"[9,9,\t{i}]" for i in range(USERS_PER_CALL + 1)])
+    buffer(votes).mark_dirty([f"[9,\t9,\t{i}]" for i in range(USERS_PER_CALL + 1)])
     votes.breakdown(OWNER)
     assert not is_kept()
 
