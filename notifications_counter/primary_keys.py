@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -30,15 +30,10 @@ class CompositeKey(tuple[Any, ...]):
     tells texts from numbers, and any text from any other.
     """
 
-    def __new__(cls, values: Iterable[Any]) -> CompositeKey:
-        key = super().__new__(cls, values)
-        key._text = as_json(key)
-        return key
-
-    _text: str
+    __slots__ = ()
 
     def __str__(self) -> str:
-        return self._text
+        return as_json(self)
 
 
 def group_of(values: Sequence[Any]) -> str:

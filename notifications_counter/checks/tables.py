@@ -42,8 +42,9 @@ def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None,
             id=id_("E027"),
         )
         for using in databases or ()
+        if not missing_tables(using)
         for counter in all_counters()
-        if counter.db == using and counter.has_several_columns and not missing_tables(using)
+        if counter.db == using and counter.has_several_columns
         for field in (*counter.owner_fields, *counter.total_fields)
         if isinstance(field, CharField | TextField) and not _tells_apart(field, using)
     ]

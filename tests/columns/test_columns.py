@@ -1,5 +1,7 @@
 """Owners of several columns: their keys, and what the flusher does for them."""
 
+from dataclasses import replace
+
 import pytest
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -8,6 +10,7 @@ from django.db import connection, transaction
 from notifications_counter.maintenance import recount
 from notifications_counter.maintenance.recount import remove_orphans
 from notifications_counter.models import RecountRequest
+from notifications_counter.monitoring.dashboard import recovery
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from notifications_counter.testing import delete_keys
@@ -182,6 +185,14 @@ def test_totals_of_deleted_owners_are_removed(alice, bob):
     vote(1)
     Vote.objects.all().delete()
     assert remove_orphans(votes) == 0
+
+
+def test_the_dashboard_tells_how_far_a_recovery_has_come():
+    vote(0)
+    vote(10)
+    (shard,) = votes.status()
+    assert "50 %" in recovery(votes, replace(shard, audited="owner:[5,\t1,\t1]"))
+    assert "[1," in recovery(unread_by_app, replace(shard, audited='owner:[1,\t"likes"]'))
 
 
 def test_owners_that_differ_in_the_last_column_share_a_shard():

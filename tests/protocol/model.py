@@ -598,11 +598,11 @@ class Reader(NamedTuple):
             if redis.epoch is None or redis.ready is None or waiting.dirty:
                 return redis, db, self._replace(step="rows")
             users = change(redis.users, self.user, waiting._replace(group=(redis.ready, self.token, 0)))
-            return redis._replace(users=users), db, self._replace(step="group rows", seen=redis.ready)
+            return redis._replace(users=users), db, self._replace(step="group rows", seen=(redis.ready, redis.phase))
         if self.step == "group rows":
             return redis, db, self._replace(step="keep group", seen=(self.seen, db.users[self.user].rows))
-        ready, rows = self.seen
-        if redis.ready == ready and group[:2] == (ready, self.token):
+        (ready, phase), rows = self.seen
+        if (redis.ready, redis.phase) == (ready, phase) and group[:2] == (ready, self.token):
             users = change(redis.users, self.user, waiting._replace(group=(ready, redis.seq, rows)))
             redis = redis._replace(users=users)
         return redis, db, self._replace(step="return", seen=rows)
