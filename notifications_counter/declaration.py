@@ -307,31 +307,35 @@ class Declaration:
             return SEPARATOR
         return "," if self.has_integer_keys else ""
 
-    def decode_joined(self, members: str) -> list[Any]:
-        """Return the primary keys that joined members stand for; those of several columns as tuples. Raises
-        ValidationError if one stands for none. This is much faster than one by one."""
-        keys: list[Any]
-        try:
+    def decode_joined(self, members: str) -> list[list[Any]]:
+        """Return the primary keys that joined members stand for, column by column. Raises ValidationError if one stands
+        for none. This is much faster than one by one, and leaves less to the garbage collector."""
+        width, same = len(self.key_fields), False
+        columns: list[list[Any]] = []
+        with suppress(*UNREADABLE):
             if self.has_several_columns:
-                values = zip(*json.loads(f"[{members}]"), strict=True)
-                columns = [list(map(f.to_python, v)) for f, v in zip(self.key_fields, values, strict=True)]
-                keys = list(zip(*columns, strict=True))
-                same = as_json(keys) == f"[{members}]"
+                rows = members[1:-1].split(f"]{SEPARATOR}[")
+                values = json.loads(f"[{SEPARATOR.join(rows)}]")
+                columns = [list(map(field.to_python, values[i::width])) for i, field in enumerate(self.key_fields)]
+                for i, column in enumerate(columns):
+                    values[i::width] = column
+                same = as_json(values)[1:-1] == SEPARATOR.join(rows) and {row.count(TAB) for row in rows} == {width - 1}
             else:
-                keys = [int(key) for key in members.split(",")]
-                columns, same = [keys], bool(INTEGERS.fullmatch(members))
-        except UNREADABLE:
-            same = False
+                columns = [[int(key) for key in members.split(",")]]
+                same = bool(INTEGERS.fullmatch(members))
         if not same or not all(
-            fits(f, value) for f, column in zip(self.key_fields, columns, strict=True) for value in column
+            all(fits(f, key) for key in keys) for f, keys in zip(self.key_fields, columns, strict=True)
         ):
             raise ValidationError("Not all of these are primary keys.")
-        return keys
+        return columns
 
-    def db_columns(self, keys: Sequence[Any], connection: Any) -> list[list[Any]]:
-        """Convert primary keys for the driver, column by column. Integers are as they are. Others count as prepared,
-        because MySQL would otherwise refuse 0."""
-        columns: Any = zip(*keys, strict=True) if self.has_several_columns else (keys,)
+    def columns_of(self, keys: Sequence[Any]) -> list[Sequence[Any]]:
+        """Return primary keys column by column."""
+        return list(zip(*keys, strict=True)) if self.has_several_columns else [keys]
+
+    def db_columns(self, columns: Sequence[Sequence[Any]], connection: Any) -> list[list[Any]]:
+        """Convert columns of primary keys for the driver. Integers are as they are. Others count as prepared, because
+        MySQL would otherwise refuse 0."""
         return [
             list(column)
             if isinstance(field, IntegerField)

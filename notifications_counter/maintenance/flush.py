@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import DataError, connections, transaction
@@ -108,8 +109,8 @@ class Flusher:
                         record_event("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
                 refused += parsed.refused
                 rejected += len(parsed.rejected)
-                done += len(parsed.chunk.keys) + len(parsed.rejected)
-                result.users += len(parsed.chunk.keys)
+                done += len(parsed.chunk.deltas) + len(parsed.rejected)
+                result.users += len(parsed.chunk.deltas)
                 result.net += sum(parsed.chunk.deltas)
                 if progress:
                     progress(done, cut.size)
@@ -153,16 +154,19 @@ class Flusher:
             return None
         deltas = [int(n) for n in scores.split(",")]
         try:
-            keys = self.counter.decode_joined(members)
+            columns = self.counter.decode_joined(members)
         except ValidationError:
             return None
         # A member that contains the separator would be two.
-        return Chunk(keys, deltas) if max(map(abs, deltas)) < self.limit and len(keys) == len(deltas) else None
+        fit = max(map(abs, deltas)) < self.limit and len(columns[0]) == len(deltas)
+        return Chunk(columns, deltas) if fit else None
 
     def _parse(self, pairs: list[tuple[str, str]]) -> _ParsedChunk | None:
         """Sort out what cannot be applied."""
         if not pairs:
             return None
+        keys: list[Any] = []
+        deltas: list[int] = []
         parsed = _ParsedChunk(Chunk([], []))
         for member, score in pairs:
             try:
@@ -175,8 +179,9 @@ class Flusher:
                 parsed.rejected[member] = score
                 parsed.refused.append(member)
             else:
-                parsed.chunk.keys.append(key)
-                parsed.chunk.deltas.append(delta)
+                keys.append(key)
+                deltas.append(delta)
+        parsed.chunk = Chunk(self.counter.columns_of(keys), deltas)
         return parsed
 
     def _apply(self, shard: int, cut: Cut, first: int, parsed: _ParsedChunk) -> str | None:
@@ -191,21 +196,22 @@ class Flusher:
                     stored = lock_for_batch(self.counter, shard, cut, first)
                     if stored is None:
                         return None
-                    if chunk.keys:
+                    if chunk.deltas:
                         with maintained():
                             self.apply(self.target, cut.batch, chunk)
                     if not todo:
                         note_progress(stored, cut, first + self.chunk_size)
                     mark = stored.mark
             except DataError:
-                if len(chunk.keys) == 1:
-                    member = str(self.counter.key(chunk.keys[0]))
+                if len(chunk.deltas) == 1:
+                    member = str(self.counter.key_of([column[0] for column in chunk.columns]))
                     parsed.rejected[member] = str(chunk.deltas[0])
                     parsed.refused.append(member)
                     todo = todo or [Chunk([], [])]  # the progress is still to be noted
                 else:
-                    half = len(chunk.keys) // 2
-                    todo += (Chunk(chunk.keys[i], chunk.deltas[i]) for i in (slice(half), slice(half, None)))
+                    half = len(chunk.deltas) // 2
+                    for part in (slice(half), slice(half, None)):
+                        todo.append(Chunk([column[part] for column in chunk.columns], chunk.deltas[part]))
             else:
-                parsed.chunk = Chunk(parsed.chunk.keys + chunk.keys, parsed.chunk.deltas + chunk.deltas)
+                parsed.chunk = Chunk([], parsed.chunk.deltas + chunk.deltas)
         return mark

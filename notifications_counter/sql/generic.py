@@ -12,8 +12,8 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     rows: QuerySet = QuerySet(target.model, using=target.connection.alias)
     names = [field.attname for field in target.counter.total_fields]
     missing = []
-    for key, delta in zip(chunk.keys, chunk.deltas, strict=True):
-        owner = dict(zip(names, key if target.counter.has_several_columns else (key,), strict=True))
+    for *key, delta in zip(*chunk.columns, chunk.deltas, strict=True):
+        owner = dict(zip(names, key, strict=True))
         values = {batch_field: batch, "updated_at": timezone.now()}
         if (row := rows.filter(**owner)).exists():
             row.filter(**{f"{batch_field}__lt": batch}).update(**{field: F(field) + delta}, **values)

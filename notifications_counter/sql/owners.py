@@ -14,7 +14,7 @@ from ..declaration import Declaration
 
 def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any], connection: Any) -> tuple[str, list]:
     """Return a condition that holds for rows with one of these keys in these columns, and its parameters."""
-    values = counter.db_columns(keys, connection)
+    values = counter.db_columns(counter.columns_of(keys), connection)
     names = ", ".join(columns)
     if len(columns) == 1:
         return f"{names} IN ({', '.join(['%s'] * len(keys))})", values[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,9 +15,9 @@ from ..declaration import Declaration
 
 @dataclass(frozen=True)
 class Chunk:
-    """Users and deltas of one statement."""
+    """Users of one statement, by the columns of their keys, and their deltas."""
 
-    keys: list[Any]
+    columns: Sequence[Sequence[Any]]
     deltas: list[int]
 
 
@@ -85,4 +86,4 @@ class Target:
 
     def db_columns(self, chunk: Chunk) -> list[list[Any]]:
         """The keys as the driver wants them, column by column."""
-        return self.counter.db_columns(chunk.keys, self.connection)
+        return self.counter.db_columns(chunk.columns, self.connection)

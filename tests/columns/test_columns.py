@@ -51,7 +51,7 @@ def test_what_is_no_member_is_rejected(member):
         votes.decode(member)
     with pytest.raises(ValidationError):
         votes.decode_joined(f"[1,\t1,\t1],\t{member}")
-    assert votes.decode_joined("[1,\t1,\t1],\t[1,\t2,\t3]") == [(1, 1, 1), (1, 2, 3)]
+    assert votes.decode_joined("[1,\t1,\t1],\t[1,\t2,\t3]") == [[1, 1], [1, 2], [1, 3]]
 
 
 def test_what_is_no_member_does_not_hold_up_the_others(redis_client):
@@ -105,7 +105,7 @@ def test_a_batch_is_added_once():
     vote(1, number=2)
     vote(2, item=7)
     batch = buffer(votes).cut(votes.status()[0].epoch)
-    chunk = Chunk([votes.key((1, 1, 1)), votes.key((2, 7, 1))], [2, 1])
+    chunk = Chunk([[1, 2], [1, 7], [1, 1]], [2, 1])
     for _ in range(2):
         dialect(connection.vendor).apply(Target(votes, connection), batch.batch, chunk)
     assert_stored(votes)
