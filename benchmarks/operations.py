@@ -49,7 +49,7 @@ class Operation(NamedTuple):
 
     def budget(self) -> tuple[int, int]:
         """Round trips and statements with these users and this database."""
-        if self.text_keys and isinstance(unread.key_field, CharField):
+        if self.text_keys and isinstance(unread.key_fields[0], CharField):
             trips, statements, elsewhere = self.text_keys
             return trips, statements if connection.vendor == "postgresql" else elsewhere
         if self.sqlite and connection.vendor == "sqlite":

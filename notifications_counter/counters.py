@@ -35,10 +35,16 @@ class Counter(Declaration):
 
     def counts(self, users: Iterable[Any]) -> dict[Any, int]:
         """The same for many: ``{primary key: count}``, in two round trips at most when warm."""
-        as_they_are = int if self._integer_keys else None  # a call for each costs as much as its reply
+        as_they_are = int if self.has_integer_keys else None  # a call for each costs as much as its reply
         return Reader(self).counts(
             [user if type(user) is as_they_are and -LIMIT <= user < LIMIT else self.key(user) for user in users]
         )
+
+    def breakdown(self, owner: Any) -> dict[Any, int]:
+        """For an owner of several columns: ``{value of the last column: count}``, for a value of the first, or for a
+        sequence of values of all columns but the last. Without those that count nothing. In two round trips when warm.
+        """
+        return Reader(self).breakdown(self.first_of_key(owner))
 
     async def acount(self, user: Any) -> int:
         """``count`` for async code."""
@@ -47,6 +53,10 @@ class Counter(Declaration):
     async def acounts(self, users: Iterable[Any]) -> dict[Any, int]:
         """``counts`` for async code."""
         return await sync_to_async(self.counts)(users)
+
+    async def abreakdown(self, owner: Any) -> dict[Any, int]:
+        """``breakdown`` for async code."""
+        return await sync_to_async(self.breakdown)(owner)
 
     # ------------------------------------------------------------ maintenance
     def flush(

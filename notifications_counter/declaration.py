@@ -6,6 +6,7 @@ sites call.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
@@ -26,11 +27,13 @@ from .condition import Condition
 from .conf import SETTING, options
 from .databases import Database, alias_for, forget_buffers, identify, look_up
 from .exceptions import BufferUnavailable, ConfigurationError
-from .primary_keys import LIMIT, fits, plain, primary_key
+from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_json, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
+UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
+"""What JSON or a field raises at a member that the app has not written."""
 
 
 def declarations() -> Iterable[Declaration]:
@@ -71,9 +74,10 @@ class Declaration:
     """Which rows a counter counts, for whom, and where the totals are stored.
 
     ``source``     the counted model, as ``"app.Model"``
-    ``owner``      its foreign key to the owner
+    ``owner``      its foreign key to the owner; or several columns, of which any may be a foreign key
     ``condition``  a Q over the row's own columns: which rows count
-    ``totals``     the model, on BaseCount, whose one-to-one primary key is the owner
+    ``totals``     the model, on BaseCount, whose one-to-one primary key is the owner; for several columns, a model that
+                   has columns of the same names as a composite primary key, or under a unique constraint
     ``field``      its integer field that holds the count
     ``batch_field``  its field that holds the last batch added to the count; counters that share a totals model need one
                    each
@@ -87,7 +91,7 @@ class Declaration:
         name: str,
         *,
         source: str,
-        owner: str,
+        owner: str | Sequence[str],
         condition: Q,
         totals: str,
         field: str,
@@ -98,7 +102,7 @@ class Declaration:
         self.name = name
         self.activity = activity
         self.source_label = source
-        self.owner = owner
+        self.owner = owner if isinstance(owner, str) else tuple(owner)
         self.q = condition
         self.totals_label = totals
         self.field = field
@@ -151,36 +155,42 @@ class Declaration:
         return apps.get_model(label)
 
     @cached_property
-    def owner_attname(self) -> str:
-        field: Any = self.source._meta.get_field(self.owner)
-        return field.attname
+    def owner_fields(self) -> tuple[Any, ...]:
+        """The columns of the source that say who the owner is."""
+        names = (self.owner,) if isinstance(self.owner, str) else self.owner
+        return tuple(self.source._meta.get_field(name) for name in names)
+
+    @cached_property
+    def owner_attnames(self) -> tuple[str, ...]:
+        return tuple(field.attname for field in self.owner_fields)
+
+    @cached_property
+    def has_several_columns(self) -> bool:
+        return not isinstance(self.owner, str)
 
     @cached_property
     def condition(self) -> Condition:
         return Condition(self.source, self.q)
 
     @cached_property
-    def key_field(self) -> Field:
-        """The owner's primary key."""
-        return _target(self.totals._meta.pk)
+    def total_fields(self) -> tuple[Any, ...]:
+        """The columns of the totals that say whose they are."""
+        options = self.totals._meta
+        return (options.pk,) if isinstance(self.owner, str) else tuple(map(options.get_field, self.owner))
 
     @cached_property
-    def _owner_column(self) -> tuple[str, str]:
-        return _column_of_key(self.totals)
-
-    @property
-    def _owner_label(self) -> str:
-        return self.key_field.model._meta.label
+    def key_fields(self) -> tuple[Field, ...]:
+        """The fields whose values make up an owner's key, at the end of the foreign keys."""
+        return tuple(map(_target, self.total_fields))
 
     @cached_property
-    def _integer_keys(self) -> bool:
-        return isinstance(self.key_field, IntegerField)
+    def has_integer_keys(self) -> bool:
+        return not self.has_several_columns and isinstance(self.key_fields[0], IntegerField)
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:
         """The columns of the source that decide a count: the owner, and those that the condition reads."""
-        owner: Any = self.source._meta.get_field(self.owner)
-        return (owner, *self.condition.fields)
+        return (*self.owner_fields, *self.condition.fields)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -208,44 +218,117 @@ class Declaration:
 
     # ------------------------------------------------------------------- keys
     def key(self, owner: Any) -> Any:
-        """Return the primary key of an owner, given as an instance or a key. Raises ValueError for anything else."""
+        """Return the primary key of an owner, given as an instance or a key; if the owner is several columns, the
+        CompositeKey of a sequence of these. Raises ValueError for anything else."""
+        if not self.has_several_columns:
+            if self.has_integer_keys and type(owner) is int and -LIMIT <= owner < LIMIT:
+                return owner
+            return self._key(self.key_fields[0], owner)
+        return CompositeKey(self._keys(self.key_fields, owner))
+
+    def first_of_key(self, owner: Any) -> tuple[Any, ...]:
+        """Return the primary keys of all columns of an owner but the last, given as a sequence, or as one value."""
+        fields = self.key_fields[:-1]
+        return self._keys(fields, owner if len(fields) > 1 else (owner,))
+
+    def _keys(self, fields: Sequence[Field], owner: Any) -> tuple[Any, ...]:
+        if not fields or not isinstance(owner, tuple | list) or len(owner) != len(fields):
+            names = self.owner if isinstance(self.owner, tuple) else (self.owner,)
+            raise ValueError(
+                f"Counter {self.name!r} counts for {' and '.join(names)}: this needs {len(fields)} values, not "
+                f"{owner!r:.200}."
+            )
+        return tuple(map(self._key, fields, owner))
+
+    def _key(self, field: Field, owner: Any) -> Any:
         if type(owner) is not int and hasattr(owner, "pk"):
-            if isinstance(owner, Model) and _column_of_key(owner._meta.model) != self._owner_column:
+            if isinstance(owner, Model) and _column_of_key(owner._meta.model) != _column(field):
+                label = field.model._meta.label if field.primary_key else str(field)
                 raise ValueError(
-                    f"Counter {self.name!r} counts for {self._owner_label}, not for {owner._meta.label}. Pass an "
-                    f"instance of {self._owner_label}, or its primary key."
+                    f"Counter {self.name!r} counts for {label}, not for {owner._meta.label}. Pass an instance of "
+                    f"{label}, or its primary key."
                 )
             owner = owner.pk
-        if self._integer_keys and type(owner) is int and -LIMIT <= owner < LIMIT:
-            return owner
         if owner is None:
             raise ValueError(f"Counter {self.name!r} needs an owner with a primary key; save it first.")
-        return primary_key(self.key_field, owner)
+        return primary_key(field, owner)
 
     def encode(self, key: Any) -> str | None:
-        """Return the member that stands for an owner in Redis, None if there is no owner."""
+        """Return the member that stands for an owner in Redis, None if there is no owner. The key of several columns
+        is any sequence of their values; if one of them is None, there is no owner."""
         if key is None or type(key) is int:
             return None if key is None else str(key)
         try:
-            return str(self.key_field.to_python(plain(key)))
+            found = self.key_of(map(plain, key) if self.has_several_columns else (plain(key),))
         except ValidationError:
             return None
+        return None if self.has_several_columns and None in found else str(found)
+
+    def key_of(self, values: Iterable[Any]) -> Any:
+        """Return the key that values of the columns make up, as the database or a member has them."""
+        found = [field.to_python(value) for field, value in zip(self.key_fields, values, strict=True)]
+        return CompositeKey(found) if self.has_several_columns else found[0]
+
+    def parse(self, text: str) -> Any:
+        """Return the key that ``str()`` has made this text of."""
+        return self.key_of(json.loads(text) if self.has_several_columns else (text,))
 
     def decode(self, member: str) -> Any:
         """Return the primary key that a member stands for. Raises ValidationError if there is none.
 
         The field's validators are not asked: ``save()`` does not run them either.
         """
-        field = self.key_field
-        key = field.to_python(member)
-        if str(key) != member or not fits(field, key):
+        try:
+            key = self.parse(member)
+        except UNREADABLE:
+            key = None
+        values = key if self.has_several_columns and key else (key,)
+        if str(key) != member or not all(map(fits, self.key_fields, values)):
             raise ValidationError(f"{member!r} is not a primary key.")
         return key
 
-    def db_keys(self, keys: Iterable[Any], connection: Any) -> list[Any]:
-        """Convert primary keys for the driver. They count as prepared, because MySQL would otherwise refuse 0."""
-        field = self.key_field
-        return [field.get_db_prep_value(field.get_prep_value(key), connection, prepared=True) for key in keys]
+    @cached_property
+    def separator(self) -> str:
+        """What joins the members that ``decode_joined`` takes. Empty if it takes none: a text may contain anything."""
+        if self.has_several_columns:
+            return SEPARATOR
+        return "," if self.has_integer_keys else ""
+
+    def decode_joined(self, members: str) -> list[list[Any]]:
+        """Return the primary keys that joined members stand for, column by column. Raises ValidationError if one stands
+        for none. This is much faster than one by one, and leaves less to the garbage collector."""
+        width, same = len(self.key_fields), False
+        columns: list[list[Any]] = []
+        with suppress(*UNREADABLE):
+            if self.has_several_columns:
+                rows = members[1:-1].split(f"]{SEPARATOR}[")
+                values = json.loads(f"[{SEPARATOR.join(rows)}]")
+                columns = [list(map(field.to_python, values[i::width])) for i, field in enumerate(self.key_fields)]
+                for i, column in enumerate(columns):
+                    values[i::width] = column
+                same = as_json(values)[1:-1] == SEPARATOR.join(rows) and {row.count(TAB) for row in rows} == {width - 1}
+            else:
+                columns = [[int(key) for key in members.split(",")]]
+                same = bool(INTEGERS.fullmatch(members))
+        if not same or not all(
+            all(fits(f, key) for key in keys) for f, keys in zip(self.key_fields, columns, strict=True)
+        ):
+            raise ValidationError("Not all of these are primary keys.")
+        return columns
+
+    def columns_of(self, keys: Sequence[Any]) -> list[Sequence[Any]]:
+        """Return primary keys column by column."""
+        return list(zip(*keys, strict=True)) if self.has_several_columns else [keys]
+
+    def db_columns(self, columns: Sequence[Sequence[Any]], connection: Any) -> list[list[Any]]:
+        """Convert columns of primary keys for the driver. Integers are as they are. Others count as prepared, because
+        MySQL would otherwise refuse 0."""
+        return [
+            list(column)
+            if isinstance(field, IntegerField)
+            else [field.get_db_prep_value(field.get_prep_value(value), connection, prepared=True) for value in column]
+            for field, column in zip(self.key_fields, columns, strict=True)
+        ]
 
     # ---------------------------------------------------------------- buffers
     @property
@@ -273,7 +356,9 @@ class Declaration:
         buffers = self.buffers if connection is None else self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
-        return buffers[crc32(member.encode(errors="surrogateescape")) % len(buffers)]
+        # Those that differ only in the last of several columns share a shard.
+        place = member.rpartition(TAB)[0] if self.has_several_columns else member
+        return buffers[crc32(place.encode(errors="surrogateescape")) % len(buffers)]
 
     def by_shard(self, members: Sequence[Any]) -> Iterator[tuple[Buffer, list[Any]]]:
         """Group members, or primary keys, by shard."""
@@ -299,7 +384,10 @@ def _target(field: Any) -> Any:
 def _column_of_key(model: type[Model]) -> tuple[str, str]:
     """Return the table and column that a model's primary keys come from. A child or a profile has those of its parent,
     and a historical model those of the current one."""
-    field = _target(model._meta.pk)
+    return _column(_target(model._meta.pk))
+
+
+def _column(field: Any) -> tuple[str, str]:
     return field.model._meta.db_table, field.column
 
 

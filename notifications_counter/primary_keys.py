@@ -1,7 +1,10 @@
-"""Primary keys that come from outside."""
+"""Primary keys that come from outside, and keys of several columns."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -10,6 +13,37 @@ from django.db.models import Field
 
 LIMIT = 2**63
 """Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
+
+TAB = "\t"
+"""What precedes each value but the first in the text of a CompositeKey. JSON escapes a tab in a value."""
+
+SEPARATOR = f",{TAB}"
+
+INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,\t?(?:0|-?[1-9]\d{0,18}))*")
+"""Integers as ``str()`` writes them, joined."""
+
+
+class CompositeKey(tuple[Any, ...]):
+    """The values of several owner columns. It equals the tuple of these values.
+
+    Like ``str()`` of any other key, its text is the member that stands for the owner in Redis: a list in JSON, which
+    tells texts from numbers, and any text from any other.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return as_json(self)
+
+
+def group_of(values: Sequence[Any]) -> str:
+    """Return how the texts of all CompositeKeys begin that have these values before the last one."""
+    return as_json(values)[:-1] + SEPARATOR
+
+
+def as_json(values: Sequence[Any]) -> str:
+    """Return values as the text of a CompositeKey has them."""
+    return json.dumps(values, ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)
 
 
 def primary_key(field: Field, value: Any) -> Any:
@@ -23,7 +57,7 @@ def primary_key(field: Field, value: Any) -> Any:
         reason = " ".join(getattr(error, "messages", [str(error)]))
         raise ValueError(f"{value!r:.200} is not a primary key: {reason}") from None
     rounded = isinstance(key, int) and not isinstance(value, str) and key != value
-    if key is None or rounded or not fits(field, key):
+    if rounded or not fits(field, key):
         raise ValueError(f"{value!r:.200} is not a primary key.")
     return key
 
@@ -40,4 +74,4 @@ def fits(field: Field, key: Any) -> bool:
     if isinstance(key, str):
         halves = any("\ud800" <= character <= "\udfff" for character in key)  # of surrogate pairs
         return not halves and "\0" not in key and len(key) <= (field.max_length or len(key))
-    return True
+    return key is not None

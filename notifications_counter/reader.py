@@ -8,12 +8,14 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import connections
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from .buffer import Buffer, Snapshot
 from .buffer.shard import in_calls
 from .declaration import Declaration
 from .exceptions import BufferUnavailable
+from .primary_keys import CompositeKey, group_of
+from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
 from .writes.doubt import mark_dirty
 from .writes.ledger import Ledger
@@ -85,6 +87,42 @@ class Reader:
             result |= dict.fromkeys(by_rows, 0) | self.count_rows(by_rows)
         return result
 
+    def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
+        """The counts of owners that have any, and these values in all columns but the last, by the last one."""
+        counter, group = self.counter, group_of(first)
+        ledger = Ledger.of(self.using)
+        touched = any(member.startswith(group) for member in ledger.all_touched(counter))
+        if touched or ledger.doubts(counter) or self._sees_old_data(ledger):
+            return self._count_group(first)
+        try:
+            buffer = counter.buffer_of(group, ledger.connection)
+            counts = buffer.group(group)
+            if counts is None:
+                return self._miss_group(ledger, buffer, first)
+        except BufferUnavailable:
+            return self._count_group(first)
+        if negative := [group + last for last, count in counts.items() if count < 0]:
+            mark_dirty((counter, member) for member in negative)
+            return self._count_group(first)
+        return {counter.parse(group + last)[-1]: count for last, count in counts.items()}
+
+    def _miss_group(self, ledger: Ledger, buffer: Buffer, first: tuple[Any, ...]) -> dict[Any, int]:
+        """The rows, whose counts are kept if nothing moves meanwhile."""
+        _, keeps = self._transaction(ledger)
+        group, token = group_of(first), f"?{uuid4().hex}"
+        ready = buffer.prepare_group(group, token) if keeps else ""
+        counts = self._count_group(first)
+        if ready:
+            members = ((str(CompositeKey((*first, last))), count) for last, count in counts.items())
+            with suppress(BufferUnavailable):  # the counts are right all the same
+                buffer.keep_group(ready, group, token, {m.removeprefix(group): count for m, count in members})
+        return counts
+
+    def _count_group(self, first: tuple[Any, ...]) -> dict[Any, int]:
+        *names, last = self.counter.owner_attnames
+        theirs = Q(**dict(zip(names, first, strict=True)), **{f"{last}__isnull": False})
+        return {owner[-1]: count for owner, count in self._counted(theirs).items()}
+
     def _miss(self, ledger: Ledger, buffer: Buffer, keys: dict[str, Any]) -> dict[Any, int]:
         """No cached total: the row plus what waits, kept if nothing moves meanwhile. During a recovery the rows, and
         the owners are adopted."""
@@ -141,24 +179,27 @@ class Reader:
         counter = self.counter
         found: dict[Any, int] = {}
         for chunk in chunks(keys, self.using):
-            theirs = {f"{counter.owner_attname}__in": chunk}
-            rows: QuerySet = QuerySet(counter.source, using=self.using).filter(counter.q, **theirs).order_by()
-            found.update(rows.values_list(counter.owner_attname).annotate(Count("pk")))
+            found |= self._counted(of_owners(counter, counter.owner_fields, chunk, self.using))
         return found
+
+    def _counted(self, whose: Any) -> dict[Any, int]:
+        counter = self.counter
+        rows: QuerySet = QuerySet(counter.source, using=self.using).filter(counter.q).filter(whose).order_by()
+        counts = rows.values_list(*counter.owner_attnames).annotate(Count("pk"))
+        return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
     def stored(self, keys: Sequence[Any]) -> dict[Any, tuple[int, int]]:
         """Return ``(count, flushed_batch)`` of the stored totals that exist. By cursor: the ORM is slower."""
         counter, connection = self.counter, connections[self.using]
         target = Target(counter, connection)
-        select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE {target.owner}"
-        field = counter.key_field
+        select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE "
         found: dict[Any, tuple[int, int]] = {}
         for chunk in chunks(keys, self.using):
-            values = counter.db_keys(chunk, connection)
+            theirs, params = is_one_of(counter, target.owners, chunk, connection)
             with connection.cursor() as cursor:
-                cursor.execute(f"{select} IN ({', '.join(['%s'] * len(values))})", values)
-                for key, count, batch in cursor.fetchall():
-                    found[field.to_python(key)] = (count, batch)
+                cursor.execute(select + theirs, params)
+                for *key, count, batch in cursor.fetchall():
+                    found[counter.key_of(key)] = (count, batch)
         return found
 
     def _sees_old_data(self, ledger: Ledger) -> bool:

@@ -70,6 +70,7 @@ AUTH_USER_MODEL = {"int": "accounts.User", "uuid": "accounts.UUIDUser", "string"
 INSTALLED_APPS = [
     "notifications_counter",
     "tests.accounts",
+    "tests.columns",
     "tests.door",
     "tests.tasks",
     "django.contrib.admin",

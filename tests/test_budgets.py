@@ -23,9 +23,7 @@ ASK_NOBODY = {
     *(
         "source",
         "totals",
-        "owner_attname",
         "condition",
-        "key_field",
         "reads",
         "columns",
         "has_columns",
@@ -33,9 +31,9 @@ ASK_NOBODY = {
         "key",
         "encode",
         "decode",
-        "db_keys",
     ),
     *("buffers", "buffers_in", "buffer_of", "make_buffer", "by_shard"),
+    *("breakdown", "abreakdown"),  # needs an owner of several columns: tests/columns/test_breakdown.py
     # parts of a query, and of an instance
     *("unread", "read", "unseen", "for_user", "is_read", "safe_url", "notifications"),
     # settings, the names of keys, and the half of update_counters() that sends

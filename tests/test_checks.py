@@ -20,6 +20,7 @@ import servers
 from notifications_counter import checks, declaration
 from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
+from tests.columns.models import EXACT, Alert, Organization, Vote, VoteCount
 from tests.tasks.models import Issue, Post, ProjectIssueCount, ProjectTaskCount, RecurringTask, Task
 
 REDIS = "django_redis.cache.RedisCache"
@@ -578,3 +579,146 @@ def test_redis_may_evict_the_buffer(policy, memory, good, settings):
     with servers.redis("--maxmemory-policy", policy, "--maxmemory", memory) as server:
         settings.CACHES = {"default": cache(server.url)}
         assert ("E013" not in of_redis()) == good
+
+
+# -------------------------------------------------------------------------------------------- owners of several columns
+def columns_of_a_vote():
+    return {"shop": models.IntegerField(), "item": models.BigIntegerField(), "stars": models.SmallIntegerField()}
+
+
+def totals_of_votes(**changed):
+    """A totals model like VoteCount, but for this."""
+    names = [name for name in ("shop", "item", "stars") if changed.get(name, "") is not None]
+    body = {
+        "__module__": "tests.columns.models",
+        "pk": models.CompositePrimaryKey(*names),
+        **columns_of_a_vote(),
+        "vote_count": models.IntegerField(default=0),
+        **changed,
+    }
+    with isolate_apps("tests.columns"):
+        return type("Votes", (BaseCount,), {name: what for name, what in body.items() if what is not None})
+
+
+def unique(*names, **options):
+    return type("Meta", (), {"constraints": [models.UniqueConstraint(fields=names, name="one", **options)]})
+
+
+BY_NUMBER = {"pk": None, "id": models.BigAutoField(primary_key=True)}
+NO_CASCADE = {"on_delete": models.DO_NOTHING, "db_constraint": False}
+
+
+@pytest.mark.parametrize(
+    ("changed", "good"),
+    [
+        ({}, True),
+        ({"pk": models.CompositePrimaryKey("stars", "shop", "item")}, True),
+        ({"pk": models.CompositePrimaryKey("shop", "item")}, False),
+        ({**BY_NUMBER, "Meta": unique("item", "shop", "stars")}, True),
+        ({**BY_NUMBER, "Meta": unique("shop", "stars")}, False),
+        ({**BY_NUMBER, "Meta": unique("shop", "item", "stars", condition=Q(shop=1))}, False),
+        ({**BY_NUMBER, "id": models.AutoField(primary_key=True), "Meta": unique("shop", "item", "stars")}, False),
+        (BY_NUMBER, False),
+        ({"Meta": unique("vote_count")}, False),
+        ({"stars": models.IntegerField()}, False),
+        ({"stars": models.CharField(max_length=9)}, False),
+        ({"shop": models.IntegerField(unique=True)}, False),
+        ({"note": models.IntegerField()}, False),
+        ({"note": models.IntegerField(default=7)}, True),
+    ],
+)
+def test_totals_of_several_columns(declare, changed, good):
+    totals = totals_of_votes(**changed)
+    messages = declare(Vote, ["shop", "item", "stars"], totals=totals, field="vote_count")
+    assert messages.keys() == (set() if good else {"E028"}), messages
+
+
+def test_foreign_keys_of_totals_of_several_columns(declare):
+    def totals(**options):
+        with isolate_apps("tests.columns"):
+            return type(
+                "Alerts",
+                (BaseCount,),
+                {
+                    "__module__": "tests.columns.models",
+                    "pk": models.CompositePrimaryKey("organization", "recipient"),
+                    "organization": models.ForeignKey(Organization, related_name="+", **{**NO_CASCADE, **options}),
+                    "recipient": models.ForeignKey(get_user_model(), related_name="+", **NO_CASCADE),
+                    "unread_count": models.IntegerField(default=0),
+                },
+            )
+
+    columns = ("organization", "recipient")
+    assert declare(Alert, columns, totals=totals()) == {}
+    for wrong in ({"on_delete": models.CASCADE}, {"db_constraint": True}):
+        assert declare(Alert, columns, totals=totals(**wrong)).keys() == {"E028"}
+
+
+def test_an_owner_needs_two_columns(declare):
+    for owner in ((), ("shop",), ("shop", "shop")):
+        assert declare(Vote, owner, totals=VoteCount, field="vote_count").keys() == {"E026"}
+    assert declare(Vote, ("shop", "nothing"), totals=VoteCount, field="vote_count").keys() == {"E006"}
+    assert declare(Vote, ("shop", "item", "hidden"), totals=VoteCount, field="vote_count").keys() == {"E006"}
+
+
+def test_each_of_several_columns_is_of_a_kind_whose_texts_are_the_same(declare):
+    with isolate_apps("tests.columns"):
+
+        class Day(models.Model):
+            shop = models.IntegerField()
+            day = models.DateField()
+
+            class Meta:
+                app_label = "columns"
+
+        class DayCount(BaseCount):
+            pk = models.CompositePrimaryKey("shop", "day")
+            shop = models.IntegerField()
+            day = models.DateField()
+            number = models.IntegerField(default=0)
+
+            class Meta:
+                app_label = "columns"
+
+    assert declare(Day, ("shop", "day"), totals=DayCount, field="number").keys() == {"E023"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_texts_that_the_database_takes_for_the_same(declare):
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    loose = {"postgresql": "loose", "mysql": "utf8mb4_general_ci", "sqlite": "nocase"}[connection.vendor]
+    for collation, ids in ((loose, {"E027"}), (EXACT, set())):
+        with isolate_apps("tests.columns"):
+
+            class Reply(models.Model):
+                user = models.IntegerField()
+                kind = models.CharField(max_length=9, db_collation=collation)
+
+                class Meta:
+                    app_label = "columns"
+
+            class ReplyCount(BaseCount):
+                pk = models.CompositePrimaryKey("user", "kind")
+                user = models.IntegerField()
+                kind = models.CharField(max_length=9, db_collation=collation)
+                number = models.IntegerField(default=0)
+
+                class Meta:
+                    app_label = "columns"
+
+        with connection.schema_editor() as editor:
+            editor.create_model(Reply)
+            editor.create_model(ReplyCount)
+        try:
+            assert declare(Reply, ("user", "kind"), totals=ReplyCount, field="number") == {}
+            messages = run_checks(tags=[checks.TAG], include_deployment_checks=True, databases=["default"])
+            assert {message.id.rpartition(".")[2] for message in messages} & {"E027"} == ids
+        finally:
+            with connection.schema_editor() as editor:
+                editor.delete_model(ReplyCount)
+                editor.delete_model(Reply)
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("DROP COLLATION loose")

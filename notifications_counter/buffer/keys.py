@@ -44,3 +44,7 @@ class Keys:
     def total(self, ready: str, member: str) -> str:
         """Cached total of a user. ``lua/shared.lua`` builds the same from the base."""
         return f"{self.base}:total:{ready.removesuffix('?')}:{member}"
+
+    def group(self, ready: str, group: str) -> str:
+        """Kept counts of the users whose members begin with ``group``. ``lua/shared.lua`` builds the same."""
+        return f"{self.base}:group:{ready.removesuffix('?')}:{group}"

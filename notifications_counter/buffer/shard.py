@@ -112,8 +112,7 @@ class Buffer:
 
         ``members`` may also be keys that are written like them.
         """
-        if not self.client.breaker.refused.keys().isdisjoint(WRITES):  # then what is cached may be too old
-            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not take changes.")
+        self._refuse_old()
         if len(members) < ARGUMENTS:
             return self._totals(members)
         found: list[int | None] = []
@@ -123,6 +122,11 @@ class Buffer:
                 return None
             found += totals
         return found
+
+    def _refuse_old(self) -> None:
+        """Raise BufferUnavailable if what is cached may be too old."""
+        if not self.client.breaker.refused.keys().isdisjoint(WRITES):
+            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not take changes.")
 
     def _totals(self, members: Sequence[object]) -> list[int | None] | None:
         if not self._entered:
@@ -139,6 +143,46 @@ class Buffer:
                 except ValueError:  # written by something else; a total that is not an integer is made again
                     return [None if t is None else parse_int(t) for t in totals]
             self._seen = ready, self.keys.total(decode(ready), "")
+
+    def group(self, group: str) -> dict[str, int] | None:
+        """The kept counts of the users whose members begin with ``group``, by the rest of these. None if there are
+        none.
+
+        The counts come first: if ``ready`` is still the same after that, it was so then, because no value comes back.
+        """
+        self._refuse_old()
+        if not self._entered:
+            self.enter()
+        key = self.keys.ready
+        while True:
+            seen = self._seen[0]
+            kept: Any = seen and self.client.call(key, "HGETALL", self.keys.group(decode(seen), group))
+            ready = self.client.call(key, "GET", key)
+            if ready is None:
+                return None
+            if ready == seen:
+                break
+            self._seen = ready, self.keys.total(decode(ready), "")
+        fields = kept.items() if isinstance(kept, dict) else pairs(kept)  # RESP3 has dictionaries
+        counts = {decode(last): parse_int(count) for last, count in fields}
+        stamp = counts.pop("", None)
+        return None if stamp is None or None in counts.values() else counts  # type: ignore[return-value]
+
+    def prepare_group(self, group: str, token: str) -> str:
+        """Make room for the counts of a group, before its rows are counted. Returns what to pass to ``keep_group``,
+        empty if the counts cannot be kept."""
+        return decode(self._run("prepare_group", group, token, LEASE, USERS_PER_CALL))
+
+    def keep_group(self, ready: str, group: str, token: str, counts: dict[str, int]) -> bool:
+        """Keep the counts of a group, by the rest of the members. False if something has changed meanwhile."""
+        left = list(counts.items())
+        while True:
+            some, left = left[:USERS_PER_CALL], left[USERS_PER_CALL:]
+            flat = [value for pair in some for value in pair]
+            if not self._run("keep_group", ready, group, token, "" if left else options.TOTAL_TTL, *flat):
+                return False
+            if not left:
+                return True
 
     def snapshot(self, members: Sequence[str], lease: str = "", reader: bool = False) -> Snapshot:
         """Return what waits for these users. With a token, also take leases for their correction; a ``reader`` takes
@@ -217,18 +261,18 @@ class Buffer:
 
         Empty if another batch is under way, and shorter than asked for if the batch ends meanwhile.
         """
-        replies = self._fetch(batch, first, last, "list")
+        replies = self._fetch(batch, first, last, "")
         return [(decode(member), decode(score)) for flat in replies for member, score in pairs(flat)]
 
-    def fetch_joined(self, batch: int, first: int, last: int) -> tuple[str, str] | None:
-        """The same as two texts of comma-joined values. None if another batch is under way."""
-        replies = [reply for reply in self._fetch(batch, first, last, "joined") if reply]
-        members, scores = (",".join(decode(reply[i]) for reply in replies) for i in (0, 1))
+    def fetch_joined(self, batch: int, first: int, last: int, separator: str = ",") -> tuple[str, str] | None:
+        """The same as two texts of joined values. None if another batch is under way."""
+        replies = [reply for reply in self._fetch(batch, first, last, separator) if reply]
+        members, scores = (separator.join(decode(reply[i]) for reply in replies) for i in (0, 1))
         return (members, scores) if replies else None
 
-    def _fetch(self, batch: int, first: int, last: int, form: str) -> Iterator[list[Any]]:
+    def _fetch(self, batch: int, first: int, last: int, separator: str) -> Iterator[list[Any]]:
         for rank in range(first, last + 1, USERS_PER_CALL):
-            yield self._run("fetch", batch, rank, min(rank + USERS_PER_CALL - 1, last), form)
+            yield self._run("fetch", batch, rank, min(rank + USERS_PER_CALL - 1, last), separator)
 
     def finish(self, batch: int, mark: str, refused: Sequence[str] = (), seconds: float = 0) -> bool:
         """Drop the batch, which is in the database now, under this mark; writing it took this flusher ``seconds``.

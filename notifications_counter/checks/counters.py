@@ -7,10 +7,13 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import Error
 from django.core.exceptions import FieldDoesNotExist, FieldError
+from django.db import connections
 from django.db.models import (
     DO_NOTHING,
+    BigAutoField,
     BigIntegerField,
     CharField,
+    CompositePrimaryKey,
     DateTimeField,
     ForeignKey,
     IntegerField,
@@ -48,13 +51,20 @@ def check_counters() -> Messages:
     for counter in all_counters():
         try:
             stored = {name: counter.totals._meta.get_field(name) for name in (counter.field, counter.batch_field)}
-            counter.source._meta.get_field(counter.owner)
-            _ = counter.condition.fields
+            _ = counter.owner_fields, counter.total_fields, counter.condition.fields
         except (LookupError, FieldDoesNotExist, FieldError) as error:
             yield Error(
                 f"Counter {counter.name!r} refers to a model or field that does not exist.",
                 hint=f"Correct its declaration: {error}",
                 id=id_("E006"),
+            )
+            continue
+        if counter.has_several_columns and len({*counter.owner_fields}) != max(len(counter.owner), 2):
+            yield Error(
+                f"The owner of counter {counter.name!r} is not several columns.",
+                hint='Name two or more different columns, or one foreign key as a text: owner="user".',
+                obj=counter.source,
+                id=id_("E026"),
             )
             continue
         yield from _check_source(counter)
@@ -91,31 +101,44 @@ def check_doors() -> Messages:
 
 def _check_source(counter: Counter) -> Messages:
     """Changes are counted in the table that has the column of the owner."""
-    owner: Any = counter.source._meta.get_field(counter.owner)
-    if counter.source._meta.proxy or owner.model is not counter.source:
-        yield Error(
-            f"Counter {counter.name!r} cannot use {counter.source._meta.label} as its source, because the field "
-            f"{counter.owner!r} is defined in {owner.model._meta.label}.",
-            hint=f"Use {owner.model._meta.label} as its source. Its proxies and child models are counted, too.",
-            obj=counter.source,
-            id=id_("E007"),
-        )
-    if isinstance(owner, ForeignKey) and owner.target_field != owner.remote_field.model._meta.pk:
-        yield Error(
-            f"The owner of counter {counter.name!r}, {owner}, refers to {owner.target_field.name!r}, which is not the "
-            "primary key.",
-            hint="Use a foreign key without to_field. The totals are stored by primary key.",
-            obj=owner,
-            id=id_("E017"),
-        )
+    for owner in counter.owner_fields:
+        if counter.source._meta.proxy or owner.model is not counter.source:
+            yield Error(
+                f"Counter {counter.name!r} cannot use {counter.source._meta.label} as its source, because the field "
+                f"{owner.name!r} is defined in {owner.model._meta.label}.",
+                hint=f"Use {owner.model._meta.label} as its source. Its proxies and child models are counted, too.",
+                obj=counter.source,
+                id=id_("E007"),
+            )
+        if isinstance(owner, ForeignKey) and owner.target_field != owner.remote_field.model._meta.pk:
+            yield Error(
+                f"The owner of counter {counter.name!r}, {owner}, refers to {owner.target_field.name!r}, which is not "
+                "the primary key.",
+                hint="Use a foreign key without to_field. The totals are stored by primary key.",
+                obj=owner,
+                id=id_("E017"),
+            )
 
 
 def _check_totals(counter: Counter) -> Messages:
     key: Any = counter.totals._meta.pk
     row = counter.totals()
     others = [f for f in other_fields(counter) if f.unique or (not f.null and f.pre_save(row, add=True) is None)]
-    owner: Any = counter.source._meta.get_field(counter.owner)
-    if not (
+    owner = counter.owner_fields[0]
+    if counter.has_several_columns:
+        if not (issubclass(counter.totals, BaseCount) and _is_key(counter) and not others):
+            yield Error(
+                f"{counter.totals._meta.label} cannot store the totals of counter {counter.name!r}.",
+                hint=f"It must inherit from BaseCount, and its primary key must be CompositePrimaryKey"
+                f"{counter.owner!r}; or a BigAutoField, which does not run out of numbers, beside a UniqueConstraint "
+                "over these columns, and no other. Each of them must have the type of the source's column of that "
+                "name, without null=True; a foreign key needs on_delete=DO_NOTHING and db_constraint=False. The "
+                "flusher inserts the rows, so every other field needs a default, and cannot be unique"
+                + (f": {', '.join(field.name for field in others)}." if others else "."),
+                obj=counter.totals,
+                id=id_("E028"),
+            )
+    elif not (
         issubclass(counter.totals, BaseCount)
         and isinstance(key, OneToOneField)
         and isinstance(owner, ForeignKey)
@@ -133,25 +156,52 @@ def _check_totals(counter: Counter) -> Messages:
             obj=counter.totals,
             id=id_("E008"),
         )
-    if not isinstance(counter.key_field, KEYS):
-        yield Error(
-            f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
-            f"{counter.key_field}, a {type(counter.key_field).__name__}.",
-            hint="Use an owner whose primary key is an integer, a text or a UUID.",
-            obj=counter.totals,
-            id=id_("E023"),
-        )
-    for name, kind in ((counter.field, IntegerField), (counter.batch_field, BigIntegerField)):
-        field: Any = counter.totals._meta.get_field(name)
-        if not isinstance(field, kind) or isinstance(field, UNSIGNED) or not _starts_at_zero(field):
+    for field in counter.key_fields:
+        if not isinstance(field, KEYS):
             yield Error(
-                f"{field} cannot store every {'count' if name == counter.field else 'batch'} of counter "
+                f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
+                f"{field}, a {type(field).__name__}.",
+                hint="Use an owner whose primary key, or whose columns, are integers, texts or UUIDs.",
+                obj=counter.totals,
+                id=id_("E023"),
+            )
+    for name, kind in ((counter.field, IntegerField), (counter.batch_field, BigIntegerField)):
+        number: Any = counter.totals._meta.get_field(name)
+        if not isinstance(number, kind) or isinstance(number, UNSIGNED) or not _starts_at_zero(number):
+            yield Error(
+                f"{number} cannot store every {'count' if name == counter.field else 'batch'} of counter "
                 f"{counter.name!r}.",
                 hint="Use a BigIntegerField, or for the count an IntegerField, with default=0 and without null=True. "
                 "A wrong count can be negative until it is corrected.",
-                obj=field,
+                obj=number,
                 id=id_("E018"),
             )
+
+
+def _is_key(counter: Counter) -> bool:
+    """Return whether the owner's columns in the totals can be its key: each like that of the source, and all of them
+    together the only thing that is unique."""
+    options, names = counter.totals._meta, set(counter.owner)
+    connection: Any = connections[counter.db]
+    unique = [set(fields) for fields in options.unique_together]
+    unique += [set(constraint.fields) for constraint in options.total_unique_constraints]
+    if isinstance(options.pk, CompositePrimaryKey):
+        unique.append({field.name for field in options.pk_fields})
+    elif not isinstance(options.pk, BigAutoField):
+        return False
+    for source, total in zip(counter.owner_fields, counter.total_fields, strict=True):
+        if isinstance(total, ForeignKey) and (
+            total.db_constraint  # type: ignore[attr-defined]
+            or total.remote_field.on_delete is not DO_NOTHING
+            or not isinstance(source, ForeignKey)
+            or source.target_field != total.target_field
+        ):
+            return False
+        types = {field.db_type(connection) for field in (source, total)}
+        collations = {getattr(field, "db_collation", None) for field in (source, total)}
+        if total.null or total.unique or len(types) > 1 or len(collations) > 1:
+            return False
+    return bool(unique) and all(columns == names for columns in unique)
 
 
 def _starts_at_zero(field: Any) -> bool:

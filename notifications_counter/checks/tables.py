@@ -9,6 +9,7 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import Error as DriverError
 from django.db import connections
+from django.db.models import CharField, TextField
 
 from ..counters import all_counters
 from .registration import TAG, id_
@@ -26,6 +27,36 @@ def check_tables(app_configs: Any = None, databases: Iterable[str] | None = None
         for using in databases or ()
         if (tables := missing_tables(using))
     ]
+
+
+@register(TAG, Tags.database, deploy=True)
+def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """The database tells all texts apart by which owners differ."""
+    return [
+        Error(
+            f"The database {using!r} takes different texts in {field} for the same, so counter {counter.name!r} would "
+            "mix up their counts.",
+            hint="Give this column, there and in the other model of the counter, a collation that compares characters "
+            "and not letters, such as db_collation='utf8mb4_nopad_bin' on MariaDB, 'utf8mb4_0900_bin' on MySQL.",
+            obj=field,
+            id=id_("E027"),
+        )
+        for using in databases or ()
+        if not missing_tables(using)
+        for counter in all_counters()
+        if counter.db == using and counter.has_several_columns
+        for field in (*counter.owner_fields, *counter.total_fields)
+        if isinstance(field, CharField | TextField) and not _tells_apart(field, using)
+    ]
+
+
+def _tells_apart(field: Any, using: str) -> bool:
+    """Return whether these texts differ in a column, whose collation UNION takes over."""
+    quote, texts = connections[using].ops.quote_name, ("a", "A", "a ", "\u00e1")
+    column = f"SELECT {quote(field.column)} FROM {quote(field.model._meta.db_table)} WHERE 1 = 0"
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT COUNT(*) FROM ({' UNION '.join([column, *['SELECT %s'] * len(texts)])}) t", texts)
+        return cursor.fetchone()[0] == len(texts)
 
 
 def missing_tables(using: str) -> list[str]:

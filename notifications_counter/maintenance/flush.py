@@ -7,27 +7,25 @@ So flushers can be killed at any step, run in any number, and wake up late.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import DataError, connections, transaction
-from django.db.models import IntegerField
 
 from ..buffer import Buffer
 from ..buffer.types import Cut, parse_int
 from ..declaration import Declaration
+from ..primary_keys import INTEGERS
 from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .history import record_event, tally
 from .shards import damage, find_shards, lock_for_batch, note_progress, refuse_in_transaction, shard_row
-
-INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,(?:0|-?[1-9]\d{0,18}))*")
 
 
 @dataclass
@@ -111,8 +109,8 @@ class Flusher:
                         record_event("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
                 refused += parsed.refused
                 rejected += len(parsed.rejected)
-                done += len(parsed.chunk.keys) + len(parsed.rejected)
-                result.users += len(parsed.chunk.keys)
+                done += len(parsed.chunk.deltas) + len(parsed.rejected)
+                result.users += len(parsed.chunk.deltas)
                 result.net += sum(parsed.chunk.deltas)
                 if progress:
                     progress(done, cut.size)
@@ -142,21 +140,33 @@ class Flusher:
                 yield first, parsed
 
     def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _ParsedChunk | None:
-        if isinstance(self.counter.key_field, IntegerField):
-            texts = buffer.fetch_joined(batch, first, last)
+        if separator := self.counter.separator:
+            texts = buffer.fetch_joined(batch, first, last, separator)
             if texts is None:
                 return None
-            if all(INTEGERS.fullmatch(text) for text in texts):
-                keys, deltas = ([int(n) for n in text.split(",")] for text in texts)
-                fit = max(map(abs, deltas)) < self.limit and max(map(abs, keys)) < 2**63
-                if fit and len(keys) == len(deltas):  # a member with a comma would be two
-                    return _ParsedChunk(Chunk(keys, deltas, texts))
+            if (chunk := self._parse_joined(*texts)) is not None:
+                return _ParsedChunk(chunk)
         return self._parse(buffer.fetch(batch, first, last))
+
+    def _parse_joined(self, members: str, scores: str) -> Chunk | None:
+        """Parse a chunk at once. None if something in it cannot be applied."""
+        if not INTEGERS.fullmatch(scores):
+            return None
+        deltas = [int(n) for n in scores.split(",")]
+        try:
+            columns = self.counter.decode_joined(members)
+        except ValidationError:
+            return None
+        # A member that contains the separator would be two.
+        fit = max(map(abs, deltas)) < self.limit and len(columns[0]) == len(deltas)
+        return Chunk(columns, deltas) if fit else None
 
     def _parse(self, pairs: list[tuple[str, str]]) -> _ParsedChunk | None:
         """Sort out what cannot be applied."""
         if not pairs:
             return None
+        keys: list[Any] = []
+        deltas: list[int] = []
         parsed = _ParsedChunk(Chunk([], []))
         for member, score in pairs:
             try:
@@ -169,8 +179,9 @@ class Flusher:
                 parsed.rejected[member] = score
                 parsed.refused.append(member)
             else:
-                parsed.chunk.keys.append(key)
-                parsed.chunk.deltas.append(delta)
+                keys.append(key)
+                deltas.append(delta)
+        parsed.chunk = Chunk(self.counter.columns_of(keys), deltas)
         return parsed
 
     def _apply(self, shard: int, cut: Cut, first: int, parsed: _ParsedChunk) -> str | None:
@@ -185,21 +196,22 @@ class Flusher:
                     stored = lock_for_batch(self.counter, shard, cut, first)
                     if stored is None:
                         return None
-                    if chunk.keys:
+                    if chunk.deltas:
                         with maintained():
                             self.apply(self.target, cut.batch, chunk)
                     if not todo:
                         note_progress(stored, cut, first + self.chunk_size)
                     mark = stored.mark
             except DataError:
-                if len(chunk.keys) == 1:
-                    member = str(chunk.keys[0])
+                if len(chunk.deltas) == 1:
+                    member = str(self.counter.key_of([column[0] for column in chunk.columns]))
                     parsed.rejected[member] = str(chunk.deltas[0])
                     parsed.refused.append(member)
                     todo = todo or [Chunk([], [])]  # the progress is still to be noted
                 else:
-                    half = len(chunk.keys) // 2
-                    todo += (Chunk(chunk.keys[i], chunk.deltas[i]) for i in (slice(half), slice(half, None)))
+                    half = len(chunk.deltas) // 2
+                    for part in (slice(half), slice(half, None)):
+                        todo.append(Chunk([column[part] for column in chunk.columns], chunk.deltas[part]))
             else:
-                parsed.chunk = Chunk(parsed.chunk.keys + chunk.keys, parsed.chunk.deltas + chunk.deltas)
+                parsed.chunk = Chunk([], parsed.chunk.deltas + chunk.deltas)
         return mark

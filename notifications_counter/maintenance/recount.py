@@ -23,6 +23,7 @@ from ..declaration import Declaration
 from ..internals import raw_delete
 from ..reader import Reader
 from ..sql.everyone import Everyone, Page
+from ..sql.owners import of_owners
 from ..writes.rows import chunks
 from ..writes.totals import maintained
 from .history import record_event
@@ -294,16 +295,22 @@ class Recounter:
 
 def remove_orphans(counter: Declaration) -> int:
     """Delete the totals of deleted owners if the count is zero and nothing waits in Redis. Returns how many."""
-    owner: Any = counter.totals._meta.pk.remote_field
-    owners: QuerySet[Any] = QuerySet(owner.model, using=counter.db).filter(pk=OuterRef("pk"))
+    there = [
+        Exists(QuerySet(field.remote_field.model, using=counter.db).filter(pk=OuterRef(total.attname)))
+        for field, total in zip(counter.owner_fields, counter.total_fields, strict=True)
+        if field.remote_field
+    ]
+    if not there:
+        return 0
     totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
     zero = {sharing.field: 0 for sharing in counter.sharing}
-    gone = totals.filter(**zero).exclude(Exists(owners))
+    gone = totals.filter(**zero).exclude(*there)
+    names = [field.attname for field in counter.total_fields]
     page, removed = gone, 0
-    while keys := list(page.order_by("pk").values_list("pk", flat=True)[:PAGE]):
-        for buffer, members in counter.by_shard([str(key) for key in keys]):
+    while rows := list(page.order_by("pk").values_list("pk", *names)[:PAGE]):
+        for buffer, members in counter.by_shard([str(counter.key_of(key)) for _, *key in rows]):
             removed += _remove(counter, counter.buffers.index(buffer), members, gone)
-        page = gone.filter(pk__gt=keys[-1])
+        page = gone.filter(pk__gt=rows[-1][0])
     return removed
 
 
@@ -323,5 +330,7 @@ def _remove(counter: Declaration, shard: int, members: list[str], gone: QuerySet
         removed = 0
         with maintained():
             for chunk in chunks([counter.decode(member) for member in members], counter.db):
-                removed += raw_delete(gone.filter(pk__in=chunk, **older), counter.db)
+                removed += raw_delete(
+                    gone.filter(of_owners(counter, counter.total_fields, chunk, counter.db), **older), counter.db
+                )
         return removed

@@ -121,12 +121,12 @@ def recovery(counter: Counter, shard: ShardStatus) -> str:
     last = shard.audited.partition(":")[2]
     if not last:
         return _("to be recovered")
-    owner = counter.owner_attname
+    owner, key = counter.owner_attnames[0], counter.parse(last)
     rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(**{f"{owner}__isnull": False})
     keys = rows.order_by(owner).values_list(owner, flat=True)
     first, highest = keys.first(), keys.last()
     if isinstance(first, int) and isinstance(highest, int) and highest > first:
-        done = min(max((int(last) - first) / (highest - first), 0), 1)
+        done = min(max(((key[0] if counter.has_several_columns else key) - first) / (highest - first), 0), 1)
         return _("recovering, %s %%") % grouped(int(100 * done))
     return _("recovering, up to user %s") % last
 

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections
-from django.db.models import Count, F, IntegerField, QuerySet, UUIDField
+from django.db.models import Count, F, IntegerField, Q, QuerySet, UUIDField
 
 from ..declaration import Declaration
+from .owners import is_one_of
 
 JOINED = {
     "postgresql": (
-        "(array_agg(counted_owner ORDER BY counted_owner DESC))[1]",
-        "json_agg(counted_owner)::text",
+        "(array_agg(counted_owner0 ORDER BY counted_owner0 DESC))[1]",
+        "json_agg(counted_owner0)::text",
         "NULL",
     ),
-    "mysql": ("MAX(counted_owner)", "JSON_ARRAYAGG(counted_owner)", "@@group_concat_max_len"),
-    "sqlite": ("MAX(counted_owner)", "json_group_array(counted_owner)", "NULL"),
+    "mysql": ("MAX(counted_owner0)", "JSON_ARRAYAGG(counted_owner0)", "@@group_concat_max_len"),
+    "sqlite": ("MAX(counted_owner0)", "json_group_array(counted_owner0)", "NULL"),
 }
 """For each database: the last owner; all owners as one text, since drivers are slow with thousands of rows; and the
 length at which the database cuts off such a text without an error."""
@@ -54,41 +55,42 @@ class Everyone:
         self.counter = counter
         self.connection = connections[counter.db]
         self.joined = JOINED.get(self.connection.vendor)
-        if not isinstance(counter.key_field, IntegerField | UUIDField):
+        self.columns = [f"counted_owner{i}" for i in range(len(counter.key_fields))]
+        self.owner = ", ".join(self.columns)
+        if counter.has_several_columns or not isinstance(counter.key_fields[0], IntegerField | UUIDField):
             self.joined = None  # a text of texts may be longer than the database returns
 
     def start(self, position: str) -> Any:
         """The primary key where a page ended. None, for the beginning, if the text is that of no page."""
         before, found, key = position.partition(END)
-        return self.counter.key_field.to_python(key) if found and not before else None
+        return self.counter.parse(key) if found and not before else None
 
     def page(self, after: Any, size: int) -> Page | None:
         """The first owners after a primary key, None: from the beginning. None if there are no more."""
-        rows = self._rows(after).order_by("counted_owner").distinct()[:size]
-        totals = self._totals(after).order_by("counted_owner").values("counted_owner")[:size]
+        rows = self._rows(after).order_by(*self.columns).distinct()[:size]
+        totals = self._totals(after).order_by(*self.columns).values(*self.columns)[:size]
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
         sql = (
-            f"SELECT counted_owner FROM ({rows_sql}) r UNION SELECT counted_owner FROM ({totals_sql}) t"
-            f" ORDER BY counted_owner {self.connection.ops.limit_offset_sql(0, size)}"
+            f"SELECT {self.owner} FROM ({rows_sql}) r UNION SELECT {self.owner} FROM ({totals_sql}) t"
+            f" ORDER BY {self.owner} {self.connection.ops.limit_offset_sql(0, size)}"
         )
         owners = self._owners(sql, (*rows_params, *totals_params))
         if not owners:
             return None
-        to_python = self.counter.key_field.to_python
-        *keys, last = map(to_python, owners)
+        *keys, last = map(self.counter.key_of, owners)
         return Page(after, last, {str(key): key for key in keys})
 
-    def _owners(self, sql: str, params: Sequence[Any]) -> list[Any]:
+    def _owners(self, sql: str, params: Sequence[Any]) -> list[Sequence[Any]]:
         """The owners that a statement selects, and the last of them once more."""
         if self.joined:
             ((last, text, limit),) = self._fetch(f"SELECT {', '.join(self.joined)} FROM ({sql}) page", params)
             if last is None:
                 return []
             if limit is None or len(text) + MARGIN < limit:
-                return [*json.loads(text), last]
+                return [(owner,) for owner in (*json.loads(text), last)]
             self.joined = None
-        owners = [owner for (owner,) in self._fetch(sql, params)]
-        return owners + owners[-1:]
+        owners = self._fetch(sql, params)
+        return [*owners, *owners[-1:]]
 
     def counts(self, page: Page, batch: int, members: Sequence[str]) -> dict[str, tuple[int, int, int]]:
         """Return the number of rows, stored total and batch of those in a page whose total is not the number of rows or
@@ -97,32 +99,43 @@ class Everyone:
         totals = self._totals(page.after, page.last)
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
         counts = (
-            "SELECT counted_owner, COALESCE(MAX(counted_rows), 0) AS counted_rows,"
+            f"SELECT {self.owner}, COALESCE(MAX(counted_rows), 0) AS counted_rows,"
             " COALESCE(MAX(counted_total), 0) AS counted_total, COALESCE(MAX(counted_batch), 0) AS counted_batch FROM ("
-            f"SELECT counted_owner, counted_rows, NULL AS counted_total, NULL AS counted_batch FROM ({rows_sql}) r"
-            f" UNION ALL SELECT counted_owner, NULL, counted_total, counted_batch FROM ({totals_sql}) t"
-            ") u GROUP BY counted_owner"
+            f"SELECT {self.owner}, counted_rows, NULL AS counted_total, NULL AS counted_batch FROM ({rows_sql}) r"
+            f" UNION ALL SELECT {self.owner}, NULL, counted_total, counted_batch FROM ({totals_sql}) t"
+            f") u GROUP BY {self.owner}"
         )
         params = [*rows_params, *totals_params]
         if len(members) <= FEW:
             counts = f"SELECT * FROM ({counts}) page WHERE counted_rows <> counted_total OR counted_batch > %s"
             params.append(batch)
             if members:
-                params += self.counter.db_keys([page.keys[member] for member in members], self.connection)
-                counts += f" OR counted_owner IN ({', '.join(['%s'] * len(members))})"
-        to_python = self.counter.key_field.to_python
-        return {str(to_python(owner)): tuple(numbers) for owner, *numbers in self._fetch(counts, params)}
+                keys = [page.keys[member] for member in members]
+                theirs, of_theirs = is_one_of(self.counter, self.columns, keys, self.connection)
+                counts += f" OR {theirs}"
+                params += of_theirs
+        found = self._fetch(counts, params)
+        return {str(self.counter.key_of(owner)): (rows, total, batch) for *owner, rows, total, batch in found}
 
     def _rows(self, after: Any, last: Any = None) -> QuerySet:
         counter = self.counter
         rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q)
-        return _between(rows, counter.owner_attname, after, last).values(counted_owner=F(counter.owner_attname))
+        return self._between(rows, counter.owner_attnames, after, last)
 
     def _totals(self, after: Any, last: Any = None) -> QuerySet:
         counter = self.counter
-        totals = _between(QuerySet(counter.totals, using=counter.db), "pk", after, last)
-        columns = {"owner": "pk", "total": counter.field, "batch": counter.batch_field}
-        return totals.order_by().values(**{f"counted_{name}": F(column) for name, column in columns.items()})
+        attnames = [field.attname for field in counter.total_fields]
+        totals = self._between(QuerySet(counter.totals, using=counter.db), attnames, after, last).order_by()
+        return totals.values(*self.columns, counted_total=F(counter.field), counted_batch=F(counter.batch_field))
+
+    def _between(self, queryset: QuerySet, names: Sequence[str], after: Any, last: Any) -> QuerySet:
+        """The rows of owners after one key, up to another, with the columns of the owner."""
+        queryset = queryset.filter(**{f"{name}__isnull": False for name in names})
+        for key, direction in ((after, "gt"), (last, "lt")):
+            if key is not None:
+                values = key if self.counter.has_several_columns else (key,)
+                queryset = queryset.filter(_beyond(names, values, direction, or_equal=direction == "lt"))
+        return queryset.values(**{alias: F(name) for alias, name in zip(self.columns, names, strict=True)})
 
     def _compile(self, queryset: QuerySet) -> tuple[str, Sequence[Any]]:
         return queryset.query.get_compiler(self.connection.alias, elide_empty=False).as_sql()
@@ -133,6 +146,10 @@ class Everyone:
             return cursor.fetchall()
 
 
-def _between(queryset: QuerySet, column: str, after: Any, last: Any) -> QuerySet:
-    queryset = queryset.filter(**({f"{column}__isnull": False} if after is None else {f"{column}__gt": after}))
-    return queryset if last is None else queryset.filter(**{f"{column}__lte": last})
+def _beyond(names: Sequence[str], values: Sequence[Any], direction: str, or_equal: bool) -> Q:
+    """A condition that holds for rows beyond these values, in the order of the columns. Not every database finds rows
+    by an index if it compares lists of columns."""
+    if len(names) == 1:
+        return Q(**{f"{names[0]}__{direction}{'e' if or_equal else ''}": values[0]})
+    rest = _beyond(names[1:], values[1:], direction, or_equal)
+    return Q(**{f"{names[0]}__{direction}e": values[0]}) & (Q(**{f"{names[0]}__{direction}": values[0]}) | rest)

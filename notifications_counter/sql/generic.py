@@ -10,12 +10,13 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet."""
     field, batch_field = target.counter.field, target.counter.batch_field
     rows: QuerySet = QuerySet(target.model, using=target.connection.alias)
-    have = set(rows.filter(pk__in=chunk.keys).values_list("pk", flat=True))
+    names = [field.attname for field in target.counter.total_fields]
     missing = []
-    for key, delta in zip(chunk.keys, chunk.deltas, strict=True):
+    for *key, delta in zip(*chunk.columns, chunk.deltas, strict=True):
+        owner = dict(zip(names, key, strict=True))
         values = {batch_field: batch, "updated_at": timezone.now()}
-        if key in have:
-            rows.filter(pk=key, **{f"{batch_field}__lt": batch}).update(**{field: F(field) + delta}, **values)
+        if (row := rows.filter(**owner)).exists():
+            row.filter(**{f"{batch_field}__lt": batch}).update(**{field: F(field) + delta}, **values)
         else:
-            missing.append(target.model(pk=key, **{field: delta}, **values))
+            missing.append(target.model(**owner, **{field: delta}, **values))
     rows.bulk_create(missing)

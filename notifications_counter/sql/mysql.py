@@ -3,21 +3,25 @@ assigned last."""
 
 import json
 
+from django.db.models import IntegerField
+
 from .target import Chunk, Target
 
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet."""
     t = target
-    rows = json.dumps(list(zip(t.db_keys(chunk), chunk.deltas, strict=True)), ensure_ascii=False, default=str)
+    rows = json.dumps(list(zip(*t.db_columns(chunk), chunk.deltas, strict=True)), ensure_ascii=False, default=str)
     # For integers either does, and the first is faster. A text has the character set of the database if not told else.
-    owner = "BIGINT" if chunk.joined else "TEXT CHARACTER SET utf8mb4"
+    kinds = ["BIGINT" if isinstance(f, IntegerField) else "TEXT CHARACTER SET utf8mb4" for f in t.counter.key_fields]
+    names = ", ".join(f"owner{i}" for i in range(len(kinds)))
+    columns = ", ".join(f"owner{i} {kind} PATH '$[{i}]'" for i, kind in enumerate(kinds))
     stored = f"{t.table}.{t.count}"  # it may be called like a column of the chunk
     is_new = f"{t.batch} < VALUES({t.batch})"
     with t.connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {t.table} ({t.columns}) SELECT owner, delta, {t.placeholders}"
-            f" FROM JSON_TABLE(%s, '$[*]' COLUMNS (owner {owner} PATH '$[0]', delta BIGINT PATH '$[1]')) AS batch"
+            f"INSERT INTO {t.table} ({t.columns}) SELECT {names}, delta, {t.placeholders}"
+            f" FROM JSON_TABLE(%s, '$[*]' COLUMNS ({columns}, delta BIGINT PATH '$[{len(kinds)}]')) AS batch"
             f" ON DUPLICATE KEY UPDATE {t.count} = IF({is_new}, {stored} + VALUES({t.count}), {stored}),"
             f" {t.updated} = IF({is_new}, VALUES({t.updated}), {t.updated}),"
             f" {t.batch} = GREATEST({t.batch}, VALUES({t.batch}))",

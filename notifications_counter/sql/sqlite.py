@@ -1,4 +1,4 @@
-"""SQLite: the chunk travels as a JSON object."""
+"""SQLite: the chunk travels as JSON."""
 
 import json
 
@@ -8,13 +8,14 @@ from .target import Chunk, Target
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet."""
     t = target
-    deltas = dict(zip(t.db_keys(chunk), chunk.deltas, strict=True))
+    rows = json.dumps(list(zip(*t.db_columns(chunk), chunk.deltas, strict=True)), ensure_ascii=False)
+    columns = ", ".join(f"json_extract(value, '$[{i}]')" for i in range(len(t.owners) + 1))
     with t.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {t.table} ({t.columns})"
-            f" SELECT key, value, {t.placeholders} FROM json_each(%s) WHERE true"
+            f" SELECT {columns}, {t.placeholders} FROM json_each(%s) WHERE true"
             f" ON CONFLICT ({t.owner}) DO UPDATE SET {t.count} = {t.table}.{t.count} + excluded.{t.count},"
             f" {t.batch} = excluded.{t.batch}, {t.updated} = excluded.{t.updated}"
             f" WHERE {t.table}.{t.batch} < excluded.{t.batch}",
-            (*t.values(batch), json.dumps(deltas)),
+            (*t.values(batch), rows),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,18 +15,18 @@ from ..declaration import Declaration
 
 @dataclass(frozen=True)
 class Chunk:
-    """Users and deltas of one statement, as two lists; for integer keys also as two comma-joined texts."""
+    """Users of one statement, by the columns of their keys, and their deltas."""
 
-    keys: list[Any]
+    columns: Sequence[Sequence[Any]]
     deltas: list[int]
-    joined: tuple[str, str] | None = None
 
 
 def other_fields(counter: Declaration) -> list[Field]:
     """Return the fields of the totals model that a flush of this counter sets to their default in a new row. Those with
     a default in the database are left to it."""
     model = counter.totals
-    own = {model._meta.pk.name, counter.field, counter.batch_field, "updated_at"}
+    own = {field.name for field in (model._meta.pk, *counter.total_fields)}
+    own |= {counter.field, counter.batch_field, "updated_at"}
     others = [field for field in model._meta.local_concrete_fields if field.name not in own and not field.generated]
     return [field for field in others if not field.has_db_default()]
 
@@ -45,7 +46,12 @@ class Target:
 
     @cached_property
     def owner(self) -> str:
-        return self._column(self.model._meta.pk.name)
+        """The columns of the owner."""
+        return ", ".join(self.owners)
+
+    @cached_property
+    def owners(self) -> list[str]:
+        return [self._column(field.name) for field in self.counter.total_fields]
 
     @cached_property
     def count(self) -> str:
@@ -78,8 +84,6 @@ class Target:
         defaults = (field.get_db_prep_save(field.pre_save(row, add=True), self.connection) for field in self.others)
         return (batch, self.connection.ops.adapt_datetimefield_value(timezone.now()), *defaults)
 
-    def db_keys(self, chunk: Chunk) -> list[Any]:
-        """The keys as the driver wants them."""
-        if chunk.joined:  # integers are as they are
-            return chunk.keys
-        return self.counter.db_keys(chunk.keys, self.connection)
+    def db_columns(self, chunk: Chunk) -> list[list[Any]]:
+        """The keys as the driver wants them, column by column."""
+        return self.counter.db_columns(chunk.columns, self.connection)

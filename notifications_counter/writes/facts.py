@@ -67,10 +67,15 @@ class Fate(NamedTuple):
 
 def fate(counter: Declaration, facts: Mapping[str, Any], using: str) -> Fate:
     """Return what these facts say about the rows."""
-    owner = facts.get(counter.owner_attname, UNKNOWN)
-    if owner is NOT_NULL or hasattr(owner, "resolve_expression"):
+    values = [facts.get(name, UNKNOWN) for name in counter.owner_attnames]
+    owner: Any
+    if any(value is None for value in values):
+        owner = None
+    elif any(v is UNKNOWN or v is NOT_NULL or hasattr(v, "resolve_expression") for v in values):
         owner = UNKNOWN
-    return Fate(owner if owner is UNKNOWN else counter.encode(owner), counter.condition.holds(facts, using))
+    else:
+        owner = counter.encode(values if counter.has_several_columns else values[0])
+    return Fate(owner, counter.condition.holds(facts, using))
 
 
 # ------------------------------------------------------------------------ WHERE

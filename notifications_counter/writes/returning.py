@@ -11,21 +11,18 @@ from django.db.models import F
 
 from ..declaration import Declaration
 from ..internals import Query
-from .rows import RowState
+from .rows import RowState, columns_of, state_of
 
 
 class Returning:
-    """Two columns for each counter, its owner and whether the row counts, compiled once."""
+    """For each counter, the columns of its owner and whether the row counts, compiled once."""
 
     def __init__(self, counters: Sequence[Declaration], using: str, alias: str = ""):
         self.counters = counters
         query = Query(counters[0].source)
         names = {query.get_initial_alias(): alias} if alias else {}
-        self.columns: list[Any] = [
-            expression.resolve_expression(query).relabeled_clone(names)
-            for c in counters
-            for expression in (F(c.owner_attname), c.condition.flag)
-        ]
+        expressions = (F(column) if isinstance(column, str) else column for column in columns_of(counters))
+        self.columns: list[Any] = [e.resolve_expression(query).relabeled_clone(names) for e in expressions]
         compiler = query.get_compiler(using)
         sql, params = zip(*(compiler.compile(column) for column in self.columns), strict=True)
         self.sql: list[str] = list(sql)
@@ -42,9 +39,7 @@ class Returning:
     def states(self, compiler: Any, rows: Iterable[Sequence[Any]]) -> list[RowState]:
         """Convert rows of these columns."""
         converted = compiler.apply_converters([list(row) for row in rows], compiler.get_converters(self.columns))
-        return [
-            [(c, c.encode(row[2 * i]), bool(row[2 * i + 1])) for i, c in enumerate(self.counters)] for row in converted
-        ]
+        return [state_of(self.counters, row) for row in converted]
 
 
 @lru_cache(maxsize=100)

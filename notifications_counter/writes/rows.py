@@ -18,6 +18,22 @@ RowState = list[tuple[Declaration, str | None, bool]]
 Deltas = dict[Declaration, dict[str, int]]
 
 
+def columns_of(counters: Sequence[Declaration]) -> list[Any]:
+    """The columns that say what a row counts for: of each counter, the owner's, and whether the row counts."""
+    return [column for c in counters for column in (*c.owner_attnames, c.condition.flag)]
+
+
+def state_of(counters: Sequence[Declaration], row: Sequence[Any]) -> RowState:
+    """What a row of these columns counts for."""
+    state, first = [], 0
+    for counter in counters:
+        flag = first + len(counter.owner_attnames)
+        owner = row[first:flag] if counter.has_several_columns else row[first]
+        state.append((counter, counter.encode(owner), bool(row[flag])))
+        first = flag + 1
+    return state
+
+
 def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
     """Split items into chunks that fit into the parameters of one statement."""
     size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
@@ -51,14 +67,11 @@ def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, Row
     """Lock the selected rows, in the order of their primary keys, and return what they count for."""
     # Column by column, because a whole composite key would not be converted to Python.
     key = [field.attname for field in queryset.model._meta.pk_fields]
-    columns = [column for c in counters for column in (c.owner_attname, c.condition.flag)]
     rows = queryset.select_related(None).order_by("pk").select_for_update()
     first = len(key)
     return {
-        row[0] if first == 1 else row[:first]: [
-            (c, c.encode(row[first + 2 * i]), bool(row[first + 2 * i + 1])) for i, c in enumerate(counters)
-        ]
-        for row in rows.values_list(*key, *columns)
+        row[0] if first == 1 else row[:first]: state_of(counters, row[first:])
+        for row in rows.values_list(*key, *columns_of(counters))
     }
 
 

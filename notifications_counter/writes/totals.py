@@ -38,27 +38,38 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
     query, using = compiler.query, compiler.connection.alias
     if isinstance(query, UpdateQuery):
         names = {field.name for field, *_ in query.values}  # type: ignore[attr-defined]
-        counters = tuple(c for c in counters if names & {c.field, c.batch_field, c.totals._meta.pk.name})
+        counters = tuple(c for c in counters if names & {c.field, c.batch_field, *(f.name for f in c.total_fields)})
     if not counters or _maintained.get():
         return execute()
     ledger = Ledger.of(using)
 
     def execute_in_doubt() -> Any:
-        if isinstance(query, InsertQuery):
-            keys = [instance.pk for instance in query.objs]
-        else:
-            keys = list(rows_of(query, query.model, using).select_for_update().values_list("pk", flat=True))
-            if isinstance(query, UpdateQuery):
-                keys += [value for field, _, value in query.values if field.primary_key]  # type: ignore[attr-defined]
+        written = {counter: _owners(counter, query, using) for counter in counters}
         result = execute()
-        for counter in counters:
-            if any(hasattr(key, "resolve_expression") for key in keys):
+        for counter, keys in written.items():
+            if any(hasattr(value, "resolve_expression") for key in keys for value in key):
                 ledger.doubt(counter)
             else:
                 _doubt(ledger, counter, keys)
         return result
 
     return ledger.write(None, execute_in_doubt)
+
+
+def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...]]:
+    """The owner columns of the totals that a statement writes, as they are before and after it."""
+    names = _names(counter)
+    if isinstance(query, InsertQuery):
+        return [tuple(getattr(instance, name) for name in names) for instance in query.objs]
+    before = list(rows_of(query, query.model, using).select_for_update().values_list(*names))
+    if not isinstance(query, UpdateQuery):
+        return before
+    new = {"pk" if f.primary_key else f.attname: value for f, _, value in query.values}  # type: ignore[attr-defined]
+    return before + [tuple(new.get(name, value) for name, value in zip(names, key, strict=True)) for key in before]
+
+
+def _names(counter: Declaration) -> list[str]:
+    return [field.attname for field in counter.total_fields] if counter.has_several_columns else ["pk"]
 
 
 def listen() -> None:
@@ -72,9 +83,10 @@ def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None
     """Recount the owner of a total that was saved, also by ``loaddata``, or deleted."""
     for counter in declarations():
         if counter.totals is sender and not _maintained.get():
-            _doubt(Ledger.of(using), counter, [instance.pk])
+            _doubt(Ledger.of(using), counter, [tuple(getattr(instance, name) for name in _names(counter))])
 
 
-def _doubt(ledger: Ledger, counter: Declaration, keys: list[Any]) -> None:
-    members = (counter.encode(getattr(key, "pk", key)) for key in keys)
+def _doubt(ledger: Ledger, counter: Declaration, keys: list[tuple[Any, ...]]) -> None:
+    owners = ([getattr(value, "pk", value) for value in key] for key in keys)
+    members = (counter.encode(owner if counter.has_several_columns else owner[0]) for owner in owners)
     ledger.record_deltas(counter, dict.fromkeys(member for member in members if member is not None))

@@ -259,7 +259,7 @@ class TransactionLog:
         changed: dict[Declaration, list[Any] | None] = {}
         for counter, deltas in self.net(first).items():
             if members := [member for member, delta in deltas.items() if delta != 0]:
-                changed[counter] = [counter.key_field.to_python(member) for member in members]
+                changed[counter] = [counter.parse(member) for member in members]
         changed |= {counter: None for counter, deltas in self.entries[first:] if deltas is None}
         for counter, owners in changed.items():
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)

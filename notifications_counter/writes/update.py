@@ -12,7 +12,18 @@ from ..declaration import Declaration
 from ..internals import CURSOR, ROW_COUNT, UpdateQuery
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
 from .returning import returning
-from .rows import RowState, activity_of, add_up, chunks, difference, is_plain, locked, locked_by_key, rows_of
+from .rows import (
+    RowState,
+    activity_of,
+    add_up,
+    chunks,
+    columns_of,
+    difference,
+    is_plain,
+    locked,
+    locked_by_key,
+    rows_of,
+)
 from .statement import Statement
 
 
@@ -106,7 +117,7 @@ class Update(Statement):
         before = facts_of_where(self.query.where) if self.known and is_plain(self.query) else {}
         after = facts_after(before, self.query.values)
         was, becomes = (fate(counter, facts, self.using) for facts in (before, after))
-        return Change(counter, was, becomes, counter.owner_attname in names)
+        return Change(counter, was, becomes, not names.isdisjoint(counter.owner_attnames))
 
     def _shift(self) -> Any:
         result = self._call(self.compiler)
@@ -137,7 +148,7 @@ class Update(Statement):
             found = cursor.fetchall()
         missed = found[0][-1] if found else None
         found = [row for row in found if row[-2]]
-        numbers, columns = [row[-2] for row in found], len(self.counters) * 2
+        numbers, columns = [row[-2] for row in found], len(self.returning.columns)
         was = self.returning.states(compiler, [row[:columns] for row in found])
         became = self.returning.states(compiler, [row[columns : 2 * columns] for row in found])
         self.record_deltas(add_up([*zip(was, (-n for n in numbers), strict=True), *zip(became, numbers, strict=True)]))
@@ -165,9 +176,8 @@ class Update(Statement):
         column has the keys of such rows."""
         ours, quote = self.returning, self.connection.ops.quote_name
         fields = self.source._meta.pk_fields
-        columns = [column for c in self.counters for column in (c.owner_attname, c.condition.flag)]
         rows = rows_of(self.query, self.source, self.using).order_by("pk")
-        selected = rows.values_list(*(field.attname for field in fields), *columns).query
+        selected = rows.values_list(*(field.attname for field in fields), *columns_of(self.counters)).query
         select, selected_params = selected.get_compiler(self.using).as_sql()
         table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
         same = " AND ".join(

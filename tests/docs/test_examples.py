@@ -18,7 +18,12 @@ from tests.support import entries
 
 pytestmark = pytest.mark.once
 
-OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md"}  # below
+OF_COLUMNS = {
+    "count-for-each-organization.md": "alerts",
+    "count-by-app.md": "tray",
+    "count-for-each-conversation.md": "chat",
+}
+OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *OF_COLUMNS}  # below
 OF_PACKAGES = {  # which have tests of their own, but for Celery with a model of devices
     "coming-from.md",
     "from-notifications-hq.md",
@@ -141,6 +146,24 @@ def test_count_any_model(site: Site) -> None:
         "from django.contrib.auth.models import User\nanna, bert = map(User.objects.create_user, ['anna', 'bert'])\n"
     )
     site.shell(users + use + cheap + recount)
+
+
+@pytest.mark.parametrize(("name", "app"), OF_COLUMNS.items())
+def test_owners_of_several_columns(site: Site, name: str, app: str) -> None:
+    models, totals, counters, *use = python_blocks(page(f"howto/{name}"))
+    site.append(f"{app}/__init__.py")
+    site.append(f"{app}/models.py", models, totals)
+    site.append(f"{app}/counters.py", counters)
+    site.append("mysite/settings.py", f"INSTALLED_APPS += [{app!r}]\n")
+    site.python("manage.py", "check", "--fail-level", "WARNING")
+    site.python("manage.py", "makemigrations", app)
+    site.python("manage.py", "migrate")
+    site.python("manage.py", "flush_counters")
+    users = (
+        "from django.contrib.auth.models import User\nanna, bert = map(User.objects.create_user, ['anna', 'bert'])\n"
+    )
+    site.shell(users + "\n".join(use))
+    site.python("manage.py", "recount_counters")
 
 
 def test_test_your_site(site: Site) -> None:

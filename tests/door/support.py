@@ -17,7 +17,7 @@ from .counters import COUNTERS
 def truth(counter: Counter) -> dict[Any, int]:
     """COUNT(*) for each owner that has rows."""
     rows = counter.source._base_manager.filter(counter.q, **{f"{counter.owner}__isnull": False})
-    return dict(rows.order_by().values_list(counter.owner_attname).annotate(Count("pk")))
+    return dict(rows.order_by().values_list(counter.owner_attnames[0]).annotate(Count("pk")))
 
 
 def assert_counted(owners: Iterable[Any], *counters: Counter, doubt: bool = False) -> None:

@@ -193,7 +193,7 @@ def test_a_member_of_an_enum_as_owner():
 
 
 def test_a_twin_whose_owner_is_no_foreign_key(alice, bob):
-    class_, length = unread.key_field.__class__, unread.key_field.max_length
+    class_, length = unread.key_fields[0].__class__, unread.key_fields[0].max_length
     class_ = models.BigIntegerField if issubclass(class_, models.AutoField) else class_
     with isolate_apps("tests.tasks"):
 
@@ -298,7 +298,7 @@ def test_a_total_given_to_another_owner(alice, bob):
 def test_a_total_of_an_owner_whom_the_database_finds(alice, bulk):
     notify(alice)
     unheard(totals.filter(pk=alice.pk)._raw_delete, "default")
-    key = Value(alice.pk, output_field=unread.key_field)
+    key = Value(alice.pk, output_field=unread.key_fields[0])
     total = UserNotificationsCount(user_id=key, unread_count=7, updated_at=timezone.now())
     if bulk:
         totals.bulk_create([total])

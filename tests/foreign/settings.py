@@ -17,7 +17,7 @@ DATABASES["default"]["TEST"]["NAME"] += f"_foreign{CACHALOT}"
 if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     DATABASES["default"]["ENGINE"] = "psqlextra.backend"
 
-INSTALLED_APPS = [app for app in INSTALLED_APPS if app not in ("tests.tasks", "tests.door")]
+INSTALLED_APPS = [app for app in INSTALLED_APPS if app not in ("tests.columns", "tests.tasks", "tests.door")]
 INSTALLED_APPS += ["notifications", "simple_history", "import_export", "tests.foreign"]
 NOTIFICATIONS_COUNTER = {**NOTIFICATIONS_COUNTER, "NOTIFICATIONS": False}  # those of django-notifications-hq instead
 DJANGO_NOTIFICATIONS_CONFIG = {"SOFT_DELETE": True, "USE_JSONFIELD": True}

@@ -29,11 +29,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def truth(counter: Counter) -> dict[Any, int]:
     """COUNT(*) for each owner, asked by hand: no cache of queries stands in between."""
     flag, params = (
-        counter.source._base_manager.filter(counter.q).values_list(counter.owner_attname).query.sql_with_params()
+        counter.source._base_manager.filter(counter.q).values_list(counter.owner_attnames[0]).query.sql_with_params()
     )
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM ({flag}) AS counted", params)
-        found = [counter.key_field.to_python(key) for (key,) in cursor.fetchall()]
+        found = [counter.key_fields[0].to_python(key) for (key,) in cursor.fetchall()]
     return {key: found.count(key) for key in found}
 
 

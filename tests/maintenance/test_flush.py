@@ -144,13 +144,13 @@ def test_a_batch_is_applied_to_a_row_only_once(buffer, statements):
     a, b = make_keys(2)
     target = Target(unread, connection)
     batch = BATCHES + 1
-    statements(target, batch, Chunk([a], [3]))
-    statements(target, batch, Chunk([a, b], [3, 4]))  # a stalled flusher brings it again, with more
+    statements(target, batch, Chunk([[a]], [3]))
+    statements(target, batch, Chunk([[a, b]], [3, 4]))  # a stalled flusher brings it again, with more
     assert stored() == {a: 3, b: 4}
-    statements(target, batch - 1, Chunk([a, b], [100, 100]))
+    statements(target, batch - 1, Chunk([[a, b]], [100, 100]))
     assert stored() == {a: 3, b: 4}
     before = UserNotificationsCount.objects.get(pk=a).updated_at
-    statements(target, batch + 1, Chunk([a, b], [-1, 0]))
+    statements(target, batch + 1, Chunk([[a, b]], [-1, 0]))
     assert stored() == {a: 2, b: 4}
     assert set(UserNotificationsCount.objects.values_list("flushed_batch", flat=True)) == {batch + 1}
     assert UserNotificationsCount.objects.get(pk=a).updated_at > before
@@ -163,11 +163,11 @@ def test_a_count_may_be_called_like_a_column_of_the_chunk(name):
     target.table, target.count = "totals", connection.ops.quote_name(name)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"CREATE TEMPORARY TABLE totals ({target.owner} {unread.key_field.rel_db_type(connection)} PRIMARY KEY,"
+            f"CREATE TEMPORARY TABLE totals ({target.owner} {unread.key_fields[0].rel_db_type(connection)} PRIMARY KEY,"
             f" {target.count} integer, {target.batch} bigint, {target.updated} timestamp)"
         )
         for batch in (1, 1, 2):
-            dialect(connection.vendor).apply(target, batch, Chunk([key], [3]))
+            dialect(connection.vendor).apply(target, batch, Chunk([[key]], [3]))
         cursor.execute(f"SELECT {target.count} FROM totals")
         assert cursor.fetchall() in ([(6,)], ((6,),))
         cursor.execute("DROP TABLE totals")
@@ -185,7 +185,7 @@ def test_the_statement_of_a_database_does_what_the_orm_does(buffer):
     for apply in (dialect(connection.vendor).apply, generic.apply):
         UserNotificationsCount.objects.all().delete()
         for batch, users, deltas in chunks:
-            apply(Target(unread, connection), batch, Chunk(list(users), list(deltas)))
+            apply(Target(unread, connection), batch, Chunk([users], list(deltas)))
         outcomes.append(sorted(UserNotificationsCount.objects.values_list("pk", "unread_count", "flushed_batch")))
     assert outcomes[0] == outcomes[1]
     assert len(outcomes[0]) == 40
@@ -452,6 +452,6 @@ def test_data_errors_are_data_errors(buffer, statements):
         pytest.skip("SQLite stores any integer of 64 bits")
     (key,) = make_keys(1)
     target = Target(unread, connection)
-    statements(target, BATCHES + 1, Chunk([key], [LARGEST]))
+    statements(target, BATCHES + 1, Chunk([[key]], [LARGEST]))
     with pytest.raises(DataError):
-        statements(target, BATCHES + 2, Chunk([key], [LARGEST]))
+        statements(target, BATCHES + 2, Chunk([[key]], [LARGEST]))

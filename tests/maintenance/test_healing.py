@@ -59,7 +59,7 @@ def test_a_transaction_of_users_who_are_slow_to_count(users, slow):
 def test_many_users(healed):
     """Who are gone, so that nothing but the number matters."""
     members = [str(n) for n in range(10**9, 10**9 + 20_000)]
-    if unread.key_field.get_internal_type() == "UUIDField":
+    if unread.key_fields[0].get_internal_type() == "UUIDField":
         members = [f"00000000-0000-0000-0000-{n:012}" for n in range(20_000)]
     buffer().mark_dirty(members)
     looks = 0

@@ -275,7 +275,7 @@ def members_that_are_no_key() -> list[str]:
         "CharField": ["x" * 101, "with\0zero"],
         "UUIDField": ["nobody", "", "12345678123456781234567812345678", "12345678-1234-5678-1234-56781234567A"],
     }
-    return odd.get(unread.key_field.get_internal_type(), ["nobody", "", "007", " 7", "7.0", "+7", "-0", "9" * 30])
+    return odd.get(unread.key_fields[0].get_internal_type(), ["nobody", "", "007", " 7", "7.0", "+7", "-0", "9" * 30])
 
 
 @pytest.mark.keys

@@ -58,9 +58,9 @@ def test_each_counter_flushes_its_own_batches(healed, first):
 def test_a_new_row_has_the_defaults_of_the_other_fields(apply):
     house, garden = Project.objects.create(), Project.objects.create()
     before = timezone.now()
-    apply(Target(urgent_issues, connection), BATCHES + 1, Chunk([house.pk], [2]))
+    apply(Target(urgent_issues, connection), BATCHES + 1, Chunk([[house.pk]], [2]))
     ProjectIssueCount.objects.filter(pk=house.pk).update(note="kept")
-    apply(Target(urgent_issues, connection), BATCHES + 2, Chunk([house.pk, garden.pk], [2, 5]))
+    apply(Target(urgent_issues, connection), BATCHES + 2, Chunk([[house.pk, garden.pk]], [2, 5]))
     kept, new = (ProjectIssueCount.objects.get(pk=key) for key in (house.pk, garden.pk))
     assert (kept.urgent_count, kept.note) == (4, "kept")
     assert (new.open_count, new.flushed_batch) == (0, 0)
@@ -165,7 +165,7 @@ def test_a_row_stays_that_has_a_later_batch_of_another_counter(gone, other, monk
 
     def look_and_apply(buffer: Buffer, *args: Any, **kwargs: Any) -> Any:
         seen = look(buffer, *args, **kwargs)
-        generic.apply(Target(other, connection), 2 * BATCHES, Chunk([gone], [0]))
+        generic.apply(Target(other, connection), 2 * BATCHES, Chunk([[gone]], [0]))
         return seen
 
     monkeypatch.setattr(Buffer, "snapshot", look_and_apply)

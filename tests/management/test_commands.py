@@ -469,7 +469,7 @@ def test_recount_is_silent_if_told_so(wrong):
 
 
 def test_recount_says_what_is_wrong_with_a_key(all_healed):
-    bad = "x" * 101 if unread.key_field.get_internal_type() == "CharField" else "nobody"
+    bad = "x" * 101 if unread.key_fields[0].get_internal_type() == "CharField" else "nobody"
     with pytest.raises(CommandError, match="is not a primary key of a user.* Pass --user"):
         run("recount_counters", "--user", bad)
     assert unread.status()[0].status.rejected == 0

@@ -64,6 +64,9 @@ RULES = {
     "above": "a new epoch lies above every flushed_batch in the totals",
     "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
     "waiting": "a Redis that says since when changes wait, and has none, has lost `pending`",
+    "group_dirty": "marking dirty drops the kept counts of the user's group",
+    "group_room": "a commit stops counts of a group that are being read from the rows",
+    "group_stamp": "a part that had begun before these were kept drops them: they may have its change already",
     "doubted": "a Redis that counts more dirty users than it has lost `dirty`",
 }
 BREAKS = {  # the scenario in which that is found soonest
@@ -104,6 +107,9 @@ BREAKS = {  # the scenario in which that is found soonest
     "above": "totals from elsewhere, writer, flusher, healer",
     "ahead": "writer, flusher, healer, totals loaded",
     "waiting": "2 writers, flusher, healer, loss of pending",
+    "group_dirty": "writer without knowledge, 2 readers of a group",
+    "group_room": "writer, healer, reader of a group",
+    "group_stamp": "writer, healer, reader of a group",
     "doubted": "writer killed, healer twice, flusher, loss of dirty",
 }
 TOGETHER = {"finish_batch": ["past"]}  # rules that are needed once another one fails
@@ -123,6 +129,7 @@ class Waiting(NamedTuple):
     pending: int | None = None  # None: not a member
     flushing: int | None = None
     total: tuple[int, int] | None = None  # (ready, value)
+    group: tuple[int, int | str, int] | None = None  # (ready, seq, value); until it is kept, the reader's token for seq
     lease: str | None = None
     fence: int = 0  # seq of the last correction, 0 if there is none
     dirty: bool = False
@@ -222,6 +229,21 @@ def without_total(waiting: Waiting, ready: int | None) -> Waiting:
     return waiting._replace(total=None) if waiting.total and waiting.total[0] == ready else waiting
 
 
+def without_group(waiting: Waiting, ready: int | None) -> Waiting:
+    return waiting._replace(group=None) if waiting.group and waiting.group[0] == ready else waiting
+
+
+def add_to_group(waiting: Waiting, ready: int | None, delta: int, seq: int) -> Waiting:
+    if waiting.group is None or waiting.group[0] != ready:
+        return waiting
+    _, stamp, total = waiting.group
+    if isinstance(stamp, str):
+        return waiting._replace(group=None) if rule("group_room") else waiting
+    if rule("group_stamp") and seq <= stamp:
+        return waiting._replace(group=None)
+    return waiting._replace(group=(ready, stamp, total + delta))
+
+
 def counted(redis: Redis, users: tuple) -> Redis:
     """Redis with these users, those that have become dirty, or no longer are, counted."""
     more = sum(w.dirty for w in users) - sum(w.dirty for w in redis.users)
@@ -232,6 +254,8 @@ def marked(waiting: Waiting, ready: int | None) -> Waiting:
     waiting = waiting._replace(dirty=True)
     if rule("lease"):
         waiting = waiting._replace(lease=None)
+    if rule("group_dirty"):
+        waiting = without_group(waiting, ready)
     return without_total(waiting, ready) if rule("dirty_counts") else waiting
 
 
@@ -271,6 +295,7 @@ def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: 
                 if total and adopted:
                     total = (total[0], total[1] + delta)
                 waiting = waiting._replace(pending=(waiting.pending or 0) + delta, total=total)
+                waiting = add_to_group(waiting, ready, delta, entry[1] if entry else 0)
                 if rule("lease"):
                     waiting = waiting._replace(lease=None)
             users = change(users, user, waiting)
@@ -308,7 +333,7 @@ def fix(
             continue
         if correction or redis.phase != "?":  # one who is right stays adopted
             waiting = without_total(waiting, redis.ready)
-        waiting = waiting._replace(dirty=False, lease=None, total=adopted or waiting.total)
+        waiting = without_group(waiting, redis.ready)._replace(dirty=False, lease=None, total=adopted or waiting.total)
         if correction:
             waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
             redis = redis._replace(waiting=True)
@@ -504,10 +529,13 @@ class Reader(NamedTuple):
     lagged: bool = False
     wrong: bool = False
     token: str = "r"
+    of_group: bool = False
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         waiting, row = redis.users[self.user], db.users[self.user]
-        if self.step == "get":
+        if self.of_group and self.step in ("get", "room", "group rows", "keep group"):
+            yield "", *self._group(redis, db)
+        elif self.step == "get":
             total = waiting.total
             if redis.epoch is None or (redis.ready is None and rule("ready")):
                 yield "", redis, db, self._replace(step="rows")
@@ -551,7 +579,7 @@ class Reader(NamedTuple):
     def looked(self, redis: Redis) -> "Reader":
         """After a snapshot of what waits."""
         waiting = redis.users[self.user]
-        snapshot = (waiting._replace(total=None, lease=None, fence=0), redis.cut, redis.batch)
+        snapshot = (waiting._replace(total=None, group=None, lease=None, fence=0), redis.cut, redis.batch)
         if redis.ready is None and rule("ready"):
             return self._replace(step="rows")
         if redis.phase == "?" and rule("ready"):
@@ -559,6 +587,25 @@ class Reader(NamedTuple):
         if waiting.dirty and rule("dirty_counts"):
             return self._replace(step="rows")
         return self._replace(step="row", seen=(*snapshot, redis.ready))
+
+    def _group(self, redis: Redis, db: Database) -> tuple[Redis, Database, "Reader"]:
+        waiting = redis.users[self.user]
+        group = waiting.group or (None, "", 0)
+        if self.step == "get":
+            kept = group[0] == redis.ready and not isinstance(group[1], str)
+            return redis, db, self._replace(step="return", seen=group[2]) if kept else self._replace(step="room")
+        if self.step == "room":
+            if redis.epoch is None or redis.ready is None or waiting.dirty:
+                return redis, db, self._replace(step="rows")
+            users = change(redis.users, self.user, waiting._replace(group=(redis.ready, self.token, 0)))
+            return redis._replace(users=users), db, self._replace(step="group rows", seen=(redis.ready, redis.phase))
+        if self.step == "group rows":
+            return redis, db, self._replace(step="keep group", seen=(self.seen, db.users[self.user].rows))
+        (ready, phase), rows = self.seen
+        if (redis.ready, redis.phase) == (ready, phase) and group[:2] == (ready, self.token):
+            users = change(redis.users, self.user, waiting._replace(group=(ready, redis.seq, rows)))
+            redis = redis._replace(users=users)
+        return redis, db, self._replace(step="return", seen=rows)
 
     def observe(self, allowed: frozenset[int], unnoticed: bool) -> "Reader":
         if self.step == "end":
@@ -691,7 +738,7 @@ class Healer(NamedTuple):
         epoch, members = self.seen or (None, tuple(range(len(db.users))))
         users = redis.users
         snapshot = (
-            tuple(w._replace(total=None, lease=None, fence=0) for w in users),
+            tuple(w._replace(total=None, group=None, lease=None, fence=0) for w in users),
             redis.cut,
             redis.batch,
             redis.epoch,
@@ -773,7 +820,7 @@ class Fault(NamedTuple):
         elif self.what == "eviction":
             yield "", redis._replace(ready=None, phase=""), db, fired
         elif self.what == "expiry":
-            yield "", redis._replace(users=tuple(w._replace(total=None) for w in redis.users)), db, fired
+            yield "", redis._replace(users=tuple(w._replace(total=None, group=None) for w in redis.users)), db, fired
         elif self.what in ("pending", "flushing"):
             users = tuple(w._replace(**{self.what: None}) for w in redis.users)
             yield "", redis._replace(users=users), db, fired
@@ -928,8 +975,12 @@ def wrong_end(redis: Redis, db: Database) -> str:
     for user, (rows, count, _) in enumerate(db.users):
         waiting = redis.users[user]
         total = waiting.total[1] if waiting.total and waiting.total[0] == redis.ready else rows
-        if not (redis.ready and not redis.phase and counter(redis, db, user) == count == rows == total):
-            return f"END: rows {rows}, counter {counter(redis, db, user)}, stored {count}, total {total}"
+        ready, stamp, in_group = waiting.group or (None, "", 0)
+        if ready != redis.ready or isinstance(stamp, str):
+            in_group = rows
+        if not (redis.ready and not redis.phase and counter(redis, db, user) == count == rows == total == in_group):
+            now = counter(redis, db, user)
+            return f"END: rows {rows}, counter {now}, stored {count}, total {total}, in its group {in_group}"
     if redis.open or db.requests or any(w.dirty or w.flushing is not None for w in redis.users):
         return "END: something is left"
     return ""
@@ -999,6 +1050,11 @@ TOKENS = map("r{}".format, itertools.count())
 
 def R(*flags: str, user: int = 0) -> Reader:
     return Reader(frozenset(flags), user, token=next(TOKENS))
+
+
+def B(token: str, *flags: str) -> Reader:
+    """A reader of groups."""
+    return Reader(frozenset(flags), token=token, of_group=True)
 
 
 F = Flusher
@@ -1094,6 +1150,20 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers, flusher twice, remover, reader": (W(1, 1), W(2, -1), F(2), Remover(), R("unjudged")),
     "writer, flusher, healer, failover, remover": (W(1, 1), F(1), H("h"), FAILOVER, Remover()),
     "writer of 2 rows, writer, flusher, healer, reader": (W(1, 2), W(2, 1), F(1), H("h"), R()),
+    "writer, healer, reader of a group": (W(1, 1), H("h"), B("b")),
+    "2 writers, 2 readers of a group": (W(1, 1), W(2, 1), B("b"), B("c")),
+    "2 writers, flusher, reader of a group and of a total": (W(1, 1), W(2, -1), F(1), B("b"), R()),
+    "writer without knowledge, 2 readers of a group": (W(1, 1, "unknown", "retry"), B("b"), B("c")),
+    "writer without begin or commit, healer twice, 2 readers of a group": (
+        W(1, 1, "begin", "commit"),
+        H("h", 2),
+        B("b", "lags"),
+        B("c", "lags"),
+    ),
+    "writer under suspicion, healer, 2 readers of a group": (W(1, 1, "retry"), H("h", 1, SUSPECTS), B("b"), B("c")),
+    "writer, healer, restart, 2 readers of a group": (W(1, 1), H("h"), RESTART, B("b", "lags"), B("c", "lags")),
+    "writer, healer, failover, 2 readers of a group": (W(1, 1), H("h"), FAILOVER, B("b", "lags"), B("c", "lags")),
+    "doubt about everyone, healer, 2 readers of a group": (D(1, 1, "kill"), H("h"), B("b"), B("c")),
     "doubt about everyone, flusher, reader": (D(1, 1, "kill"), F(1), R()),
     "doubt about everyone, healer, reader": (D(1, 1, "kill"), H("h"), R()),
     "doubt about everyone, writer, healer, reader": (D(1, 1, "kill"), W(2, 1), H("h"), R()),

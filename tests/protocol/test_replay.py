@@ -202,7 +202,7 @@ class Replay:
                     if stored and self.label == "refused":
                         refused += [member for member, _ in found]
                     elif stored:
-                        chunk = Chunk([unread.decode(m) for m, _ in found], [int(delta) for _, delta in found])
+                        chunk = Chunk([[unread.decode(m) for m, _ in found]], [int(delta) for _, delta in found])
                         apply(target, cut.batch, chunk)
                     if stored:
                         note_progress(stored, cut, rank + 1)

@@ -73,7 +73,7 @@ def test_creation_with_values_of_the_database(alice):
 def _key_of(user: Any) -> list[Any]:
     """Expressions for the primary key of a user."""
     found = get_user_model().objects.filter(username=user.username).values("pk")[:1]
-    return [found, Subquery(found), Value(user.pk, output_field=unread.key_field)]
+    return [found, Subquery(found), Value(user.pk, output_field=unread.key_fields[0])]
 
 
 @pytest.mark.keys
@@ -485,7 +485,7 @@ def test_marking_a_queryset(alice, bob, name, how):
 
 def test_one_statement_marks_all_of_a_user(alice, django_assert_num_queries):
     """The condition stands in the UPDATE itself, so nothing need be locked before it."""
-    if unread.key_field.get_internal_type() == "CharField":
+    if unread.key_fields[0].get_internal_type() == "CharField":
         pytest.skip("A text may equal that of another user, as its collation has it: rows tell whose they are.")
     notify(alice)
     with django_assert_num_queries(1):

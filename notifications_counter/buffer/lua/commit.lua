@@ -39,6 +39,13 @@ while i <= #ARGV do
       redis.call('ZINCRBY', pending, delta, user)
       if total then redis.call('INCRBY', totals .. user, delta) end
       if leases then redis.call('DEL', lease_of(user)) end
+      local group, last = group_of(user, epoch)
+      local stamp = group and redis.call('HGET', group, '')
+      if stamp and seq <= (tonumber(stamp) or math.huge) then
+        redis.call('UNLINK', group)
+      elseif stamp and redis.call('HINCRBY', group, last, delta) == 0 then
+        redis.call('HDEL', group, last)
+      end
       added = true
     end
   end

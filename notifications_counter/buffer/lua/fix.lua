@@ -23,6 +23,8 @@ for i, user in ipairs(users) do
     ended[#fixed] = leases[i]
     -- During a recovery, those who were adopted and are right stay so.
     if epoch and (corrections[i] or not recovering) then stale[#stale + 1] = total_of(user, epoch) end
+    local group = epoch and group_of(user, epoch)
+    if group then redis.call('UNLINK', group) end
     if corrections[i] then changed[#changed + 1] = i end
     if totals[i] then adopted[#adopted + 1] = i end
   else

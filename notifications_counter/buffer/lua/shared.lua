@@ -11,6 +11,13 @@ local function total_of(user, epoch) return base .. ':total:' .. epoch:match('%d
 -- Returns whether a recovery is under way, given the value of ready.
 local function is_recovering(epoch) return epoch and epoch:sub(-1) == '?' end
 
+-- The counts of a group: of all owners who differ from this one only in the last column; and its last column. Nothing if
+-- there is only one. epoch: the value of ready
+local function group_of(user, epoch)
+  local first, last = user:match('^(.*\t)(.*)')
+  if first then return base .. ':group:' .. epoch:match('%d*') .. ':' .. first, last end
+end
+
 -- What a script answers on keys that were left: see enter.lua
 local LEFT = redis.error_reply('LEFT The database of these keys has another id now')
 
@@ -23,7 +30,9 @@ end
 -- Sends a user to a recount. Until then readers count its rows; a correction under way is void.
 local function mark_dirty(user, epoch, now)
   redis.call('DEL', lease_of(user))
+  local group = epoch and group_of(user, epoch)
   if epoch then redis.call('DEL', total_of(user, epoch)) end
+  if group then redis.call('UNLINK', group) end
   if redis.call('ZADD', dirty, 'NX', now, user) == 1 then redis.call('HINCRBY', state, 'dirty', 1) end
 end
 

@@ -66,7 +66,7 @@ class Command(CounterCommand):
         except (ValueError, ValidationError):
             raise CommandError(
                 f"{value!r} is not a primary key of a user. Pass --user the value of the user's "
-                f"{unread.key_field.name!r}, once for each user."
+                f"{unread.key_fields[0].name!r}, once for each user."
             ) from None
 
     def recount(

@@ -1,0 +1,13 @@
+-- Keeps counts of a group, if nothing has changed since there was made room for them. With the last of them, the group
+-- can be read, and is stamped: a transaction that had begun by then may be in the counts already.
+-- KEYS  state (hash)  ready (text)
+-- ARGV  1 ready  2 group  3 token  4 seconds to live, '' if more counts follow, then last value, count for each
+-- Reply 1 if they were kept
+local group = group_of(ARGV[2], ARGV[1])
+if redis.call('GET', ready) ~= ARGV[1] or redis.call('HGET', group, '') ~= ARGV[3] then return 0 end
+if #ARGV > 4 then redis.call('HSET', group, unpack(ARGV, 5)) end
+if ARGV[4] ~= '' then
+  redis.call('HSET', group, '', redis.call('HGET', state, 'seq') or 0)
+  redis.call('EXPIRE', group, ARGV[4])
+end
+return 1

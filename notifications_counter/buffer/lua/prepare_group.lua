@@ -1,0 +1,15 @@
+-- Makes room for the counts of a group, which are about to be counted. A change meanwhile takes it away.
+-- KEYS  ready (text)  dirty (zset)
+-- ARGV  1 group  2 token, which is not a number  3 milliseconds that the room is kept  4 the most dirty users to look at
+-- Reply ready, or '' if the counts cannot be kept: Redis is new, or an owner of the group may be dirty
+local epoch = redis.call('GET', ready)
+if epoch == 'left' then return LEFT end
+if not epoch or redis.call('ZCARD', dirty) > tonumber(ARGV[4]) then return '' end
+for _, user in ipairs(redis.call('ZRANGE', dirty, 0, -1)) do
+  if user:sub(1, #ARGV[1]) == ARGV[1] then return '' end
+end
+local group = group_of(ARGV[1], epoch)
+redis.call('UNLINK', group)
+redis.call('HSET', group, '', ARGV[2])
+redis.call('PEXPIRE', group, ARGV[3])
+return epoch

@@ -1,0 +1,38 @@
+"""Rows of some owners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import connections
+from django.db.models import BooleanField
+from django.db.models.expressions import RawSQL
+
+from ..declaration import Declaration
+
+
+def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any], connection: Any) -> tuple[str, list]:
+    """Return a condition that holds for rows with one of these keys in these columns, and its parameters."""
+    values = counter.db_columns(counter.columns_of(keys), connection)
+    names = ", ".join(columns)
+    if len(columns) == 1:
+        return f"{names} IN ({', '.join(['%s'] * len(keys))})", values[0]
+    if connection.vendor == "postgresql":  # which would try one key after the other
+        return f"({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))", values
+    row = f"({', '.join(['%s'] * len(columns))})"
+    rows = ", ".join([row] * len(keys))
+    values_or_rows = f"VALUES {rows}" if connection.vendor == "sqlite" else rows
+    return f"({names}) IN ({values_or_rows})", [value for row in zip(*values, strict=True) for value in row]
+
+
+def of_owners(counter: Declaration, fields: Sequence[Any], keys: Sequence[Any], using: str) -> RawSQL:
+    """Return the same condition for filter(), given the fields of a model."""
+    quote = connections[using].ops.quote_name
+    columns = [f"{quote(field.model._meta.db_table)}.{quote(field.column)}" for field in fields]
+    return RawSQL(*is_one_of(counter, columns, keys, connections[using]), BooleanField())
+
+
+def arrays(counter: Declaration, connection: Any) -> str:
+    """Return the placeholders of PostgreSQL's arrays of keys, one for each column."""
+    return ", ".join(f"%s::{field.rel_db_type(connection)}[]" for field in counter.key_fields)

@@ -1,0 +1,144 @@
+"""Three sites that count for several columns: PostHog's organizations, Open edX's apps, and a chat."""
+
+import uuid
+
+from django.conf import settings
+from django.db import connection, models, transaction
+
+from notifications_counter.models import BaseCount
+
+# MariaDB's default takes "a", "A" and "a " for the same.
+EXACT = "utf8mb4_nopad_bin" if connection.vendor == "mysql" else None
+
+
+def reference(to=settings.AUTH_USER_MODEL, **options):
+    """A foreign key. The users' table is made after these."""
+    return models.ForeignKey(
+        to, **{"on_delete": models.CASCADE, "related_name": "+", "db_constraint": False, **options}
+    )
+
+
+def key(to=settings.AUTH_USER_MODEL):
+    """One of the columns of a total, which need no index but that of the primary key."""
+    return reference(to, on_delete=models.DO_NOTHING, db_index=False)
+
+
+# ---------------------------------------------------------- for each organization and user
+class Organization(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+
+
+class Alert(models.Model):
+    organization = reference(Organization, null=True)
+    recipient = reference()
+    read = models.BooleanField(default=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["organization", "recipient", "read"])]
+
+
+class AlertCount(BaseCount):
+    pk = models.CompositePrimaryKey("organization", "recipient")
+    organization = key(Organization)
+    recipient = key()
+    unread_count = models.IntegerField(default=0)
+
+
+# ---------------------------------------------------------------------------- for each app
+def app_name():
+    return models.CharField(max_length=64, db_collation=EXACT)
+
+
+class CourseNotification(models.Model):
+    user = reference()
+    app_name = app_name()
+    last_seen = models.DateTimeField(null=True, blank=True)
+    last_read = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["user", "app_name"])]
+
+
+class AppCount(BaseCount):
+    """Both counts, with a number of its own as the primary key."""
+
+    user = key()
+    app_name = app_name()
+    unseen_count = models.IntegerField(default=0)
+    unseen_batch = models.BigIntegerField(default=0)
+    unread_count = models.IntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "app_name"], name="one_count_an_app")]
+
+
+# ------------------------------------------------------------------- for each conversation
+class Conversation(models.Model):
+    members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="ReadMarker", related_name="+")
+
+    def send(self, sender):
+        """Write a message, and note for each of the others that it is unread."""
+        with transaction.atomic():
+            message = Message.objects.create(conversation=self, sender=sender)
+            others = ReadMarker.objects.filter(conversation=self).exclude(user=sender)
+            Delivery.objects.bulk_create(
+                Delivery(user_id=marker.user_id, conversation=self, message=message) for marker in others
+            )
+        return message
+
+    def read(self, user, message):
+        """Move a user's marker to this message."""
+        with transaction.atomic():
+            ReadMarker.objects.filter(conversation=self, user=user, last_read__lt=message.pk).update(
+                last_read=message.pk
+            )
+            unread = Delivery.objects.filter(user=user, conversation=self, read=False)
+            unread.filter(message_id__lte=message.pk).update(read=True)
+
+
+class ReadMarker(models.Model):
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE)
+    user = reference()
+    last_read = models.BigIntegerField(default=0)
+
+
+class Message(models.Model):
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="messages")
+    sender = reference()
+
+
+class Delivery(models.Model):
+    """What a message is for one of those that it is sent to."""
+
+    user = reference()
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="+")
+    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="+")
+    read = models.BooleanField(default=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["user", "conversation", "read"])]
+
+
+class ConversationCount(BaseCount):
+    pk = models.CompositePrimaryKey("user", "conversation")
+    user = key()
+    conversation = key(Conversation)
+    unread_count = models.IntegerField(default=0)
+
+
+# ---------------------------------------------------------------------------- three columns
+class Vote(models.Model):
+    """Integers alone, and columns that refer to nothing."""
+
+    shop = models.IntegerField(null=True)
+    item = models.BigIntegerField()
+    stars = models.SmallIntegerField()
+    hidden = models.BooleanField(default=False)
+
+
+class VoteCount(BaseCount):
+    pk = models.CompositePrimaryKey("shop", "item", "stars")
+    shop = models.IntegerField()
+    item = models.BigIntegerField()
+    stars = models.SmallIntegerField()
+    vote_count = models.IntegerField(default=0)

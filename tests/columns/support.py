@@ -1,0 +1,69 @@
+"""What the counters read, beside what GROUP BY finds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import Count
+
+from notifications_counter.counters import Counter
+
+from .counters import COUNTERS
+
+TEXTS = [
+    "likes",
+    "Likes",
+    "likes ",
+    "",
+    " ",
+    "é",
+    "e\u0301",
+    "tab\there",
+    'a","b',
+    "[1,2]",
+    "\\",
+    "\n",
+    "1",
+    "{用户}",
+    "%s",
+]
+"""What must not be taken for another text, or for syntax."""
+
+
+def truth(counter: Counter) -> dict[Any, int]:
+    """COUNT(*) for each owner that has rows."""
+    there = {f"{name}__isnull": False for name in counter.owner_attnames}
+    rows = counter.source._base_manager.filter(counter.q, **there).order_by()
+    return {tuple(owner): n for *owner, n in rows.values_list(*counter.owner_attnames).annotate(Count("pk"))}
+
+
+def grouped(counts: dict[Any, int]) -> dict[Any, dict[Any, int]]:
+    """What each group of owners has below it."""
+    groups: dict[Any, dict[Any, int]] = {}
+    for (*first, last), n in counts.items():
+        groups.setdefault(tuple(first), {}).update({last: n} if n else {})
+    return groups
+
+
+def assert_counted(*counters: Counter, also: Iterable[Any] = ()) -> None:
+    """Every way of reading gives what GROUP BY finds, and 0 for the others."""
+    for counter in counters or COUNTERS:
+        right = dict.fromkeys(also, 0) | truth(counter)
+        for _ in range(2):  # the first keeps what the second reads
+            assert counter.counts(right) == right, counter.name
+            assert {owner: counter.count(owner) for owner in right} == right, counter.name
+        for first, below in grouped(right).items():
+            for _ in range(2):
+                assert counter.breakdown(first if len(first) > 1 else first[0]) == below, counter.name
+
+
+def assert_stored(*counters: Counter) -> None:
+    """Once healed and flushed, the stored totals are the same."""
+    for counter in counters or COUNTERS:
+        counter.heal()
+        counter.flush()
+        names = [field.attname for field in counter.total_fields]
+        found = counter.totals._base_manager.values_list(*names, counter.field)
+        assert {tuple(owner): n for *owner, n in found if n} == truth(counter), counter.name
+        assert counter.recount(dry_run=True).wrong == 0, counter.name
+        assert all(not shard.status.rejected for shard in counter.status())
+    assert_counted(*counters)

@@ -1,0 +1,235 @@
+"""What is below the first column, from one key of Redis."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.db import connection, connections, transaction
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+
+from notifications_counter.buffer.shard import USERS_PER_CALL
+from notifications_counter.counters import Counter, unread
+from tests.support import OtherConnection, buffer, entries, redis_out_of_reach, sent, unheard
+
+from .counters import unread_by_app, votes
+from .models import CourseNotification, Vote
+from .support import TEXTS, assert_counted
+
+OWNER, MEMBER = (1, 1), "[1,\t1,\t5]"
+
+
+def vote(number: int = 1, stars: int = 5) -> None:
+    Vote.objects.bulk_create(Vote(shop=1, item=1, stars=stars) for _ in range(number))
+
+
+def is_kept(counter: Counter = votes, group: str = "[1,\t1,\t") -> bool:
+    return buffer(counter).group(group) is not None
+
+
+def test_values_appear_and_vanish_by_themselves():
+    assert votes.breakdown(OWNER) == {}
+    vote(2)
+    vote(stars=3)
+    assert votes.breakdown(OWNER) == {5: 2, 3: 1}
+    Vote.objects.filter(stars=3).update(hidden=True)
+    assert votes.breakdown(OWNER) == {5: 2}
+    Vote.objects.all().delete()
+    assert votes.breakdown(OWNER) == {}
+    assert is_kept()  # through all that
+    vote()
+    assert async_to_sync(votes.abreakdown)(list(OWNER)) == {5: 1}
+    assert votes.breakdown((1, 11)) == votes.breakdown((11, 1)) == {}
+
+
+def test_texts_are_told_apart(alice, bob):
+    CourseNotification.objects.bulk_create(
+        CourseNotification(user=alice, app_name=text) for i, text in enumerate(TEXTS) for _ in range(i + 1)
+    )
+    right = {text: i + 1 for i, text in enumerate(TEXTS)}
+    for _ in range(2):
+        assert unread_by_app.breakdown(alice) == unread_by_app.breakdown(alice.pk) == right
+        assert unread_by_app.breakdown(bob) == {}
+    CourseNotification.objects.filter(app_name="tab\there").delete()
+    del right["tab\there"]
+    assert unread_by_app.breakdown(alice) == right
+
+
+def test_it_takes_two_round_trips_and_no_statement():
+    vote()
+    votes.breakdown(OWNER)
+    with sent() as commands, CaptureQueriesContext(connection) as statements:
+        assert votes.breakdown(OWNER) == {5: 1}
+    assert (commands, len(statements)) == (["HGETALL", "GET"], 0)
+
+
+def test_many_values_are_kept_in_several_calls(alice):
+    names = [f"app {i}" for i in range(2 * USERS_PER_CALL + 1)]
+    CourseNotification.objects.bulk_create(CourseNotification(user=alice, app_name=name) for name in names)
+    with sent() as commands:
+        assert unread_by_app.breakdown(alice) == dict.fromkeys(names, 1)
+    assert commands.count("keep_group") == 3
+    with sent() as commands:
+        assert unread_by_app.breakdown(alice) == dict.fromkeys(names, 1)
+    assert len(commands) == 2
+
+
+def test_a_transaction_sees_its_own_changes_and_no_other_does():
+    vote()
+    votes.breakdown(OWNER)
+    with transaction.atomic():
+        vote(stars=4)
+        assert votes.breakdown(OWNER) == {5: 1, 4: 1}
+        assert votes.breakdown((1, 2)) == {}
+        if connection.vendor != "sqlite":  # others wait for the whole database
+            with OtherConnection() as other:
+                assert other.run(votes.breakdown, OWNER) == {5: 1}
+        transaction.set_rollback(True)
+    assert votes.breakdown(OWNER) == {5: 1}
+
+
+def test_what_a_transaction_reads_is_kept_for_nobody():
+    with transaction.atomic():
+        unheard(vote)
+        votes.breakdown(OWNER)
+        assert not is_kept()
+
+
+def test_a_part_that_had_begun_before_counts_were_kept_drops_them():
+    buffer(votes).begin("p", [MEMBER]).read()
+    unheard(vote)  # committed, and not sent yet
+    assert votes.breakdown(OWNER) == {5: 1}
+    assert is_kept()
+    buffer(votes).commit([("p", {MEMBER: 1})])
+    assert votes.breakdown(OWNER) == {5: 1}
+    vote()
+    assert votes.breakdown(OWNER) == {5: 2}
+
+
+def test_a_commit_stops_counts_that_are_being_kept():
+    shard = buffer(votes)
+    shard.begin("p", [MEMBER]).read()
+    ready = shard.prepare_group("[1,\t1,\t", "?a")
+    shard.commit([("p", {MEMBER: 1})])
+    assert not shard.keep_group(ready, "[1,\t1,\t", "?a", {"5]": 0})
+    assert not is_kept()
+    assert shard.prepare_group("[1,\t1,\t", "?a")
+    assert shard.prepare_group("[1,\t1,\t", "?b")
+    assert not shard.keep_group(ready, "[1,\t1,\t", "?a", {"5]": 0})  # another reader has come in between
+    assert shard.keep_group(ready, "[1,\t1,\t", "?b", {"5]": 1})
+    assert not shard.keep_group("7", "[1,\t1,\t", "?b", {"5]": 1})
+
+
+def test_counts_are_dropped_by_a_doubt_and_not_kept_as_long_as_it_lasts():
+    vote()
+    votes.breakdown(OWNER)
+    buffer(votes).mark_dirty([MEMBER])
+    unheard(vote)
+    assert votes.breakdown(OWNER) == {5: 2}
+    unheard(vote)
+    assert votes.breakdown(OWNER) == {5: 3}
+    assert votes.breakdown((2, 2)) == {}
+    assert is_kept(group="[2,\t2,\t")  # nobody there is in doubt
+    votes.heal()
+    votes.breakdown(OWNER)
+    assert is_kept()
+
+
+def test_nothing_is_kept_while_many_are_in_doubt():
+    buffer(votes).mark_dirty([f"[9,\t9,\t{i}]" for i in range(USERS_PER_CALL + 1)])
+    votes.breakdown(OWNER)
+    assert not is_kept()
+
+
+def test_a_recount_drops_counts():
+    vote()
+    votes.breakdown(OWNER)
+    unheard(vote)
+    assert votes.recount([(1, 1, 5)]).corrected == 1
+    assert votes.breakdown(OWNER) == {5: 2}
+
+
+def test_a_count_below_zero_is_recounted():
+    vote(2)
+    votes.breakdown(OWNER)
+    buffer(votes).begin("p", [MEMBER]).read()
+    buffer(votes).commit([("p", {MEMBER: -3})])
+    assert votes.breakdown(OWNER) == {5: 2}
+    assert votes.status()[0].status.dirty == 1
+    votes.heal()
+    assert_counted(votes)
+
+
+def test_a_recovery_is_another_beginning():
+    vote()
+    votes.breakdown(OWNER)
+    votes.invalidate()
+    unheard(vote)
+    assert votes.breakdown(OWNER) == {5: 2}
+    votes.heal()
+    assert_counted(votes)
+
+
+def test_without_redis_rows_are_counted():
+    vote()
+    votes.breakdown(OWNER)
+    with redis_out_of_reach():
+        vote()
+        assert votes.breakdown(OWNER) == {5: 2}
+    votes.heal()
+    assert votes.breakdown(OWNER) == {5: 2}
+
+
+def test_by_shards():
+    with entries(SHARDS=3):
+        votes.heal()
+        vote(2)
+        vote(stars=1)
+        for _ in range(2):
+            assert votes.breakdown(OWNER) == {5: 2, 1: 1}
+        vote(stars=1)
+        assert votes.breakdown(OWNER) == {5: 2, 1: 2}
+
+
+def test_resp3():
+    cache = settings.CACHES["default"]
+    pool = {**cache["OPTIONS"].get("CONNECTION_POOL_KWARGS", {}), "protocol": 3}
+    with override_settings(
+        CACHES={"default": {**cache, "OPTIONS": {**cache["OPTIONS"], "CONNECTION_POOL_KWARGS": pool}}}
+    ):
+        vote()
+        assert votes.breakdown(OWNER) == votes.breakdown(OWNER) == {5: 1}
+        assert is_kept()
+
+
+@pytest.mark.parametrize("owner", [None, 1, (1,), (1, 2, 3), ("x", 1)])
+def test_what_is_no_owner_is_an_error(owner):
+    with pytest.raises(ValueError, match="needs|not a primary key"):
+        votes.breakdown(owner)
+
+
+def test_an_owner_of_one_column_has_nothing_below_it(alice):
+    with pytest.raises(ValueError, match="counts for user"):
+        unread.breakdown(alice)
+
+
+def test_readers_and_writers_at_once():
+    """Nobody waits for anybody, and nothing is recounted."""
+
+    def write(stars: int) -> None:
+        for i in range(15):
+            vote(2, stars)
+            Vote.objects.filter(stars=stars).order_by("pk")[i : i + 1].get().delete()
+        connections.close_all()
+
+    def read() -> None:
+        for _ in range(60):
+            assert all(0 < count <= 30 for count in votes.breakdown(OWNER).values())
+        connections.close_all()
+
+    with ThreadPoolExecutor(4) as threads:
+        for future in [threads.submit(write, 1), threads.submit(write, 2), *(threads.submit(read) for _ in range(2))]:
+            future.result()
+    assert votes.breakdown(OWNER) == {1: 15, 2: 15}
+    assert_counted(votes)

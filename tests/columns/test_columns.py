@@ -1,0 +1,209 @@
+"""Owners of several columns: their keys, and what the flusher does for them."""
+
+from dataclasses import replace
+
+import pytest
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+
+from notifications_counter.maintenance import recount
+from notifications_counter.maintenance.recount import remove_orphans
+from notifications_counter.models import RecountRequest
+from notifications_counter.monitoring.dashboard import recovery
+from notifications_counter.sql import dialect
+from notifications_counter.sql.target import Chunk, Target
+from notifications_counter.testing import delete_keys
+from tests.support import buffer, entries, unheard
+
+from .counters import COUNTERS, alerts, unread_by_app, unseen_by_app, votes
+from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
+from .support import TEXTS, assert_counted, assert_stored, truth
+
+
+def vote(shop: int, item: int = 1, stars: int = 1, number: int = 1) -> None:
+    Vote.objects.bulk_create(Vote(shop=shop, item=item, stars=stars) for _ in range(number))
+
+
+def test_a_member_stands_for_one_owner_and_comes_back(alice):
+    members = set()
+    for text in TEXTS:
+        key = unread_by_app.key((alice, text))
+        assert key == (alice.pk, text)
+        assert unread_by_app.decode(str(key)) == key
+        assert unread_by_app.encode([alice.pk, text]) == str(key)
+        members.add(str(key))
+    assert len(members) == len(TEXTS)
+    assert votes.encode([1, None, 1]) is None
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        "", "1", "{}", "[]", "[1,\t1]", "[1,\t1,\t1,\t1]", "[[1],\t1,\t1]", "\udcff", "[" * 100_000,
+        "[1,\t1,\t1", "[1,1,1]", "[1,1,\t1]", "[1,\t1,1]", "[1,\t1,\t1] ", "[1,\t1,\t1.0]", '[1,\t1,\t"1"]',
+        "[1,\t1,\ttrue]", "[1,\t1,\tnull]", "[1,\t1,\tNaN]", "[1,\t1,\tInfinity]", "[1,\t1,\t007]",
+        f"[1,\t1,\t{2**63}]", f"[1,\t1,\t{'9' * 5000}]",
+    ],
+)  # fmt: skip
+def test_what_is_no_member_is_rejected(member):
+    with pytest.raises(ValidationError):
+        votes.decode(member)
+    with pytest.raises(ValidationError):
+        votes.decode_joined(f"[1,\t1,\t1],\t{member}")
+    assert votes.decode_joined("[1,\t1,\t1],\t[1,\t2,\t3]") == [[1, 1], [1, 2], [1, 3]]
+
+
+def test_what_is_no_member_does_not_hold_up_the_others(redis_client):
+    vote(1, number=2)
+    vote(2)
+    strange = {"[2,1,1]": 5, "[2,\t1,\t1],\t[2,\t1,\t2]": 7, "x": 1, "[3,\t1,\t1": 2, "1]": 2}
+    redis_client.zadd(buffer(votes).keys.pending, strange)
+    result = votes.flush()
+    assert (result.users, result.rejected) == (2, len(strange))
+    assert sorted(VoteCount.objects.values_list("shop", "vote_count")) == [(1, 2), (2, 1)]
+    redis_client.delete(buffer(votes).keys.rejected)
+    assert_stored(votes)
+
+
+@pytest.mark.parametrize("owner", [None, 1, "ab", (1, 2), (1, 2, 3, 4), (1, None, 3), (1, "x", 3), (1, True, 3)])
+def test_what_is_no_owner_is_an_error(owner):
+    with pytest.raises(ValueError, match="needs|not a primary key"):
+        votes.count(owner)
+
+
+def test_an_instance_of_another_model_is_no_owner(alice):
+    organization = Organization.objects.create()
+    assert alerts.count((organization, alice)) == alerts.count([str(organization.pk), alice.pk]) == 0
+    with pytest.raises(ValueError, match="counts for .*Organization, not for"):
+        alerts.count((alice, organization))
+    with pytest.raises(ValueError, match="app_name"):
+        unread_by_app.count((alice, alice))
+
+
+def test_a_row_without_one_of_its_owners_belongs_to_nobody(alice):
+    Alert.objects.create(organization=None, recipient=alice)
+    Alert.objects.bulk_create([Alert(organization=None, recipient=alice)])
+    Alert.objects.filter(recipient=alice).delete()
+    assert truth(alerts) == {}
+    assert_stored(alerts)
+    assert not AlertCount.objects.exists()
+
+
+def test_counters_of_one_table_of_totals_are_flushed_apart(alice):
+    CourseNotification.objects.bulk_create(CourseNotification(user=alice, app_name=text) for text in TEXTS)
+    unread_by_app.flush()
+    CourseNotification.objects.filter(user=alice, app_name="likes").update(last_seen="2026-01-01T00:00Z")
+    unseen_by_app.flush()
+    assert sorted(AppCount.objects.values_list("app_name", "unseen_count", "unread_count")) == sorted(
+        (text, int(text != "likes"), 1) for text in TEXTS
+    )
+    assert_stored(unread_by_app, unseen_by_app)
+
+
+def test_a_batch_is_added_once():
+    vote(1, number=2)
+    vote(2, item=7)
+    batch = buffer(votes).cut(votes.status()[0].epoch)
+    chunk = Chunk([[1, 2], [1, 7], [1, 1]], [2, 1])
+    for _ in range(2):
+        dialect(connection.vendor).apply(Target(votes, connection), batch.batch, chunk)
+    assert_stored(votes)
+
+
+def test_redis_is_lost(alice, redis_client):
+    organization = Organization.objects.create()
+    Alert.objects.create(organization=organization, recipient=alice)
+    vote(1, item=2, number=3)
+    vote(1, item=3)
+    for counter in COUNTERS:
+        counter.flush()
+    vote(4)
+    CourseNotification.objects.bulk_create(CourseNotification(user=alice, app_name=text) for text in TEXTS)
+    delete_keys(settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"])
+    assert_counted()
+    assert_stored()
+
+
+def test_everyone_is_recounted_in_pages(monkeypatch):
+    """Whatever is wrong: a total, a missing total, rows without one."""
+    monkeypatch.setattr(recount, "PAGE", 3)
+    monkeypatch.setattr(recount, "LARGE_PAGE", 3)
+    for shop in range(4):
+        for item in range(4):
+            vote(shop, item, number=2)
+    votes.flush()
+    unheard(VoteCount.objects.filter(shop=1).update, vote_count=7)
+    unheard(VoteCount.objects.filter(shop=2).delete)
+    unheard(Vote.objects.filter(shop=3, item__gt=1).delete)
+    unheard(vote, 9)
+    found = []
+    result = votes.recount(report=found.append)
+    assert result.checked >= 17
+    assert {tuple(correction.user) for correction in found} == {
+        *((shop, item, 1) for shop in (1, 2) for item in range(4)), (3, 2, 1), (3, 3, 1), (9, 1, 1)
+    }  # fmt: skip
+    assert_stored(votes)
+
+
+def test_a_total_that_others_write_is_recounted():
+    vote(1, number=2)
+    vote(2)
+    votes.flush()
+    VoteCount.objects.filter(shop=1).update(vote_count=5)
+    VoteCount.objects.get(shop=2).delete()
+    VoteCount.objects.create(shop=3, item=3, stars=3, vote_count=9)
+    assert [shard.status.dirty for shard in votes.status()] == [3]
+    assert_stored(votes)
+    VoteCount.objects.filter(shop=1).update(shop=8)
+    assert [shard.status.dirty for shard in votes.status()] == [2]
+    assert_stored(votes)
+
+
+def test_an_outage_is_made_good(unreachable_redis):
+    with transaction.atomic():
+        vote(1, item=2)
+    assert votes.count((1, 2, 1)) == 1
+    assert RecountRequest.objects.get(counter="votes").owner == "[1,\t2,\t1]"
+
+
+def test_totals_of_deleted_owners_are_removed(alice, bob):
+    organizations = [Organization.objects.create() for _ in range(3)]
+    for organization in organizations:
+        for user in (alice, bob):
+            Alert.objects.create(organization=organization, recipient=user)
+    alerts.flush()
+    organizations[0].delete()
+    Alert.objects.all().delete()
+    bob.delete()
+    alerts.flush()
+    alerts.heal()
+    assert remove_orphans(alerts) == 4
+    assert set(AlertCount.objects.values_list("organization", "recipient")) == {
+        (organization.pk, alice.pk) for organization in organizations[1:]
+    }
+    vote(1)
+    Vote.objects.all().delete()
+    assert remove_orphans(votes) == 0
+
+
+def test_the_dashboard_tells_how_far_a_recovery_has_come():
+    vote(0)
+    vote(10)
+    (shard,) = votes.status()
+    assert "50 %" in recovery(votes, replace(shard, audited="owner:[5,\t1,\t1]"))
+    assert "[1," in recovery(unread_by_app, replace(shard, audited='owner:[1,\t"likes"]'))
+
+
+def test_owners_that_differ_in_the_last_column_share_a_shard():
+    with entries(SHARDS=3):
+        votes.heal()
+        for shop in range(6):
+            for stars in range(4):
+                vote(shop, 1, stars)
+        places = {}
+        for key in truth(votes):
+            places.setdefault(key[:2], set()).add(votes.buffer_of(str(votes.key(key))))
+        assert all(len(shards) == 1 for shards in places.values())
+        assert len(set.union(*places.values())) > 1
+        assert_stored(votes)

@@ -1,0 +1,128 @@
+"""Random histories of the three sites, compared with GROUP BY."""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from notifications_counter.counters import Counter
+
+from .counters import alerts, conversations, unread_by_app, unseen_by_app, votes
+from .models import Alert, Conversation, CourseNotification, Message, Organization, ReadMarker, Vote
+from .support import TEXTS, assert_counted, assert_stored
+
+Step = Callable[[], Any]
+
+
+def play(steps: list[Step], *counters: Counter) -> None:
+    """Random steps, some in transactions, of which some are rolled back; flushed and recounted now and then."""
+    keep = [lambda: [counter.flush() for counter in counters], lambda: [counter.heal() for counter in counters]]
+    for _ in range(6):
+        for _ in range(4):
+            random.choice(steps)()
+        with transaction.atomic():
+            for _ in range(3):
+                random.choice(steps)()
+            assert_counted(*counters)
+            if random.random() < 0.3:
+                transaction.set_rollback(True)
+        random.choice(keep)()
+        assert_counted(*counters)
+    assert_stored(*counters)
+
+
+def some(model: Any) -> Any:
+    """Some of the rows."""
+    pks = list(model.objects.values_list("pk", flat=True))
+    return model.objects.filter(pk__in=random.sample(pks, min(len(pks), 4)))
+
+
+def test_alerts_for_each_organization_and_user(make_user) -> None:
+    users, organizations = [make_user() for _ in range(3)], [Organization.objects.create() for _ in range(3)]
+
+    def alert() -> Alert:
+        return Alert(organization=random.choice([*organizations, None]), recipient=random.choice(users))
+
+    play(
+        [
+            lambda: alert().save(),
+            lambda: Alert.objects.bulk_create(alert() for _ in range(10)),
+            lambda: some(Alert).update(read=True),
+            lambda: some(Alert).update(organization=random.choice(organizations), read=False),
+            lambda: Alert.objects.filter(organization=organizations[0], recipient=users[0]).update(read=True),
+            lambda: Alert.objects.filter(recipient=users[1]).update(recipient=users[2]),
+            lambda: some(Alert).delete(),
+        ],
+        alerts,
+    )
+
+
+def test_course_notifications_by_app_seen_and_read_apart(make_user) -> None:
+    users = [make_user() for _ in range(2)]
+
+    def notification() -> CourseNotification:
+        return CourseNotification(user=random.choice(users), app_name=random.choice(TEXTS))
+
+    def mark(column: str) -> int:
+        rows = CourseNotification.objects.filter(user=random.choice(users), app_name=random.choice(TEXTS))
+        return rows.update(**{column: timezone.now()})
+
+    play(
+        [
+            lambda: notification().save(),
+            lambda: CourseNotification.objects.bulk_create(notification() for _ in range(20)),
+            lambda: mark("last_seen"),
+            lambda: mark("last_read"),
+            lambda: some(CourseNotification).update(app_name=random.choice(TEXTS)),
+            lambda: some(CourseNotification).delete(),
+        ],
+        unseen_by_app,
+        unread_by_app,
+    )
+
+
+def test_unread_messages_for_each_conversation(make_user) -> None:
+    """The rows that are counted say the same as the read markers."""
+    users, rooms = [make_user() for _ in range(3)], [Conversation.objects.create() for _ in range(3)]
+    for room in rooms:
+        room.members.set(users)
+
+    def read() -> None:
+        room = random.choice(rooms)
+        if message := room.messages.order_by("?").first():
+            room.read(random.choice(users), message)
+
+    play(
+        [
+            lambda: random.choice(rooms).send(random.choice(users)),
+            lambda: random.choice(rooms).send(random.choice(users)),
+            read,
+            lambda: some(Message).delete(),
+        ],
+        conversations,
+    )
+    by_markers: dict[Any, int] = defaultdict(int)
+    for marker in ReadMarker.objects.all():
+        unread = Message.objects.filter(conversation=marker.conversation_id, pk__gt=marker.last_read)
+        by_markers[marker.user_id, marker.conversation_id] = unread.exclude(sender=marker.user_id).count()
+    assert conversations.counts(by_markers) == by_markers
+
+
+def test_three_columns_of_integers() -> None:
+    def vote() -> Vote:
+        shop = random.choice([1, 2, 2**31 - 1, -5, None])
+        return Vote(shop=shop, item=random.choice([1, 11, 2**63 - 1, -(2**63)]), stars=random.randint(0, 5))
+
+    play(
+        [
+            lambda: vote().save(),
+            lambda: Vote.objects.bulk_create(vote() for _ in range(20)),
+            lambda: some(Vote).update(hidden=True),
+            lambda: Vote.objects.filter(shop=1, item=11, stars=0).update(hidden=True),
+            lambda: some(Vote).update(stars=random.randint(0, 5)),
+        ],
+        votes,
+    )
