@@ -35,7 +35,7 @@ def run(*arguments, **options) -> list[str]:
 
 
 def of_unread(lines: list[str]) -> list[str]:
-    return [line for line in lines if line.startswith("unread")]
+    return [line for line in lines if line.startswith(("unread:", "unread,"))]
 
 
 def notify(user, times: int = 1) -> None:
