@@ -72,6 +72,7 @@ DOCUMENTED_OF_DJANGO = {"alias", "close", "cursor", "get_autocommit", "ops", "qu
     "connect",
     "default",
     "get_source_expressions",
+    "on_commit",
     "set_rollback",
 }
 """Attributes of connections and expressions that are documented, or stand in the documentation's samples."""
@@ -86,6 +87,7 @@ DOCUMENTED_MODULES = {
     "django.contrib.auth.decorators",
     "django.contrib.auth.mixins",
     "django.contrib.contenttypes.models",
+    "django.core",
     "django.core.cache",
     "django.core.checks",
     "django.core.exceptions",
@@ -114,6 +116,7 @@ DOCUMENTED_MODULES = {
     "django.utils.cache",
     "django.utils.dateparse",
     "django.utils.decorators",
+    "django.utils.html",
     "django.utils.module_loading",
     "django.utils.timezone",
     "django.utils.translation",

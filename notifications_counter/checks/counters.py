@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import Error
 from django.core.exceptions import FieldDoesNotExist, FieldError
-from django.db import connections
+from django.db import OperationalError, connections
 from django.db.models import (
     DO_NOTHING,
     BigAutoField,
@@ -197,7 +198,9 @@ def _is_key(counter: Counter) -> bool:
             or source.target_field != total.target_field
         ):
             return False
-        types = {field.db_type(connection) for field in (source, total)}
+        types: set[str | None] = set()
+        with suppress(OperationalError):  # MariaDB is asked for its version; whoever works there says what is wrong
+            types = {field.db_type(connection) for field in (source, total)}
         collations = {getattr(field, "db_collation", None) for field in (source, total)}
         if total.null or total.unique or len(types) > 1 or len(collations) > 1:
             return False
