@@ -71,6 +71,7 @@ ENTRIES = {
     "FLUSH_CHUNK": Entry(20_000, _positive_int, "a positive integer"),
     "HEAL_AFTER": Entry(60, _seconds, "a non-negative number of seconds"),
     "MAX_TRANSACTION_AGE": Entry(3600, _minute, "a number of seconds, at least 60"),
+    "DEPLOY_SECONDS": Entry(300, _seconds, "a non-negative number of seconds"),
     "RETRY_AFTER": Entry(5, _seconds, "a non-negative number of seconds"),
     "PRECISIONS": Entry(
         (1, 5, 60, 300, 3600, 18000, 86400),
@@ -95,6 +96,7 @@ class Options:
     FLUSH_CHUNK: int
     HEAL_AFTER: float
     MAX_TRANSACTION_AGE: float
+    DEPLOY_SECONDS: float
     RETRY_AFTER: float
     PRECISIONS: Sequence[int]
     SAMPLES: int
@@ -108,6 +110,10 @@ class Options:
         """The dict, looked up once: Django raises and catches an exception each time a setting is missing."""
         entries = getattr(settings, SETTING, None)
         return entries if isinstance(entries, dict) else {}  # a system check reports anything else
+
+    def is_set(self, name: str) -> bool:
+        """Return whether the site sets this entry, and not its default holds."""
+        return name in self._entries
 
     def __getattr__(self, name: str) -> Any:
         if name not in ENTRIES:

@@ -7,9 +7,11 @@ sites call.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -27,6 +29,7 @@ from .condition import Condition
 from .conf import SETTING, options
 from .databases import Database, alias_for, forget_buffers, identify, look_up
 from .exceptions import BufferUnavailable, ConfigurationError
+from .internals import MigrationWriter
 from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_json, fits, plain, primary_key
 
 _declarations: dict[str, Declaration] = {}
@@ -182,6 +185,19 @@ class Declaration:
     def key_fields(self) -> tuple[Field, ...]:
         """The fields whose values make up an owner's key, at the end of the foreign keys."""
         return tuple(map(_target, self.total_fields))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What is counted, for whom, and where the totals are. Not the name of the counter, nor the SQL, which changes
+        with versions of Django."""
+        try:
+            condition, _ = MigrationWriter.serialize(self.q)
+        except ValueError:  # something in it is written in a way that Django does not know
+            condition = re.sub(r" at 0x[0-9a-f]+", "", repr(self.q))
+        source, totals = self.source._meta, self.totals._meta
+        fields = (*self.owner_fields, totals.get_field(self.field), totals.get_field(self.batch_field))
+        about = (source.db_table, totals.db_table, *(field.column for field in fields), condition)
+        return sha256("\0".join(about).encode()).hexdigest()[:16]
 
     @cached_property
     def has_integer_keys(self) -> bool:
@@ -349,7 +365,7 @@ class Declaration:
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """The buffer of a shard, of which there are so many."""
         keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
-        return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl)
+        return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, "" if self.disabled else self.fingerprint)
 
     def buffer_of(self, member: str, connection: Any = None) -> Buffer:
         """The shard of an owner."""

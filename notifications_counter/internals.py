@@ -16,6 +16,7 @@ from typing import Any
 from asgiref.sync import SyncToAsync
 from django.apps.registry import Apps
 from django.db import Error
+from django.db.migrations.writer import MigrationWriter
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
@@ -57,6 +58,8 @@ __all__ = [
     "WhereNode",
     # Expressions on a datetime that use the active time zone, unless they are given one.
     "TimezoneMixin",
+    # Writes the condition of a counter as code that is the same in every process.
+    "MigrationWriter",
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
     "DeferredAttribute",
     # A registry for a model that stands for a table of another package, and is in no app.

@@ -144,7 +144,8 @@ class DatabaseId(models.Model):
 
 class CounterShard(models.Model):
     """One shard of a counter: its epoch; the last batch that was finished, under a random mark, and how many users of
-    the next one are written; the batch up to which batches are rejected; and how far the audit has come."""
+    the next one are written; the batch up to which batches are rejected; how far the audit has come; and the
+    fingerprint of the declaration in force."""
 
     counter = models.CharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))
@@ -155,6 +156,8 @@ class CounterShard(models.Model):
     progress = models.PositiveIntegerField(_("users written of the next batch"), default=0)
     closed = models.BigIntegerField(_("closed up to batch"), default=0)
     audited = models.TextField(_("audited up to"), blank=True)
+    declared = models.CharField(_("declaration"), max_length=16, blank=True)
+    declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
 
     class Meta:
         verbose_name = _("shard")

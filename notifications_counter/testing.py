@@ -22,7 +22,9 @@ def isolated_counters(**entries: object) -> Iterator[str]:
     commits, reads count the rows of its transaction, so they are right even without Redis.
     """
     prefix = f"test-{uuid4().hex}"
-    with override_settings(**{SETTING: {**getattr(settings, SETTING, {}), **entries, "KEY_PREFIX": prefix}}):
+    with override_settings(
+        **{SETTING: {**getattr(settings, SETTING, {}), "DEPLOY_SECONDS": 0, **entries, "KEY_PREFIX": prefix}}
+    ):
         try:
             yield prefix
         finally:

@@ -61,7 +61,10 @@ CACHES = {
     }
 }
 
-NOTIFICATIONS_COUNTER: dict[str, Any] = {"KEY_PREFIX": os.environ.get("TEST_KEY_PREFIX", "nc-tests")}
+NOTIFICATIONS_COUNTER: dict[str, Any] = {
+    "KEY_PREFIX": os.environ.get("TEST_KEY_PREFIX", "nc-tests"),
+    "DEPLOY_SECONDS": 0,
+}
 
 AUTH_USER_MODEL = {"int": "accounts.User", "uuid": "accounts.UUIDUser", "string": "accounts.StringUser"}[
     os.environ.get("TEST_USER_KEY", "int")

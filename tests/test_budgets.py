@@ -27,6 +27,7 @@ ASK_NOBODY = {
         "reads",
         "columns",
         "has_columns",
+        "fingerprint",
         "db",
         "key",
         "encode",

@@ -18,7 +18,7 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.apps import apps
 from django.core.cache import caches
 from django.db import connections, transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.lookups import Exact
 from django.dispatch import Signal
 from django.http import HttpResponse
@@ -527,6 +527,12 @@ def test_a_signal_knows_its_receivers():
 
     signal.connect(receiver)
     assert signal.receivers
+
+
+def test_a_condition_is_written_in_the_same_way_in_every_process():
+    assert internals.MigrationWriter.serialize(Q(kind__in={"b", "a"}))[0] == "models.Q(('kind__in', {'a', 'b'}))"
+    with pytest.raises(ValueError, match="Cannot serialize"):
+        internals.MigrationWriter.serialize(Q(kind=object()))
 
 
 def test_helpers(rf):

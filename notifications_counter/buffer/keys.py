@@ -43,8 +43,13 @@ class Keys:
 
     def total(self, ready: str, member: str) -> str:
         """Cached total of a user. ``lua/shared.lua`` builds the same from the base."""
-        return f"{self.base}:total:{ready.removesuffix('?')}:{member}"
+        return f"{self.base}:total:{_epoch(ready)}:{member}"
 
     def group(self, ready: str, group: str) -> str:
         """Kept counts of the users whose members begin with ``group``. ``lua/shared.lua`` builds the same."""
-        return f"{self.base}:group:{ready.removesuffix('?')}:{group}"
+        return f"{self.base}:group:{_epoch(ready)}:{group}"
+
+
+def _epoch(ready: str) -> str:
+    """The number in ``ready``, without the declaration and the mark of a recovery."""
+    return ready.partition(":")[0].removesuffix("?")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -40,6 +41,9 @@ IDENTITY = ("run_id", "master_replid")
 NAMELESS = "nameless"
 """The name of a server whose INFO is refused, or has none of these fields."""
 
+HEARD_SECONDS = 1
+"""Seconds after which a process that counts rows says again that it lives."""
+
 HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
 
@@ -74,14 +78,17 @@ class Buffer:
     """One shard of one counter in Redis. Every method raises BufferUnavailable if Redis is unavailable.
 
     ``ttl``  seconds after which the traces of a test database go, '' for others
+    ``fingerprint``  of the declaration
     """
 
-    def __init__(self, client: Client, keys: Keys, ttl: int | str = ""):
+    def __init__(self, client: Client, keys: Keys, ttl: int | str = "", fingerprint: str = ""):
         self.client = client
         self.keys = keys
         self.ttl = ttl
+        self.fingerprint = fingerprint
+        self._heard_at = -math.inf
         # The value of `ready` when totals were last read, and the beginning of their keys that follows from it.
-        self._seen: tuple[str | bytes | None, str] = (None, keys.total("0", ""))
+        self._seen: tuple[str | bytes, str] = ("", keys.total("0", ""))
         self._keys_of = _KeysOf(keys)
         self._entered = False
 
@@ -135,14 +142,35 @@ class Buffer:
         while True:
             seen, prefix = self._seen
             ready, *totals = self.client.call(key, "MGET", key, *[f"{prefix}{member}" for member in members])
-            if ready is None:
-                return None
             if ready == seen:
                 try:
                     return [None if t is None else int(t) for t in totals]
                 except ValueError:  # written by something else; a total that is not an integer is made again
                     return [None if t is None else parse_int(t) for t in totals]
-            self._seen = ready, self.keys.total(decode(ready), "")
+            if not self._follow(ready):
+                return None
+
+    def _follow(self, ready: str | bytes | None) -> bool:
+        """Use another value of ``ready`` from now on. False if rows are to be counted."""
+        if ready is None or not self._ready(ready):
+            self.be_heard()
+            return False
+        self._seen = ready, self.keys.total(decode(ready), "")
+        return True
+
+    def _ready(self, value: Any) -> str:
+        """``ready`` without the fingerprint of the declaration; empty if that is another one."""
+        epoch, _, fingerprint = decode(value).partition(":")
+        mark = "?" if fingerprint.endswith("?") else ""
+        return epoch + mark if fingerprint == self.fingerprint + mark else ""
+
+    def be_heard(self) -> None:
+        """Say that this process lives, once in HEARD_SECONDS. If another declaration of the counter is in force, nobody
+        trusts what Redis holds, until the processes of one of them are gone."""
+        now = time.monotonic()
+        if now - self._heard_at > HEARD_SECONDS:
+            self._heard_at = now
+            self._run("hear", self.fingerprint)
 
     def group(self, group: str) -> dict[str, int] | None:
         """The kept counts of the users whose members begin with ``group``, by the rest of these. None if there are
@@ -158,11 +186,10 @@ class Buffer:
             seen = self._seen[0]
             kept: Any = seen and self.client.call(key, "HGETALL", self.keys.group(decode(seen), group))
             ready = self.client.call(key, "GET", key)
-            if ready is None:
-                return None
             if ready == seen:
                 break
-            self._seen = ready, self.keys.total(decode(ready), "")
+            if not self._follow(ready):
+                return None
         fields = kept.items() if isinstance(kept, dict) else pairs(kept)  # RESP3 has dictionaries
         counts = {decode(last): parse_int(count) for last, count in fields}
         stamp = counts.pop("", None)
@@ -171,7 +198,8 @@ class Buffer:
     def prepare_group(self, group: str, token: str) -> str:
         """Make room for the counts of a group, before its rows are counted. Returns what to pass to ``keep_group``,
         empty if the counts cannot be kept."""
-        return decode(self._run("prepare_group", group, token, LEASE, USERS_PER_CALL))
+        ready = decode(self._run("prepare_group", group, token, LEASE, USERS_PER_CALL))
+        return ready if self._ready(ready) else ""
 
     def keep_group(self, ready: str, group: str, token: str, counts: dict[str, int]) -> bool:
         """Keep the counts of a group, by the rest of the members. False if something has changed meanwhile."""
@@ -192,11 +220,11 @@ class Buffer:
         for i in range(0, len(flat), 4):
             place, pending, flushing, dirty = flat[i : i + 4]
             users[members[place - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(dirty))
-        return Snapshot(decode(ready), int(epoch or 0), int(batch or 0), bool(cut), users)
+        return Snapshot(self._ready(ready), int(epoch or 0), int(batch or 0), bool(cut), users)
 
     def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
         """Cache totals that were made from the snapshot, for users whose pending has not changed since."""
-        args: list[Argument] = [snapshot.ready, snapshot.batch, int(snapshot.cut), options.TOTAL_TTL]
+        args: list[Argument] = [self._final(snapshot.epoch), snapshot.batch, int(snapshot.cut), options.TOTAL_TTL]
         for member, total in totals.items():
             args += (member, snapshot.users[member].pending or 0, total)
         return self._run("keep", *args)
@@ -218,7 +246,7 @@ class Buffer:
 
     def commit_call(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> Call:
         """The same, to be sent together with others."""
-        args: list[Argument] = []
+        args: list[Argument] = [self.fingerprint]
         for part, deltas in parts:
             args += (part, len(deltas))
             for member, delta in deltas.items():
@@ -241,7 +269,9 @@ class Buffer:
             wrong = ((place, corrections[member]) for place, member in enumerate(members, 1))
             args = [arg for place, correction in wrong if correction for arg in (place, correction)]
             adopted = json.dumps([totals[member] for member in members]) if totals else ""
-            for place in self._run("fix", epoch, lease, as_json(members), adopted, options.TOTAL_TTL, *args):
+            for place in self._run(
+                "fix", self._final(epoch), lease, as_json(members), adopted, options.TOTAL_TTL, *args
+            ):
                 fixed[members[place - 1]] = False
         return fixed
 
@@ -325,11 +355,11 @@ class Buffer:
     def status(self) -> Status:
         """The state of the shard at one moment."""
         reply = self._run("status")
-        epoch, server, ready, batch, mark, counted, waiting, flushing, dirty, now, *sizes = reply
+        epoch, declared, foreign, server, ready, batch, mark, counted, waiting, flushing, dirty, now, *sizes = reply
         return Status(
-            int(epoch or 0), decode(server), decode(ready), int(batch or 0), decode(mark), int(counted or 0),
-            int(waiting) if waiting else None, int(flushing) if flushing else None, int(dirty) if dirty else None,
-            int(now), *sizes,
+            int(epoch or 0), decode(declared), int(foreign) if foreign else None, decode(server), self._ready(ready),
+            int(batch or 0), decode(mark), int(counted or 0), int(waiting) if waiting else None,
+            int(flushing) if flushing else None, int(dirty) if dirty else None, int(now), *sizes,
         )  # fmt: skip
 
     def info(self) -> dict[str, str]:
@@ -362,7 +392,7 @@ class Buffer:
 
         Ask ``server`` before: if another one takes over in between, the name shows it.
         """
-        return bool(self._run("recover", epoch, epoch * BATCHES, server))
+        return bool(self._run("recover", epoch, epoch * BATCHES, server, self.fingerprint))
 
     def forget(self) -> None:
         """Have readers count rows until a new epoch begins, as if this were another Redis."""
@@ -370,7 +400,11 @@ class Buffer:
 
     def complete(self, epoch: int, server: str) -> bool:
         """End the recovery of this epoch. False if it has ended before, or another ``server`` was recovered."""
-        return bool(self._run("complete", epoch, server))
+        return bool(self._run("complete", self._final(epoch), server))
+
+    def _final(self, epoch: int) -> str:
+        """The value of ``ready`` once the recovery of an epoch is complete."""
+        return f"{epoch}:{self.fingerprint}"
 
     # ---------------------------------------------------------------- healing
     def dirty(self, first: int, number: int) -> list[str]:

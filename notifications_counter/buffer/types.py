@@ -21,15 +21,14 @@ class Waiting(NamedTuple):
 NOTHING = Waiting(0, 0, False)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What waits for some users at one moment."""
+class InEpoch:
+    """What both a snapshot and a status say. ``ready`` is empty before the first epoch, and in an epoch of another
+    declaration of the counter."""
+
+    __slots__ = ()
 
     ready: str
     epoch: int
-    batch: int
-    cut: bool
-    users: dict[str, Waiting]
 
     @property
     def recovering(self) -> bool:
@@ -40,6 +39,17 @@ class Snapshot:
     def recovered(self) -> bool:
         """Whether everyone has been recounted since the epoch began."""
         return self.ready == str(self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(InEpoch):
+    """What waits for some users at one moment."""
+
+    ready: str
+    epoch: int
+    batch: int
+    cut: bool
+    users: dict[str, Waiting]
 
     @property
     def waiting(self) -> list[str]:
@@ -66,14 +76,17 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Status(InEpoch):
     """The state of a shard. Times are seconds of the Redis clock; None: nothing waits.
 
-    ``server`` is the name of the server at the last recovery, ``mark`` belongs to the batch that was finished last, and
-    ``counted_dirty`` is how many users were marked dirty, and not recounted since.
+    ``declared`` is the fingerprint of the declaration in force; a process of another one was heard of at
+    ``foreign_at``. ``server`` is the name of the server at the last recovery, ``mark`` belongs to the batch that was
+    finished last, and ``counted_dirty`` is how many users were marked dirty, and not recounted since.
     """
 
     epoch: int
+    declared: str
+    foreign_at: int | None
     server: str
     ready: str
     batch: int
@@ -88,11 +101,6 @@ class Status:
     open: int
     dirty: int
     rejected: int
-
-    @property
-    def recovered(self) -> bool:
-        """Whether everyone has been recounted since the epoch began."""
-        return self.ready == str(self.epoch)
 
     @property
     def finished(self) -> int:

@@ -99,6 +99,7 @@ def check_commands(buffer: Buffer) -> Messages:
         trial.status,
         lambda: trial.monitor(1),
         lambda: trial.listen(1),
+        trial.be_heard,
         trial.forget,
     ]
     yield from _refusals(attempts)

@@ -15,7 +15,7 @@ from ..conf import options
 from ..declaration import Declaration
 from .history import record_event
 from .recount import PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
-from .shards import damage, doubt, find_shards, refuse_in_transaction, shard_row, start_epoch
+from .shards import damage, doubt, find_shards, put_in_force, refuse_in_transaction, shard_row, start_epoch
 
 FEW, MANY = 10, 100
 """Owners in one look of a heal: at first, and at most. A run can be late by as long as one look takes."""
@@ -60,18 +60,19 @@ class Healer:
     ) -> RecountResult:
         """Recover what was lost, then recount owners in doubt for at most ``seconds``."""
         refuse_in_transaction(self.counter.db)
-        find_shards(self.counter)
         result = RecountResult()
+        if not put_in_force(self.counter, find_shards(self.counter)):
+            return result
         self._doubt_requested(seconds, stopped)
-        self._recover(result, progress, stopped)
+        ready = self._recover(result, progress, stopped)
         until = time.monotonic() + seconds
 
         def enough() -> bool:
             return stopped() or time.monotonic() > until
 
-        for buffer in self.counter.buffers:
+        for buffer in ready:
             self._doubt_open(buffer, enough)
-        for buffer in self.counter.buffers:
+        for buffer in ready:
             self._recount_dirty(buffer, result, enough)
         if self.recounter.started_epoch:
             self._recover(result, progress, stopped)
@@ -82,9 +83,11 @@ class Healer:
     # --------------------------------------------------------------- recovery
     def _recover(
         self, result: RecountResult, progress: Callable[[int], None] | None, stopped: Callable[[], bool]
-    ) -> None:
-        """Start an epoch where one is needed, and recount everyone where one has begun."""
+    ) -> list[Buffer]:
+        """Start an epoch where one is needed, and recount everyone where one has begun. Returns the shards that are in
+        one: some may have to wait for it."""
         epochs: dict[int, int] = {}
+        ready: list[Buffer] = []
         for shard, buffer in enumerate(self.counter.buffers):
             server = buffer.server()
             status = buffer.status()
@@ -92,10 +95,13 @@ class Healer:
             if stored is None or doubt(status, stored, server):
                 start_epoch(self.counter, shard, buffer)
                 status = buffer.status()
-            if not status.recovered:
+            if status.recovering:
                 epochs[shard] = status.epoch
+            if status.ready:
+                ready.append(buffer)
         if epochs and not stopped():
             self._audit(epochs, result, progress, stopped)
+        return ready
 
     def invalidate(self) -> None:
         """Start an epoch on every shard. The next heal then recounts everyone."""

@@ -8,14 +8,16 @@ from typing import Any
 from uuid import uuid4
 
 from django.apps import apps
+from django.conf import settings
 from django.db import connections, transaction
 from django.db.models import Max, Q, QuerySet
+from django.utils import timezone
 
 from ..buffer import Buffer, Status
 from ..buffer.shard import BATCHES
 from ..buffer.types import Cut
 from ..conf import options
-from ..databases import look_up_changed
+from ..databases import identify, look_up_changed
 from ..declaration import Declaration, switched_off
 from ..exceptions import NotInTransaction, ShardsChanged
 from .history import record_event
@@ -49,6 +51,10 @@ def doubt(status: Status, stored: Any, server: str) -> str:
     Sure only under the lock of the shard's row, ``stored``, with a ``status`` that was read after it: the batch that
     another flusher finishes in between would look like one that was lost.
     """
+    if status.declared not in ("", stored.declared):
+        return "the declaration of the counter has changed"
+    if status.foreign_at is not None:
+        return "processes with another declaration of the counter were at work"
     if found := damage(status, stored.epoch):
         return found
     if status.server != server or status.batch < stored.finished:
@@ -83,6 +89,8 @@ def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> An
     """
     stored = _lock(counter, shard).get(counter.name)
     if stored is None or stored.epoch != cut.batch // BATCHES or cut.batch <= stored.closed:
+        return None
+    if stored.declared != counter.fingerprint:
         return None
     if stored.finished >= cut.batch:  # another flusher was faster; what it wrote is not written again
         return stored
@@ -119,10 +127,11 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
     what can be seen. ``ahead`` is a batch that was found in the totals: is it still to come?
 
     The lock is held until both know the epoch, or two processes could take turns for ever. False if there is no reason,
-    because another process has just started an epoch.
+    because another process has just started an epoch, or if one has to wait for processes of another declaration. Then
+    readers count rows.
     """
     shard_rows(counter).model._default_manager.using(counter.db).get_or_create(
-        counter=counter.name, shard=shard, shards=options.SHARDS
+        counter=counter.name, shard=shard, shards=options.SHARDS, defaults={"declared": counter.fingerprint}
     )
     with transaction.atomic(using=counter.db):
         stored = shard_row(counter, shard).select_for_update().get()
@@ -132,6 +141,10 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
         if not reason and ahead > status.batch:
             reason = "a stored total has a batch that is still to come"
         if not reason:
+            return False
+        is_site = options.is_set("DEPLOY_SECONDS") or not (settings.DEBUG or buffer.ttl)  # not a test, nor development
+        if stored.declared != counter.fingerprint or (is_site and is_too_early(stored, status)):
+            buffer.forget()
             return False
         totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
@@ -144,8 +157,41 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
     return True
 
 
-def find_shards(counter: Declaration) -> None:
-    """Ask the database for its id again, as each run does: it may have been emptied or replaced.
+def is_too_early(stored: Any, status: Status) -> bool:
+    """Return whether processes of another declaration may still be at work: those that know of this counter are heard
+    of, others have some time from the change on."""
+    seconds = [(timezone.now() - stored.declared_at).total_seconds()]
+    if status.foreign_at is not None:
+        seconds.append(status.now - status.foreign_at)
+    return min(seconds) < options.DEPLOY_SECONDS
+
+
+_started: dict[tuple[str, str], bool] = {}
+"""Whether the declaration of a counter was in force, by counter and database, when this process last healed it."""
+
+
+def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
+    """Put this declaration of a counter in force, if it is not, and this process heals the counter for the first time.
+    If two processes with different declarations did so in each run, they would take turns for ever.
+
+    Returns whether it is in force now.
+    """
+    about = counter.name, identify(connections[counter.db]).id
+    was_in_force = _started.get(about)
+    if not is_in_force and was_in_force is None:
+        now = timezone.now()
+        shard_rows(counter).filter(shards=options.SHARDS).update(declared=counter.fingerprint, declared_at=now)
+        is_in_force = True
+        record_event("declared", counter, level=logging.WARNING, wait=options.DEPLOY_SECONDS)
+    elif not is_in_force and was_in_force:
+        record_event("replaced", counter, level=logging.ERROR)
+    _started[about] = is_in_force
+    return is_in_force
+
+
+def find_shards(counter: Declaration) -> bool:
+    """Ask the database for its id again, as each run does: it may have been emptied or replaced. Returns whether this
+    declaration of the counter is in force.
 
     ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
     epoch: the totals know its batches. Counters that are switched off are forgotten as a whole: nobody hears of their
@@ -153,7 +199,11 @@ def find_shards(counter: Declaration) -> None:
     database = look_up_changed(connections[counter.db])
     off = switched_off(counter.source_label)
     rows: QuerySet[Any] = shard_rows(counter).model._default_manager.using(counter.db)
-    for old in rows.filter(Q(counter=counter.name) & ~Q(shards=options.SHARDS) | Q(counter__in=off)):
+    is_in_force = True
+    for old in rows.filter(Q(counter=counter.name) | Q(counter__in=off)):
+        if old.counter == counter.name and old.shards == options.SHARDS:
+            is_in_force &= old.declared == counter.fingerprint
+            continue
         buffer = off.get(old.counter, counter).make_buffer(database, old.shard, old.shards)
         if old.counter in off:
             buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.ready)
@@ -167,10 +217,14 @@ def find_shards(counter: Declaration) -> None:
                 "is nothing to flush, then change it with no other process running."
             )
         buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.ready)
-        shard_rows(counter).get_or_create(counter=counter.name, shard=0, shards=options.SHARDS)
+        same = {"declared": old.declared, "declared_at": old.declared_at}
+        for shard in range(options.SHARDS):
+            about = {"counter": counter.name, "shard": shard, "shards": options.SHARDS}
+            shard_rows(counter).get_or_create(**about, defaults=same)
         with transaction.atomic(using=counter.db):
             shard_rows(counter).filter(shards=options.SHARDS, epoch__lt=old.epoch).update(epoch=old.epoch, audited="")
             old.delete()
+    return is_in_force
 
 
 def refuse_in_transaction(using: str) -> None:

@@ -213,6 +213,8 @@ def _rejected(event: Event) -> tuple[str, str]:
 TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
     "recovery": lambda event: (_("Recovery began"), _epoch(event)),
     "recovered": lambda event: (_("Recovery complete"), _epoch(event)),
+    "declared": lambda event: (_("Declaration changed"), _("by a new release")),
+    "replaced": lambda event: (_("Flusher replaced"), _("by one of another release")),
     "recount": _recount,
     "rejected": _rejected,
 }

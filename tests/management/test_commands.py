@@ -20,7 +20,7 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.recount import remove_orphans
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import redis_out_of_reach, unheard, wait_until
+from tests.support import entries, redis_out_of_reach, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -91,6 +91,14 @@ def test_flush_recovers_a_new_redis_and_shows_how_far_it_is(make_user, caplog):
     assert "its first audit begins" in caplog.text
 
 
+def test_flush_says_what_it_waits_for():
+    with entries(DEPLOY_SECONDS=90):
+        assert of_unread(run("flush_counters")) == [
+            "unread: nothing flushed. Rows are counted until no process of another release has been heard of for 90 s."
+        ]
+    assert of_unread(run("flush_counters")) == ["unread: nothing to flush."]
+
+
 def test_flush_is_silent_if_told_so(all_healed, make_user):
     notify(make_user())
     assert run("flush_counters", verbosity=0) == []
@@ -135,8 +143,8 @@ def test_flush_without_redis_is_one_line(make_user):
 
 def test_flush_says_what_to_do_about_changed_shards(all_healed, make_user):
     notify(make_user())
-    entries = {**settings.NOTIFICATIONS_COUNTER, "SHARDS": 2}
-    with override_settings(NOTIFICATIONS_COUNTER=entries), pytest.raises(CommandError, match="Set it back to 1"):
+    changed = {**settings.NOTIFICATIONS_COUNTER, "SHARDS": 2}
+    with override_settings(NOTIFICATIONS_COUNTER=changed), pytest.raises(CommandError, match="Set it back to 1"):
         run("flush_counters")
 
 

@@ -30,6 +30,7 @@ DATABASES = {
 }
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "REDIS_URL"}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+NOTIFICATIONS_COUNTER = {"DEPLOY_SECONDS": 0}
 USE_TZ = True
 """
 

@@ -63,6 +63,10 @@ RULES = {
     "behind": "a Redis whose batch is behind the last that the database has finished went back",
     "above": "a new epoch lies above every flushed_batch in the totals",
     "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
+    "window": "after a change of the declaration, no epoch begins until the last process of another one is gone",
+    "declared": "a commit of another declaration is not added but recounted",
+    "declared_read": "a reader of another declaration counts rows",
+    "declared_flush": "a flusher of another declaration flushes nothing",
     "waiting": "a Redis that says since when changes wait, and has none, has lost `pending`",
     "group_dirty": "marking dirty drops the kept counts of the user's group",
     "group_room": "a commit stops counts of a group that are being read from the rows",
@@ -106,13 +110,18 @@ BREAKS = {  # the scenario in which that is found soonest
     "behind": "2 writers, flusher twice, healer, rollback of a server without a name",
     "above": "totals from elsewhere, writer, flusher, healer",
     "ahead": "writer, flusher, healer, totals loaded",
+    "window": "declaration: silent old writer, healer, reader",
+    "declared": "declaration: old writer, healer, flusher, reader",
+    "declared_read": "declaration: silent old writer, healer, reader",
+    "declared_flush": "declaration: writer, old flusher, healer",
     "waiting": "2 writers, flusher, healer, loss of pending",
     "group_dirty": "writer without knowledge, 2 readers of a group",
     "group_room": "writer, healer, reader of a group",
     "group_stamp": "writer, healer, reader of a group",
     "doubted": "writer killed, healer twice, flusher, loss of dirty",
 }
-TOGETHER = {"finish_batch": ["past"]}  # rules that are needed once another one fails
+TOGETHER = {"finish_batch": ["past"], "declared": ["window"]}  # rules that are needed once another one fails
+OLD, NEW = 0, 1  # declarations
 BATCHES = 100  # batch = epoch * BATCHES + cuts in it
 
 dropped: set[str] = set()
@@ -143,6 +152,7 @@ class Redis(NamedTuple):
     run: int = 0  # run_id now
     ready: int | None = 1  # the epoch; None: it is lost
     phase: str = ""  # the end of `ready`: "?" during a recovery
+    declared: int = NEW
     mark: str = ""  # of the last batch that is finished
     waiting: bool = False  # `waiting_since` is set
     doubted: int = 0  # users that are dirty
@@ -182,6 +192,7 @@ class Database(NamedTuple):
     closed: int = 0  # no batch up to this one is taken
     finished: int = BATCHES  # the last batch of which every slice is applied
     mark: str = ""  # of that batch
+    declared: int = NEW
     progress: int = 0  # users of the batch after it that are applied
     requests: frozenset = frozenset()  # RecountRequests: {(part, user), ...}, for everyone without a user
 
@@ -205,7 +216,8 @@ def is_lost(redis: Redis, db: Database) -> bool:
 def is_damaged(redis: Redis, db: Database) -> bool:
     """Is it in another epoch, or is one of its keys missing?"""
     evicted = redis.ready is None and rule("completed")
-    return redis.epoch != db.epoch or redis.lost_pending or redis.lost_dirty or evicted
+    other = redis.epoch != db.epoch or redis.declared != db.declared
+    return other or redis.lost_pending or redis.lost_dirty or evicted
 
 
 def went_back(redis: Redis, db: Database) -> bool:
@@ -271,12 +283,15 @@ def begin(redis: Redis, part: int) -> Redis:
     return redis._replace(seq=redis.seq + 1, open=opened)
 
 
-def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: bool = False) -> Redis:
+def commit(
+    redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: bool = False, declared: int = NEW
+) -> Redis:
+    foreign = declared != redis.declared and rule("declared")
     users, ready, opened = redis.users, redis.ready, redis.open
     for part, deltas in parts:
         entry = next((entry for entry in opened if entry[0] == part), None)
         opened = tuple(entry for entry in opened if entry[0] != part)
-        gone = redis.lost_pending or (entry is None and rule("registry"))
+        gone = foreign or redis.lost_pending or (entry is None and rule("registry"))
         begun, phase = entry[2] if entry else (ready, redis.phase)
         gone = gone or (rule("begun_ready") and (ready is None or begun != ready))
         gone = gone or (rule("straddle") and begun == ready and phase != redis.phase)
@@ -302,7 +317,8 @@ def commit(redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: 
     if not opened:
         users = tuple(waiting._replace(fence=0) for waiting in users)
     added = any(waiting.pending is not None for waiting in users)
-    return counted(redis, users)._replace(open=opened, waiting=redis.waiting or added)
+    redis = counted(redis, users)._replace(open=opened, waiting=redis.waiting or added)
+    return forget(redis) if foreign else redis
 
 
 def keep(redis: Redis, user: int, seen: tuple[Waiting, bool, int, int], total: int) -> Redis:
@@ -344,13 +360,13 @@ def fix(
     return redis, tuple(active)
 
 
-def recover(redis: Redis, epoch: int, server: int) -> Redis:
+def recover(redis: Redis, epoch: int, server: int, declared: int = NEW) -> Redis:
     """Start an epoch under a server that was asked for its name before. open, dirty and fences stay."""
     if redis.epoch is not None and redis.epoch >= epoch:
         return redis
     users = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.users)
     redis = redis._replace(users=users, doubted=sum(waiting.dirty for waiting in users), mark="", waiting=False)
-    return redis._replace(ready=epoch, phase="?", epoch=epoch, batch=epoch * BATCHES, server=server)
+    return redis._replace(ready=epoch, phase="?", epoch=epoch, batch=epoch * BATCHES, server=server, declared=declared)
 
 
 def forget(redis: Redis) -> Redis:
@@ -367,10 +383,16 @@ def complete(redis: Redis, epoch: int, server: int) -> Redis:
 
 
 # ------------------------------------------------------- the processes: a step yields (label, redis, db, next process)
+OTHERS = -1  # in place of a part: somebody of another declaration lives
+
+
 class Writer(NamedTuple):
     """A transaction; each of its parts has a number and a delta for each user. ``unsaid`` are like parts: changes of
     statements that do not say whose counts they change. With autocommit off, which is "manual", nobody tells of the
-    COMMIT, and what comes after it comes before it."""
+    COMMIT, and what comes after it comes before it.
+
+    A process of the old declaration ``tells`` what it has changed by that; a "silent" one knows no counter, or changes
+    what only the new one counts."""
 
     parts: tuple[tuple[int, tuple[int, ...]], ...]
     faults: frozenset[str] = frozenset()
@@ -378,6 +400,8 @@ class Writer(NamedTuple):
     unsaid: tuple[tuple[int, tuple[int, ...]], ...] = ()
     begun: int = 0  # parts
     failed: tuple[int, ...] = ()  # parts that could not begin
+    declared: int = NEW
+    tells: tuple[int, ...] | None = None
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         sent = [part for part in self.parts if part[0] not in self.failed]
@@ -385,13 +409,17 @@ class Writer(NamedTuple):
             (part, user) for part, deltas in self.parts if part in self.failed for user, d in enumerate(deltas) if d
         ]
         then = "commit" if sent else "mark" if refused else "done"
+        if "silent" in self.faults:
+            sent, then = [], "done"
+        elif self.tells is not None:
+            sent = [(part, self.tells) for part, _ in sent]
         early = "manual" in self.faults or not rule("forget_late")
         if self.step == "statement":
             yield "", redis, db, self._replace(step="forget early" if early else "begin" if self.parts else "db")
         elif self.step == "begin":
             part = self.parts[self.begun][0]
             following = self._replace(begun=self.begun + 1, step="begin" if self.begun + 1 < len(self.parts) else "db")
-            yield "", begin(redis, part), db, following
+            yield "", redis if "silent" in self.faults else begin(redis, part), db, following
             if "begin" in self.faults:
                 following = following._replace(failed=(*self.failed, part))
                 yield "not delivered", redis, db, following
@@ -413,7 +441,7 @@ class Writer(NamedTuple):
                 yield "not delivered", redis, db, following
         elif self.step == "commit":
             done = self._replace(step="mark" if refused else "done")
-            committed = commit(redis, sent, "unknown" in self.faults)
+            committed = commit(redis, sent, "unknown" in self.faults, self.declared)
             yield "", committed, db, done
             if "retry" in self.faults:
                 yield "reply lost", committed, db, self._replace(step="commit again")
@@ -425,7 +453,7 @@ class Writer(NamedTuple):
                 yield "not delivered", redis, with_requests, self._replace(step="done late")
                 yield "reply lost, request", committed, with_requests, self._replace(step="done late")
         elif self.step == "commit again":
-            again = commit(redis, sent, "unknown" in self.faults)
+            again = commit(redis, sent, "unknown" in self.faults, self.declared)
             yield "", again, db, self._replace(step="mark" if refused else "done")
         elif self.step == "mark":  # after its database commit, if Redis answers again
             yield "", mark_dirty(redis, [user for _, user in refused]), db, self._replace(step="done")
@@ -456,14 +484,16 @@ class Flusher(NamedTuple):
     refused: tuple[int, ...] = ()  # users
     token: str = "f"
     mark: str = ""  # of the batch before; when the last slice is applied, of this one
+    declared: int = NEW
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        again = Flusher(self.runs - 1, self.faults, token=self.token)
+        again = Flusher(self.runs - 1, self.faults, token=self.token, declared=self.declared)
+        foreign = db.declared != self.declared and rule("declared_flush")
         if self.runs == 0:
             return
         if self.step == "check":
             checked = self._replace(step="cut", seen=(redis.epoch, db.finished))
-            yield "", redis, db, again if is_damaged(redis, db) else checked
+            yield "", redis, db, again if foreign or is_damaged(redis, db) else checked
         elif self.step == "cut":
             epoch, finished = self.seen
             known = redis.epoch == epoch and (redis.batch >= finished or not rule("behind"))
@@ -489,7 +519,7 @@ class Flusher(NamedTuple):
             if rule("epoch") and batch // BATCHES != db.epoch:  # refused: the flush ends without finish
                 yield "", redis, db, again
                 return
-            if rule("closed") and batch <= db.closed:
+            if foreign or (rule("closed") and batch <= db.closed):
                 yield "", redis, db, again
                 return
             gap = db.finished < batch - 1 and rule("past_apply")
@@ -499,7 +529,7 @@ class Flusher(NamedTuple):
                 yield "", redis, db, again
                 return
             row = db.users[user]
-            if row.batch < batch or not rule("guard"):
+            if (row.batch < batch or not rule("guard")) and self.declared == db.declared:  # else to other totals
                 row = row._replace(count=row.count + delta, batch=batch)
             db = noted(db, batch, rank + 1, size, f"{self.token}{self.runs}")
             applied = db._replace(users=change(db.users, user, row))
@@ -539,6 +569,8 @@ class Reader(NamedTuple):
             total = waiting.total
             if redis.epoch is None or (redis.ready is None and rule("ready")):
                 yield "", redis, db, self._replace(step="rows")
+            elif redis.declared != NEW and rule("declared_read"):
+                yield "", forget(redis), db, self._replace(step="rows")
             elif total and (total[0] == redis.ready or not rule("ready")):
                 yield "", redis, db, self._replace(step="return", seen=total[1])
             elif redis.phase == "?" and rule("ready"):
@@ -580,7 +612,8 @@ class Reader(NamedTuple):
         """After a snapshot of what waits."""
         waiting = redis.users[self.user]
         snapshot = (waiting._replace(total=None, group=None, lease=None, fence=0), redis.cut, redis.batch)
-        if redis.ready is None and rule("ready"):
+        foreign = redis.declared != NEW and rule("declared_read")
+        if (redis.ready is None and rule("ready")) or foreign:
             return self._replace(step="rows")
         if redis.phase == "?" and rule("ready"):
             return self._replace(step="adopt", seen=(*snapshot, redis.epoch))
@@ -635,7 +668,11 @@ class Healer(NamedTuple):
     def _check(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         """Requests come first, and are deleted when that is done which they ask for."""
         users = {user for _, user in db.requests}
-        if None not in users:
+        if db.declared != NEW:
+            yield "", redis, db._replace(declared=NEW), ("check", None)
+        elif OTHERS in ended and rule("window"):  # it waits
+            return
+        elif None not in users:
             marked = mark_dirty(redis, users)
             yield "", marked, db, ("delete", db.requests) if users else ("server", None)
         elif rule("epoch_first"):
@@ -917,6 +954,8 @@ class Space:
         redis, db, process, *writers = (self.things[number] for number in about)
         living = {part for w in writers if w.lives for part, _ in w.parts if part not in w.failed}
         ended = frozenset(part for part, _, _ in redis.open) - living
+        if any(w.declared != NEW and (w.lives or w.step == "mark") for w in writers):
+            ended |= {OTHERS}
         moves = process.moves(redis, db, ended)
         return [(label, *map(self.number, moved)) for label, *moved in moves]
 
@@ -991,7 +1030,8 @@ def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -
     processes = (SCENARIOS | LARGE)[scenario]
     number = max((len(deltas) for p in processes if type(p) is Writer for _, deltas in p.parts + p.unsaid), default=1)
     fresh = Redis((Waiting(),) * number), Database((Row(),) * number)
-    start = STARTS.get(scenario, LOST if scenario.startswith("recovery:") else fresh)
+    begun = {"recovery": LOST, "declaration": DECLARED}.get(scenario.partition(":")[0], fresh)
+    start = STARTS.get(scenario, begun)
     space = Space(World(*start, processes))
     parents: dict[tuple[int, ...], Any] = {space.start: None}
     queue, finals, bad, what, first = deque([space.start]), 0, 0, "", None
@@ -1065,6 +1105,11 @@ EVICTION, EXPIRY = Fault("eviction"), Fault("expiry")
 ROLLBACK, BACK, LOADED = Fault("rollback"), Fault("back"), Fault("loaded")
 G = F(1, token="g")
 
+
+def old(part: int, delta: int, tells: int, *faults: str) -> Writer:
+    return Writer(((part, (delta,)),), frozenset(faults), declared=OLD, tells=(tells,))
+
+
 BEGUN = Writer(((9, (-1,)),), step="db", begun=1)  # a part of epoch 1
 LATE = F(1, step="apply", seen=(BATCHES + 1, 0, 1, (1, 0)))  # has fetched a batch of epoch 1
 
@@ -1073,6 +1118,9 @@ LOST = Redis((Waiting(),), epoch=2, batch=2 * BATCHES, ready=2, phase="?"), Data
 LOST_AND_BEGUN = LOST[0]._replace(seq=1, open=((9, 1, (1, "")),)), LOST[1]
 RIGHT = LOST[0], LOST[1]._replace(users=(Row(1, 1, BATCHES + 1),))  # the +1 was flushed before
 CUT = Redis((Waiting(flushing=1),), batch=BATCHES + 1, server=-1), Database((Row(1),))  # before epoch 2
+
+# By the old declaration 2 rows count, by the new one 1.
+DECLARED = Redis((Waiting(),), declared=OLD), Database((Row(1, 2),), declared=OLD)
 
 ELSEWHERE = (  # totals of another database, and a Redis that is new
     Redis((Waiting(),), epoch=None, batch=0, server=-1, ready=None),
@@ -1191,6 +1239,33 @@ SCENARIOS: dict[str, tuple] = {
     "doubt about everyone, flusher, healer, restart, reader": (D(1, 1, "kill"), F(1), H("h"), RESTART, R("lags")),
     "doubt about everyone, healer, failover, reader": (D(1, 1, "kill"), H("h"), FAILOVER, R("lags")),
     "doubt about everyone, healer, loss, reader": (D(1, 1, "kill"), H("h"), LOSS, R("lags")),
+    # The declaration changes, and processes of the old one go on.
+    "declaration: silent old writer, healer, reader": (old(1, 1, 0, "silent"), H("h"), R()),
+    "declaration: old writer, healer, flusher, reader": (old(1, 1, -1, "kill", "retry"), H("h"), F(1), R()),
+    "declaration: old writer without begin or commit, healer, reader": (
+        old(1, 1, 2, "begin", "commit"),
+        H("h"),
+        R("lags"),
+    ),
+    "declaration: old writer, silent old writer, writer, healer": (
+        old(1, -1, 1),
+        old(2, 1, 0, "silent"),
+        W(3, 1),
+        H("h"),
+    ),
+    "declaration: writer, old flusher, healer": (W(1, 1), F(2, declared=OLD), H("h")),
+    "declaration: writer, old flusher, healer, reader": (W(1, 1), F(1, declared=OLD), H("h"), R()),
+    "declaration: writer, old writer, old flusher, healer, flusher": (
+        W(1, 1),
+        old(2, 1, 2),
+        F(1, declared=OLD),
+        H("h"),
+        F(1),
+    ),
+    "declaration: old writer, 2 healers, reader": (old(1, 1, 2), H("h"), H("i"), R()),
+    "declaration: old writer, writer, healer, reader": (old(1, 1, 0), W(2, -1), H("h"), R()),
+    "declaration: old writer, healer, restart, reader": (old(1, 1, 0), H("h"), RESTART, R("lags")),
+    "declaration: old writer, doubt about everyone, healer, reader": (old(1, 1, 0), D(2, 1, "kill"), H("h"), R()),
     # Two users, the second one last in each tuple of deltas.
     "2 users, 2 writers, 2 flushers": (Writer(((1, (1, 0)),)), Writer(((2, (0, 1)),)), F(2), F(1)),
     "2 users in one part, 2 flushers, reader": (Writer(((1, (1, 1)),)), F(2), F(1), R()),

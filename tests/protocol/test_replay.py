@@ -2,6 +2,7 @@
 read wrong on the way, and in the end everything is right."""
 
 from collections.abc import Callable, Iterator
+from copy import copy as clone
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,12 +12,15 @@ from django.utils import timezone
 from notifications_counter.buffer.shard import BATCHES, Buffer
 from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import unread
+from notifications_counter.maintenance import shards
 from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.maintenance.shards import (
     damage,
     doubt,
+    find_shards,
     lock_for_batch,
     note_progress,
+    put_in_force,
     reject_batches_up_to,
     shard_row,
     start_epoch,
@@ -35,6 +39,9 @@ from . import model
 pytestmark = pytest.mark.django_db(transaction=True)
 
 Step = Iterator[None]
+
+OLD = "0123456789abcdef"
+"""The fingerprint of a declaration."""
 
 TABLES: list[Any] = [Notification, UserNotificationsCount, CounterShard, RecountRequest]
 
@@ -55,6 +62,8 @@ class Replay:
         self.members = [str(key) for key in self.keys]
         self.models = processes
         self.reader, self.recounter = RealReader(unread), Recounter(unread)
+        self.counters = {model.NEW: unread, model.OLD: clone(unread)}  # by declaration
+        vars(self.counters[model.OLD])["fingerprint"] = OLD
         self.label = ""
         self.living: set[str] = set()  # parts
         self.returned: set[int] = set()  # writers
@@ -122,17 +131,20 @@ class Replay:
         if writer.unsaid:
             yield
         sent: list[tuple[str, dict[str, Delta]]] = []
+        buffer = self.counters[writer.declared].buffers[0]
+        silent = "silent" in writer.faults
         unknown = "unknown" in writer.faults
         failed: list[str] = []
         for i, (part, deltas) in enumerate(writer.parts):
             if i >= writer.begun:
                 yield
-            id_, mine = f"part {part}", {self.members[user]: delta for user, delta in enumerate(deltas) if delta}
-            if i >= writer.begun and self.label != "not delivered":
-                self.buffer.begin(id_, list(mine)).read()
+            id_ = f"part {part}"
+            mine = {self.members[user]: delta for user, delta in enumerate(writer.tells or deltas) if delta}
+            if i >= writer.begun and self.label != "not delivered" and not silent:
+                buffer.begin(id_, list(mine)).read()
             if self.label:
                 failed += mine
-            else:
+            elif not silent:
                 sent.append((id_, dict.fromkeys(mine) if unknown else mine))
         self.living.update(id_ for id_, _ in sent)
         yield
@@ -149,7 +161,7 @@ class Replay:
             if sent and self.label != "killed":
                 yield
             if self.label != "killed":
-                yield from self.commit(sent)
+                yield from self.commit(buffer, sent)
                 if failed:
                     yield
                     if self.label != "not delivered":
@@ -158,16 +170,16 @@ class Replay:
                 self.returned.add(me)
         self.living.difference_update(id_ for id_, _ in sent)
 
-    def commit(self, parts: list[tuple[str, dict[str, Delta]]]) -> Step:
+    def commit(self, buffer: Buffer, parts: list[tuple[str, dict[str, Delta]]]) -> Step:
         if not parts:
             return
         if self.label != "not delivered":
-            self.buffer.client.run(*self.buffer.commit_call(parts), urgent=True)
+            buffer.client.run(*buffer.commit_call(parts), urgent=True)
         if self.label in ("not delivered", "reply lost, request"):
             request([member for _, deltas in parts for member in deltas])
         elif self.label == "reply lost":
             yield
-            self.buffer.client.run(*self.buffer.commit_call(parts), urgent=True)
+            buffer.client.run(*buffer.commit_call(parts), urgent=True)
 
     def change_rows(self, key: Any, delta: int) -> None:
         """As the database sees it, unseen by the counter."""
@@ -179,11 +191,12 @@ class Replay:
             assert unheard(rows.filter(pk__in=list(some)).update, read_at=timezone.now()) == -delta
 
     def flush(self, me: int, flusher: model.Flusher) -> Step:
-        target, apply = Target(unread, connection), dialect(connection.vendor).apply
+        counter = self.counters[flusher.declared]
+        target, apply = Target(counter, connection), dialect(connection.vendor).apply
         yield
         for _ in range(flusher.runs):
             stored = shard_row(unread, 0).get()
-            left = not damage(self.buffer.status(), stored.epoch)
+            left = find_shards(counter) and not damage(self.buffer.status(), stored.epoch)
             yield
             if not left:
                 continue
@@ -198,7 +211,7 @@ class Replay:
                 if not found:
                     break
                 with transaction.atomic():
-                    stored = lock_for_batch(unread, 0, cut, rank)
+                    stored = lock_for_batch(counter, 0, cut, rank)
                     if stored and self.label == "refused":
                         refused += [member for member, _ in found]
                     elif stored:
@@ -269,6 +282,9 @@ class Replay:
     def heal(self, me: int, healer: model.Healer) -> Step:
         yield
         for _ in range(healer.runs):
+            if not find_shards(unread):
+                put_in_force(unread, False)
+                yield
             yield from self.do_requested()
             if self.label == "killed":
                 continue
@@ -282,7 +298,7 @@ class Replay:
             status = self.buffer.status()
             if status.recovered:
                 yield from self.doubt(f"{me}")
-            else:
+            elif status.ready:
                 yield
                 yield from self.audit(f"{me}", status.epoch)
 
@@ -406,7 +422,7 @@ def request(members: list[str | None]) -> None:
 
 @pytest.mark.parametrize("rule", model.RULES)
 def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
-    rule: str, healed: None, make_user: Callable[..., Any]
+    rule: str, healed: None, make_user: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = model.explore(model.BREAKS[rule], [rule, *model.TOGETHER.get(rule, [])], first_only=True)
     assert found.what
@@ -418,18 +434,24 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     if start.redis.epoch is None:
         replay.redis.delete(*replay.keys_of_shard())
         CounterShard.objects.update(epoch=0)
+    if start.redis.declared == model.OLD:
+        replay.redis.hset(replay.buffer.keys.state, "declared", OLD)
+        replay.redis.set(replay.buffer.keys.ready, f"1:{OLD}")
+        CounterShard.objects.update(declared=OLD)
+        monkeypatch.setattr(shards, "_started", {})
     for part, *_ in start.redis.open:
         replay.buffer.begin(f"part {part}", replay.members)
     if start.redis.phase == "?":
         start_epoch(unread, 0, replay.buffer, "what the history begins with")
     assert replay.buffer.status().batch == start.redis.batch // model.BATCHES * BATCHES
     for user, row in zip(users, start.db.users, strict=True):
-        if row.batch:
+        if row.batch or row.count:
             batch = row.batch // model.BATCHES * BATCHES + row.batch % model.BATCHES
             with maintained():
-                UserNotificationsCount.objects.create(user=user, flushed_batch=batch)
-    for move, _ in found.history[1:]:
-        replay.play(move.process, move.label)
+                UserNotificationsCount.objects.create(user=user, unread_count=row.count, flushed_batch=batch)
+    with support.entries(DEPLOY_SECONDS=3600 if rule == "window" else 0):
+        for move, _ in found.history[1:]:
+            replay.play(move.process, move.label)
     for i, process in enumerate(start.processes):
         while type(process) is model.Reader and i in replay.allowed:  # its step back then was the last one
             replay.play(i, "")

@@ -3,28 +3,30 @@
 -- show. One that was begun before a correction of a user sends that user. During a recovery, users without a total are
 -- recounted: nobody knows yet what the rows say.
 -- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)
--- ARGV  for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
+-- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
+--       then for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
 -- Reply the number of users sent to a recount; processes with open streams are told of all
 local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
 local totals = epoch and total_of('', epoch)
 local recovering = is_recovering(epoch)
 local now, now_ms = clock()
-local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since')
+local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since', 'declared')
 local leases = tonumber(untils[1] or 0) >= now_ms
 local lost = untils[3] and redis.call('EXISTS', pending) == 0
+local foreign = untils[4] and untils[4] ~= ARGV[1]
 local fenced = redis.call('EXISTS', fences) == 1
 local added, sent = false, 0
 local changed = untils[2] and {} -- most shards never have a listener
 
-local i = 1
+local i = 2
 while i <= #ARGV do
   local entry = redis.call('HGET', open, ARGV[i])
   redis.call('HDEL', open, ARGV[i])
   local seq
   if entry then
     local part = cjson.decode(entry)
-    if epoch and part.ready == epoch and not lost then seq = part.seq end
+    if epoch and part.ready == epoch and not lost and not foreign then seq = part.seq end
   end
   local last = i + 1 + 2 * tonumber(ARGV[i + 1])
   for j = i + 2, last, 2 do
@@ -53,5 +55,6 @@ while i <= #ARGV do
 end
 if added and not untils[3] then redis.call('HSET', state, 'waiting_since', now) end
 if fenced and redis.call('EXISTS', open) == 0 then redis.call('UNLINK', fences) end
+if foreign then note_foreign() end
 if changed then tell_listeners(changed, now, untils[2]) end
 return sent

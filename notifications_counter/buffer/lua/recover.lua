@@ -2,12 +2,14 @@
 -- fences stay.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  dirty (zset)
 -- ARGV  1 epoch  2 first batch number of the epoch  3 name of the server, as it said before
+--       4 fingerprint of the declaration that is in force from now on
 -- Reply 1 if the epoch was started
 if redis.call('GET', ready) == 'left' then return LEFT end
 local current = redis.call('HGET', state, 'epoch')
 if current and tonumber(current) >= tonumber(ARGV[1]) then return 0 end
 redis.call('UNLINK', pending, flushing) -- a script whose first write is this also runs without memory
-redis.call('HDEL', state, 'waiting_since', 'flushing_since', 'mark')
-redis.call('SET', ready, ARGV[1] .. '?')
-redis.call('HSET', state, 'epoch', ARGV[1], 'batch', ARGV[2], 'server', ARGV[3], 'dirty', redis.call('ZCARD', dirty))
+redis.call('HDEL', state, 'waiting_since', 'flushing_since', 'mark', 'foreign_at')
+redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[4] .. '?')
+redis.call('HSET', state, 'epoch', ARGV[1], 'batch', ARGV[2], 'server', ARGV[3], 'declared', ARGV[4], 'dirty',
+  redis.call('ZCARD', dirty))
 return 1

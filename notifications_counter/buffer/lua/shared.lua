@@ -18,6 +18,13 @@ local function group_of(user, epoch)
   if first then return base .. ':group:' .. epoch:match('%d*') .. ':' .. first, last end
 end
 
+-- Has readers count rows, because a process of another declaration of the counter lives. No epoch begins until none has
+-- been heard of for a while.
+local function note_foreign()
+  redis.call('HSET', state, 'foreign_at', redis.call('TIME')[1])
+  redis.call('DEL', ready)
+end
+
 -- What a script answers on keys that were left: see enter.lua
 local LEFT = redis.error_reply('LEFT The database of these keys has another id now')
 

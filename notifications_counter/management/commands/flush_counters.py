@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections, connections
 
+from ...conf import options
 from ...counters import Counter, all_counters
 from ...maintenance.places import Workplace, at
 from ...monitoring.report import MAX_AGE, look
@@ -157,6 +158,11 @@ class Command(CounterCommand):
     def nothing(self, counter: Counter) -> str:
         """Say why nothing was flushed."""
         states = [shard.status for shard in counter.status()]
+        if not all(state.ready for state in states):
+            return (
+                "nothing flushed. Rows are counted until no process of another release has been heard of for "
+                f"{options.DEPLOY_SECONDS:g} s."
+            )
         waiting, dirty, open_ = (
             sum(each) for each in zip(*((s.pending + s.flushing, s.dirty, s.open) for s in states), strict=True)
         )

@@ -1,0 +1,7 @@
+-- Hears of a process, and whether its declaration of the counter is the one in force.
+-- KEYS  state (hash)  ready (text)
+-- ARGV  1 fingerprint of the declaration
+-- Reply nothing
+if redis.call('GET', ready) == 'left' then return LEFT end
+local declared = redis.call('HGET', state, 'declared')
+if declared and declared ~= ARGV[1] then note_foreign() end

@@ -1,0 +1,223 @@
+"""Two releases that count by different declarations, for as long as a deployment takes, and in whichever order."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from copy import copy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F, Q
+from django.db.models.functions import Length
+from django.utils import timezone
+
+from notifications_counter.counters import unread
+from notifications_counter.models import CounterShard, Notification
+from tests.faults.child import ROOT
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, notify, sent
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class OtherRelease:
+    """A process in which only notifications of the kind "task" count."""
+
+    def __init__(self, environment: dict[str, str]):
+        command = [sys.executable, "-m", "tests.maintenance.other_release"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        return self.process.stdout.readline().rstrip("\n")
+
+    def run(self, expression: str) -> str:
+        self.process.stdin.write(f"{expression}\n")
+        self.process.stdin.flush()
+        return self._line()
+
+    def count(self, user: Any) -> int:
+        return int(self.run(f"unread.count({str(user.pk)!r})"))
+
+    def create(self, user: Any, kind: str) -> None:
+        self.run(f"create(user_id={str(user.pk)!r}, title='x', kind={kind!r}) and None")
+
+    def heal(self) -> None:
+        self.run("unread.heal() and None")
+
+    def flush(self) -> None:
+        self.run("unread.flush() and None")
+
+
+@pytest.fixture
+def start(child_environment: dict[str, str]) -> Iterator[Callable[[], OtherRelease]]:
+    """A function that starts another release."""
+    releases: list[OtherRelease] = []
+
+    def start() -> OtherRelease:
+        releases.append(OtherRelease(child_environment))
+        return releases[-1]
+
+    yield start
+    for release in releases:
+        release.process.kill()
+        release.process.communicate()
+
+
+def in_force() -> str:
+    return CounterShard.objects.get(counter="unread").declared
+
+
+def is_trusted() -> bool:
+    return bool(buffer().status().ready)
+
+
+@pytest.fixture
+def deployed(start: Callable[[], OtherRelease], alice: Any) -> OtherRelease:
+    """The other release has counted until now: one of two notifications."""
+    other = start()
+    Notification.objects.create(user=alice, title="x")
+    Notification.objects.create(user=alice, title="x", kind="task")
+    other.heal()
+    other.flush()
+    assert other.count(alice) == 1
+    assert in_force() != unread.fingerprint
+    return other
+
+
+def test_a_new_release_counts_rows_and_has_the_old_one_count_them(deployed, alice):
+    assert unread.count(alice) == 2
+    assert unread.counts([alice]) == {alice.pk: 2}
+    # The old one does not hear of everything that the new one does.
+    alice.notifications.update(kind="task")
+    assert deployed.count(alice) == 2
+    assert_reads(alice)
+
+
+def test_a_deployment(deployed, alice, bob):
+    with entries(DEPLOY_SECONDS=3600):
+        unread.heal()  # the first run of the new flusher
+        assert in_force() == unread.fingerprint
+        deployed.create(alice, "")  # of which it tells nobody
+        assert_reads(alice, bob)
+        deployed.heal()
+        deployed.flush()
+        unread.heal()
+        assert unread.flush().users == 0
+        assert in_force() == unread.fingerprint
+        assert not is_trusted()
+        deployed.create(bob, "task")
+        deployed.create(alice, "")
+        assert_reads(alice, bob)
+    unread.heal()  # the time is over
+    assert is_trusted()
+    assert_exact(alice, bob)
+    with sent() as commands:
+        unread.count(alice)
+    assert commands == ["MGET"]
+
+
+def test_a_process_of_the_old_release_that_goes_on_for_too_long(deployed, alice):
+    unread.heal()
+    assert_exact(alice)
+    deployed.create(alice, "")  # of which nobody hears
+    deployed.create(alice, "task")
+    assert not is_trusted()
+    assert_reads(alice)
+    CounterShard.objects.update(declared_at=timezone.now() - timedelta(days=1))
+    with entries(DEPLOY_SECONDS=3600):
+        unread.heal()
+        assert not is_trusted()
+    assert_heals(alice)
+
+
+def test_a_read_of_the_old_release_says_that_it_lives(deployed, alice):
+    unread.heal()
+    assert unread.count(alice) == 2
+    assert deployed.count(alice) == 1
+    assert not is_trusted()
+    assert_reads(alice)
+    assert_heals(alice)
+
+
+def test_a_batch_that_the_old_release_has_cut(deployed, alice):
+    deployed.create(alice, "task")
+    deployed.run("setattr(unread, 'cut', unread.buffers[0].cut(1))")
+    with entries(DEPLOY_SECONDS=3600):
+        unread.heal()  # no other epoch has begun
+    assert deployed.run("atomic(lock_for_batch)(unread, 0, unread.cut, 0)") == "None"
+    assert_heals(alice)
+
+
+def test_a_release_that_is_taken_back(deployed, alice, start):
+    unread.heal()
+    assert_exact(alice)
+    again = start()
+    again.heal()
+    again.flush()
+    assert in_force() != unread.fingerprint
+    unread.heal()  # of the release that was taken back: it leaves the counts alone
+    unread.flush()
+    assert in_force() != unread.fingerprint
+    assert again.count(alice) == 1
+    assert_reads(alice)
+
+
+def test_a_recount_by_another_release_changes_nothing(deployed, alice):
+    unread.heal()
+    deployed.run(f"unread.recount([{str(alice.pk)!r}]) and None")
+    assert_heals(alice)
+
+
+def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
+    with entries(DEPLOY_SECONDS=3600):
+        unread.heal()
+        assert not is_trusted()
+        notify(alice)
+        assert_reads(alice)
+        assert unread.status()[0].recovering
+    assert_heals(alice)
+    assert is_trusted()
+
+
+def test_a_recovery_of_the_same_release_does_not_wait(healed):
+    CounterShard.objects.update(declared_at=timezone.now() - timedelta(days=1))
+    with entries(DEPLOY_SECONDS=3600):
+        unread.invalidate()
+        unread.heal()
+        assert is_trusted()
+
+
+def fingerprint(condition: Q = unread.q, **changed: Any) -> str:
+    """Of a counter like `unread`, but for what is changed."""
+    other = copy(unread)
+    for name in ("condition", "source", "totals", "owner_fields", "fingerprint"):
+        vars(other).pop(name, None)
+    vars(other).update(q=condition, **changed)
+    return other.fingerprint
+
+
+def test_what_a_fingerprint_is_made_of():
+    assert fingerprint() == unread.fingerprint
+    others = [
+        fingerprint(Q()),
+        fingerprint(~unread.q),
+        fingerprint(Q(kind=F("title"))),
+        fingerprint(Q(kind=Length("title"))),
+        fingerprint(field="flushed_batch"),
+        fingerprint(batch_field="unread_count"),
+        fingerprint(totals_label="tasks.ProjectTaskCount", field="open_count"),
+        fingerprint(source_label="tasks.Transfer", owner="sender"),
+        fingerprint(source_label="tasks.Transfer", owner="receiver"),
+    ]
+    assert len({fingerprint(), *others}) == 10
+
+
+@pytest.mark.parametrize("value", [{"a", "b", "c", "d"}, object()], ids=["a set", "an object that Django cannot write"])
+def test_each_process_has_the_same_fingerprint(value: Any, start: Callable[[], OtherRelease]):
+    """Neither the order of a set nor an address in memory is part of it."""
+    written = repr(value) if isinstance(value, set) else "object()"
+    release = start()
+    release.run(f"setattr(unread, 'q', Q(kind__in={written}))")
+    assert release.run("unread.fingerprint") == repr(fingerprint(Q(kind__in=value)))
