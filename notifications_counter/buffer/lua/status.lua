@@ -1,13 +1,15 @@
 -- Reads the state of a shard at one moment.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  open (hash)  dirty (zset)  rejected (hash)
--- Reply epoch, declaration in force, when a process of another one was heard of, server at the last recovery, ready, batch, mark of the last that
---       is finished, dirty users as counted, waiting since, flushing since, dirty since ('' where missing), time now,
---       then the sizes of pending, flushing, open, dirty, rejected
+-- Reply epoch, declaration in force, when a process of another one was heard of, server at the last recovery, ready,
+--       batch, mark of the last that is finished, dirty users as counted, waiting since, flushing since, dirty since (''
+--       where missing), time now, then the sizes of pending, flushing, open, dirty, rejected
 if redis.call('GET', ready) == 'left' then return LEFT end
-local about = redis.call('HMGET', state, 'epoch', 'declared', 'foreign_at', 'server', 'batch', 'mark', 'dirty', 'waiting_since', 'flushing_since')
+local about = redis.call('HMGET', state, 'epoch', 'declared', 'foreign_at', 'server', 'batch', 'mark', 'dirty',
+  'waiting_since', 'flushing_since')
 return {
   about[1] or '', about[2] or '', about[3] or '', about[4] or '', redis.call('GET', ready) or '', about[5] or '',
-  about[6] or '', about[7] or '', about[8] or '', about[9] or '', redis.call('ZRANGE', dirty, 0, 0, 'WITHSCORES')[2] or '',
+  about[6] or '', about[7] or '', about[8] or '', about[9] or '',
+  redis.call('ZRANGE', dirty, 0, 0, 'WITHSCORES')[2] or '',
   redis.call('TIME')[1],
   redis.call('ZCARD', pending), redis.call('ZCARD', flushing), redis.call('HLEN', open),
   redis.call('ZCARD', dirty), redis.call('HLEN', rejected),
