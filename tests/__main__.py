@@ -104,6 +104,8 @@ def pytest(arguments: list[str], environment: dict[str, str]) -> tuple[int, list
     """Run pytest. Returns its exit code, the tests that failed, and how many were skipped for want of what."""
     with tempfile.NamedTemporaryFile("r", prefix="notifications-counter-") as outcomes:
         environment = {**os.environ, **environment, "TEST_OUTCOMES": outcomes.name}
+        # Many processes import the same modules. Where this variable is set, each would compile them.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         code = subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environment).returncode
         found = json.loads(outcomes.read() or "{}")
     return code, found.get("failed", []), Counter(found.get("missing", []))

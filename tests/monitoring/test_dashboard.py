@@ -336,6 +336,7 @@ def test_it_refreshes_itself_only_if_asked_to(admin_client, url, all_healed):
     assert '<meta http-equiv="refresh" content="30">' in admin_client.get(f"{url}?refresh").content.decode()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("language", ["ar", "he", "de", "hi"])
 def test_in_other_languages(admin_client, url, all_healed, with_charts, language, settings):
     settings.LANGUAGE_CODE = language

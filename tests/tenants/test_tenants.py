@@ -26,7 +26,6 @@ def test_a_schema_for_each_tenant(site: str) -> None:
     run("settings", site)
 
 
+@pytest.mark.once
 def test_a_database_for_each_tenant() -> None:
-    if connection.vendor == "mysql":
-        pytest.skip("PostgreSQL and SQLite are enough.")
     run("database_settings", "database_site")

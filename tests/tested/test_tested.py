@@ -85,6 +85,7 @@ def test_beside_a_redis_in_use(own_redis, alice, bob, child_environment, tmp_pat
     assert_exact(alice, bob)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_without_redis(child_environment, tmp_path, runner):
     run(runner, f"redis://{servers.HOST}:{servers.free_port()}/0", child_environment, tmp_path)
