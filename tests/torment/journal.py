@@ -69,6 +69,7 @@ class Notes:
     reads: list[Call] = field(default_factory=list)
     healed: list[Span] = field(default_factory=list)
     flushed: int = 0
+    faults: Tally[str] = field(default_factory=Tally)
     ambushes: Tally[str] = field(default_factory=Tally)
 
     @classmethod
@@ -96,6 +97,8 @@ class Notes:
             self.healed.append(Span(*entry))
         elif kind == "flushed":
             self.flushed += 1
+        elif kind == "fault":
+            self.faults[" ".join(entry)] += 1
         elif kind == "ambush":
             self.ambushes[" ".join(entry)] += 1
 

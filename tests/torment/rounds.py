@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import connection, connections
+from django.db import connections
 from django.test import override_settings
 
 import servers
@@ -17,8 +17,9 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
 
 from . import truth
+from .database import clients
 from .journal import Notes, now
-from .site import Site
+from .site import MISFORTUNES, Site
 from .tormentor import KIND, PATIENCE, Tormentor
 
 ENTRIES = {"HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
@@ -29,14 +30,18 @@ USERS = 10
 
 KILLS = ("writers_killed", "flushers_killed", "readers_killed", "recounters_killed")
 STOPS = ("writers_stopped", "flushers_stopped")
-MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
+INTERRUPTIONS = ("interrupted", "statements_timed_out", "clients_ended_at_a_lock")
 DISTURBANCES = ("redis_restarted_with_aof", "redis_stalled", "connections_broken", "connections_refused")
 SAFE_WITH_A_LOSS = ("flushers_killed", "readers_killed", *STOPS, "user_deleted", "rolled_back")
-LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over", "sentinel_failed_over")
-SINGLE = (*KILLS, *STOPS, *MISFORTUNES, *DISTURBANCES, "database_connections_broken", *LOSSES)
+LOSSES = (
+    "redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over", "redis_failed_over_and_back",
+    "sentinel_failed_over", "redis_keys_deleted",
+)  # fmt: skip
+SINGLE = (*KILLS, *STOPS, *MISFORTUNES, *INTERRUPTIONS, *DISTURBANCES, "database_connections_broken", *LOSSES)
 ROUNDS: dict[str, tuple[str, ...]] = {
     **{fault: (fault,) for fault in SINGLE},
-    "all_but_a_loss": (*KILLS, *STOPS, *MISFORTUNES, *DISTURBANCES),
+    "all_but_a_loss": (*KILLS, *STOPS, *MISFORTUNES, "interrupted", *DISTURBANCES),
+    "interruptions_and_all_killed": (*INTERRUPTIONS, *KILLS, *MISFORTUNES),
     **{f"{loss}_and_more": (loss, *SAFE_WITH_A_LOSS) for loss in LOSSES},
     **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
 }
@@ -97,7 +102,7 @@ class Round:
             truth.take()
             others = clients()
             connections.close_all()
-            site = Site(self.users, self.seed, directory, tuple(m for m in MISFORTUNES if m in self.faults))
+            site = Site(self.users, self.seed, directory, self.faults)
             tormentor = Tormentor(site, server, self.faults, self.chance, stack)
             try:
                 tormentor.run(TORMENT * (3 if "sentinel_failed_over" in self.faults else 1))
@@ -137,6 +142,7 @@ class Round:
         self.survived.rounds += 1
         self.survived.faults += tormentor.survived
         self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)
+        self.survived.faults += notes.faults
         self.survived.ambushes += notes.ambushes
         self.survived.calls.update(writes=len(notes.writes), reads=len(notes.reads), flushes=notes.flushed)
         return wrong
@@ -188,19 +194,6 @@ class Round:
         if tracebacks.exists():
             lines += ["", tracebacks.read_text()]
         return "\n".join(lines)
-
-
-def clients() -> set[int]:
-    """The connections that the database has, if it is a server."""
-    if connection.vendor == "sqlite":
-        return set()
-    ask = {
-        "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(ask[connection.vendor])
-        return {row[0] for row in cursor.fetchall()}
 
 
 def make_users() -> list[Any]:

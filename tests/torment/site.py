@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,26 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from tests.faults.actors import Change, Reader, Writer
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
 
-from . import truth
+from . import database, truth
 from .journal import Journal, now
 
-ROLES = {"writer": 4, "reader": 4, "flusher": 2, "recounter": 1}
-"""How many there are; a recounter only where it is tormented, for it rights what others do wrong."""
-PAUSE = {"writer": 0.005, "reader": 0.01, "flusher": 0.03, "recounter": 0.03}  # seconds between two calls
+ROLES = {"writer": 4, "reader": 4, "flusher": 2, "recounter": 1, "locker": 1}
+"""How many there are."""
+ONLY_IF = {"recounter": "recounters_killed", "locker": "clients_ended_at_a_lock"}
+"""The fault for which there are some. A recounter rights what others do wrong."""
+PAUSE = {
+    "writer": 0.005,
+    "reader": 0.01,
+    "flusher": 0.03,
+    "recounter": 0.03,
+    "locker": 0.05,
+}  # seconds between two calls
+MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
+Interruptible = AbstractContextManager[None]
 OUTAGES = (OperationalError, InterfaceError, TransactionManagementError)
 MOMENTS: dict[str, Callable[[], list[Call]]] = {
     "writer": of_a_write,
@@ -45,6 +56,17 @@ TIMES = {"writer": 12, "flusher": 3, "reader": 20, "recounter": 5}
 
 class HookRaised(Exception):
     pass
+
+
+class TimeLimit(Exception):
+    """As Celery's SoftTimeLimitExceeded."""
+
+
+class Interrupt(BaseException):
+    """As gevent's Timeout."""
+
+
+INTERRUPTS = (TimeLimit, Interrupt)
 
 
 class HarriedWriter(Writer):
@@ -140,12 +162,35 @@ class Signs:
         self.memory = mmap.mmap(-1, 3)
 
 
+class Interrupts:
+    """``with interrupts: …`` is sometimes interrupted, wherever it is by then."""
+
+    def __init__(self, chance: random.Random, signs: Signs):
+        self.chance, self.signs = chance, signs
+        self.inside = False
+        signal.signal(signal.SIGALRM, self.strike)
+
+    def __enter__(self) -> None:
+        if not self.signs.calm and self.chance.random() < 0.1:
+            signal.setitimer(signal.ITIMER_REAL, self.chance.uniform(0.0001, 0.03))
+        self.inside = True
+
+    def __exit__(self, *_: object) -> None:
+        self.inside = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def strike(self, *_: object) -> None:
+        if self.inside:
+            self.inside = False
+            raise self.chance.choice(INTERRUPTS)
+
+
 class Site:
     """Processes that go on until all is ``over``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
     ``sentinel_port`` all of them to a sentinel."""
 
-    def __init__(self, users: list[Any], seed: int, directory: Path, misfortunes: tuple[str, ...] = ()):
-        self.users, self.seed, self.directory, self.misfortunes = users, seed, directory, misfortunes
+    def __init__(self, users: list[Any], seed: int, directory: Path, faults: tuple[str, ...] = ()):
+        self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
         self.processes: list[Process] = []
         self.started = 0
         self.redis_ports: dict[str, int] = {}
@@ -204,67 +249,106 @@ class Site:
         if role in self.database_ports:
             connection.settings_dict["PORT"] = str(self.database_ports[role])
 
-    def repeat(self, role: str, act: Callable[[], None]) -> None:
+    def repeat(self, role: str, journal: Journal, chance: random.Random, act: Callable[[Interruptible], None]) -> None:
+        """Call ``act`` again and again, with a block around what may be interrupted."""
+        interrupts = Interrupts(chance, self.signs) if "interrupted" in self.faults else nullcontext()
+        limits = [0, 0, 2, 5, 10, 30] if "statements_timed_out" in self.faults else []  # milliseconds
         while not self.signs.over:
             try:
-                act()
-            except OUTAGES:
+                if limits:
+                    database.limit_statements(0 if self.signs.calm else chance.choice(limits))
+                act(interrupts)
+            except (*OUTAGES, *INTERRUPTS) as error:
+                self.broken_by(error, journal)
                 connections.close_all()
             time.sleep(PAUSE[role])
 
+    def broken_by(self, error: BaseException, journal: Journal) -> None:
+        """Note what broke a call, and go on as a worker does."""
+        if isinstance(error, INTERRUPTS):
+            journal.note("fault", "interrupted")
+            connections.close_all()
+            del connections[connection.alias]  # it may be anywhere, also between the lines of atomic()
+        elif database.LIMITED.search(str(error)):
+            journal.note("fault", "statements_timed_out")
+
     def writer(self, journal: Journal, chance: random.Random) -> None:
         writer = HarriedWriter(journal.name, self.users, chance)
-        writer.misfortunes = self.misfortunes
+        writer.misfortunes = tuple(misfortune for misfortune in MISFORTUNES if misfortune in self.faults)
         outages: list[str] = []
         _tell(BufferUnavailable, outages)
 
-        def write() -> None:
+        def write(interruptible: Interruptible) -> None:
             call, action, calm = journal.call(), writer.choose(), self.signs.calm
             truth.this_is(call)
             outages.clear()
             raised = ""
             journal.note("begin", call, action.__name__, now())
             try:
-                action()
-            except (*OUTAGES, IntegrityError, HookRaised) as error:
+                with interruptible:
+                    action()
+            except (*OUTAGES, *INTERRUPTS, IntegrityError, HookRaised) as error:
                 raised = type(error).__name__
-                if isinstance(error, OUTAGES):
-                    connection.close()
+                self.broken_by(error, journal)
+                connection.close_if_unusable_or_obsolete()
             journal.note("end", now(), bool(outages), raised)
             if calm and not outages and not raised:
                 self.signs.works = True
 
-        self.repeat("writer", write)
+        self.repeat("writer", journal, chance, write)
 
     def reader(self, journal: Journal, chance: random.Random) -> None:
         reader = Reader(self.users, chance)
 
-        def read() -> None:
+        def read(interruptible: Interruptible) -> None:
             start = now()
-            seen = reader()
+            with interruptible:
+                seen = reader()
             journal.note("read", start, now(), {str(user): number for user, number in seen.items()})
 
-        self.repeat("reader", read)
+        self.repeat("reader", journal, chance, read)
 
     def flusher(self, journal: Journal, chance: random.Random) -> None:
-        def flush() -> None:
+        def flush(interruptible: Interruptible) -> None:
             start = now()
-            try:
-                unread.heal()
+            with suppress(BufferUnavailable):
+                with interruptible:
+                    unread.heal()
                 journal.note("healed", start, now())
-                if unread.flush().users:
+                with interruptible:
+                    flushed = unread.flush().users
+                if flushed:
                     journal.note("flushed")
-            except BufferUnavailable:
-                pass
 
-        self.repeat("flusher", flush)
+        self.repeat("flusher", journal, chance, flush)
 
     def recounter(self, journal: Journal, chance: random.Random) -> None:
-        def recount() -> None:
-            with suppress(BufferUnavailable):
+        def recount(interruptible: Interruptible) -> None:
+            with suppress(BufferUnavailable), interruptible:
                 unread.recount(self.users[::3])
 
-        self.repeat("recounter", recount)
+        self.repeat("recounter", journal, chance, recount)
+
+    def locker(self, journal: Journal, chance: random.Random) -> None:
+        """Holds locks, and ends the clients that wait for them, or only their statements."""
+
+        def lock(_: Interruptible) -> None:
+            user = chance.choice(self.users)
+            locked: Any = chance.choice([
+                get_user_model().objects.filter(pk=user),
+                Notification.objects.filter(user_id=user),
+                UserNotificationsCount.objects.filter(pk=user),
+                CounterShard.objects.all(),
+            ])  # fmt: skip
+            with transaction.atomic():
+                list(locked.select_for_update(skip_locked=True))
+                for _ in range(chance.randint(1, 5)):
+                    time.sleep(chance.uniform(0.01, 0.1))
+                    for client in database.waiting_clients():
+                        database.end(client, only_its_statement=chance.random() < 0.5)
+                        journal.note("fault", "clients_ended_at_a_lock")
+
+        self.repeat("locker", journal, chance, lambda _: None if self.signs.calm else lock(_))
 
 
 def _tell(error: type[Exception], told: list[str]) -> None:

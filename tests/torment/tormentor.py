@@ -15,7 +15,7 @@ import servers
 
 from .journal import Span, now
 from .proxy import Proxy
-from .site import ROLES, Ambush, Process, Site
+from .site import ONLY_IF, ROLES, Ambush, Process, Site
 
 Rests = Iterator[float]
 CALM = 1.0
@@ -24,7 +24,9 @@ KIND = os.environ.get("TEST_REDIS_KIND")
 PATIENCE = 30.0
 """Seconds in which processes do what they are waited for, also on a busy machine."""
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
-PROXIED = {"connections_broken", "connections_refused", "redis_failed_over"}
+PROXIED = {"connections_broken", "connections_refused", "redis_failed_over", "redis_failed_over_and_back"}
+HARMLESS = {"total", "group", "lease", "ready", "stats", "recounted", "database"}
+"""Kinds of keys that Redis may lose while every read stays right."""
 
 
 class Tormentor:
@@ -46,7 +48,7 @@ class Tormentor:
         with self.site:
             self.prepare()
             for role, number in ROLES.items():
-                for _ in range(number if role != "recounter" or "recounters_killed" in self.faults else 0):
+                for _ in range(number if ONLY_IF.get(role) in (None, *self.faults) else 0):
                     self.start(role)
             acts = [getattr(self, fault)() for fault in self.faults if hasattr(self, fault)]
             due = [(now() + next(act), act) for act in acts]
@@ -206,6 +208,42 @@ class Tormentor:
                     self.server = replica
                     self.proxy.tell(target=replica.port)
 
+    def redis_failed_over_and_back(self) -> Rests:
+        """To a replica that lags behind, and back to the first server, which was never restarted."""
+        other = self.stack.enter_context(servers.redis(kind=KIND, replica_of=self.server))
+        while True:
+            yield self.chance.uniform(0.1, 0.4)
+            with self._gone("redis_failed_over_and_back"):
+                for _ in range(2):
+                    try:
+                        yield from self._swap(other)
+                    finally:
+                        self.server, other = other, self.server
+                        self.proxy.tell(target=self.server.port)
+
+    def _swap(self, replica: servers.Server) -> Rests:
+        """Promote the replica, a moment before the master follows it."""
+        with redis.Redis(port=replica.port) as after, self._client() as before:
+            while after.info("replication").get("master_link_status") != "up":
+                yield 0.01
+            after.replicaof("NO", "ONE")
+            try:
+                yield self.chance.uniform(0, 0.2)
+            finally:
+                before.replicaof(servers.HOST, replica.port)
+
+    def redis_keys_deleted(self) -> Rests:
+        """One at a time."""
+        while True:
+            yield self.chance.uniform(0.05, 0.2)
+            with self._client() as client:
+                kinds: dict[str, list[bytes]] = {}
+                for key in sorted(client.keys("*unread:*")):
+                    kinds.setdefault(kind_of(key), []).append(key)
+                kind = self.chance.choice(list(kinds))
+                with self._gone(f"redis_key_deleted:_{kind}", loses=kind not in HARMLESS):
+                    client.delete(self.chance.choice(kinds[kind]))
+
     def sentinel_failed_over(self) -> Rests:
         """The master is killed; once a sentinel has replaced it, it comes back as a replica."""
         while True:
@@ -288,3 +326,9 @@ class Tormentor:
                     yield self.chance.uniform(0.1, 0.8)
                 finally:
                     self.proxy.tell(shut=[])
+
+
+def kind_of(key: bytes) -> str:
+    """Like "pending" or "total". The id of the database stands before it, but for the key that tells this id."""
+    first, second, *_ = key.decode().partition("}:")[2].split(":")
+    return first if first == "database" else second

@@ -1,0 +1,52 @@
+"""What the torment asks of the database, and does to its clients."""
+
+import re
+from typing import Any
+
+from django.db import OperationalError, connection
+
+CLIENTS = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+}
+WAITING = {
+    "postgresql": f"{CLIENTS['postgresql']} AND wait_event_type = 'Lock'",
+    "mysql": "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+END = {
+    "postgresql": ["SELECT pg_terminate_backend({})", "SELECT pg_cancel_backend({})"],
+    "mysql": ["KILL {}", "KILL QUERY {}"],
+}
+"""How to end a client, and how to end only its statement."""
+LIMIT = {"postgresql": "SET statement_timeout = {}", "mysql": "SET max_statement_time = {} / 1000"}
+LIMITED = re.compile("statement timeout|max_statement_time")
+
+
+def run(statement: str) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return [row[0] for row in cursor.fetchall()] if cursor.description else []
+
+
+def clients() -> set[int]:
+    """The connections that the database has, if it is a server."""
+    return set(run(CLIENTS[connection.vendor])) if connection.vendor in CLIENTS else set()
+
+
+def waiting_clients() -> list[int]:
+    """Those that wait for a lock."""
+    return run(WAITING[connection.vendor])
+
+
+def end(client: int, only_its_statement: bool) -> None:
+    """End a client, unless it has just ended by itself."""
+    try:
+        run(END[connection.vendor][only_its_statement].format(client))
+    except OperationalError as error:
+        if "Unknown thread id" not in str(error):
+            raise
+
+
+def limit_statements(milliseconds: int) -> None:
+    """Let statements on this connection take so long; 0 is for ever."""
+    run(LIMIT[connection.vendor].format(milliseconds))
