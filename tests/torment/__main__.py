@@ -47,23 +47,27 @@ def torment(seconds: float, seed: int, names: list[str]) -> int:
     from django.db import connection
 
     from . import truth
-    from .rounds import ROUNDS, Round, Survived, Wrong, make_users
+    from .rounds import Round, Survived, Wrong, make_users, rounds
 
     logger = logging.getLogger("notifications_counter")  # it has much to say
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     print(f"{connection.vendor}, seed {seed}", flush=True)
     survived, started, number = Survived(), time.monotonic(), 0
-    names = names or list(ROUNDS)
+    names = names or rounds()
     users = make_users()
     try:
         with truth.noted():
             while not number or time.monotonic() < started + seconds:
                 name = names[number % len(names)]
                 before = time.monotonic()
-                Round(name, seed + number, users, survived).run()
+                try:
+                    Round(name, seed + number, users, survived).run()
+                    outcome = f"{time.monotonic() - before:.1f} s"
+                except servers.Missing as reason:
+                    outcome = f"missing: {reason}"
                 number += 1
-                print(f"{number:5} {name}: {time.monotonic() - before:.1f} s", flush=True)
+                print(f"{number:5} {name}: {outcome}", flush=True)
     except Wrong as wrong:
         print(wrong)
         return 1

@@ -5,6 +5,8 @@ from typing import Any
 
 from django.db import OperationalError, connection
 
+from servers import HOST
+
 CLIENTS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
     "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
@@ -50,3 +52,36 @@ def end(client: int, only_its_statement: bool) -> None:
 def limit_statements(milliseconds: int) -> None:
     """Let statements on this connection take so long; 0 is for ever."""
     run(LIMIT[connection.vendor].format(milliseconds))
+
+
+def port() -> int:
+    return int(connection.settings_dict["PORT"])
+
+
+def use(port: int) -> None:
+    """Connect to another server from now on."""
+    connection.close()
+    connection.settings_dict["PORT"] = str(port)
+
+
+# ---------------------------------------------------------------------------------------------------------- PostgreSQL
+def promote(port: int) -> None:
+    """Make a standby a primary."""
+    _ask(port, "SELECT pg_promote()")
+
+
+def written(port: int) -> str:
+    """How far the log of a primary has come."""
+    return _ask(port, "SELECT pg_current_wal_insert_lsn()::text")
+
+
+def has_received(port: int, position: str) -> bool:
+    """Has a standby received the log so far?"""
+    return _ask(port, "SELECT pg_last_wal_receive_lsn() >= %s::pg_lsn", position)
+
+
+def _ask(port: int, statement: str, *params: str) -> Any:
+    import psycopg
+
+    with psycopg.connect(host=HOST, port=port, user="postgres", dbname="postgres", autocommit=True) as connection:
+        return connection.execute(statement, params).fetchone()[0]  # type: ignore[index]

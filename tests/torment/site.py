@@ -16,16 +16,21 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.core.management import call_command
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 
 import servers
 from notifications_counter.counters import unread
+from notifications_counter.databases import forget_buffers
 from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.maintenance import shards
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
+from notifications_counter.writes.returning import returning
 from tests.faults.actors import Change, Reader, Writer
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
+from tests.support import entries
 
 from . import database, truth
 from .journal import Journal, now
@@ -187,7 +192,8 @@ class Interrupts:
 
 class Site:
     """Processes that go on until all is ``over``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
-    ``sentinel_port`` all of them to a sentinel."""
+    ``sentinel_port`` all of them to a sentinel. Processes that start while the site ``is_old`` are of the release
+    before this one."""
 
     def __init__(self, users: list[Any], seed: int, directory: Path, faults: tuple[str, ...] = ()):
         self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
@@ -196,6 +202,7 @@ class Site:
         self.redis_ports: dict[str, int] = {}
         self.database_ports: dict[str, int] = {}
         self.sentinel_port = 0
+        self.is_old = False
         self.signs = Signs()
 
     def __enter__(self) -> "Site":
@@ -219,6 +226,8 @@ class Site:
             return self.processes[-1]
         try:
             _die_with(parent)
+            signal.signal(signal.SIGTERM, self.leave)
+            self.begin()
             self.find_way(role)
             journal = Journal(self.directory, name)
             if ambush:
@@ -230,6 +239,21 @@ class Site:
                 print(name, traceback.format_exc(), file=file)
         finally:
             os._exit(1)
+
+    def leave(self, *_: object) -> None:
+        """In a process: end it after the call that is under way."""
+        self.is_leaving = True
+
+    def begin(self) -> None:
+        """In a process: forget what a new one does not know."""
+        self.is_leaving = False
+        shards._started.clear()
+        if self.is_old:
+            unread.q = truth.OLD
+            for name in ("condition", "columns", "fingerprint", "_names", "_generated"):
+                vars(unread).pop(name, None)
+            returning.cache_clear()
+            forget_buffers()
 
     def find_way(self, role: str) -> None:
         """In a process of that role: change the settings."""
@@ -253,7 +277,7 @@ class Site:
         """Call ``act`` again and again, with a block around what may be interrupted."""
         interrupts = Interrupts(chance, self.signs) if "interrupted" in self.faults else nullcontext()
         limits = [0, 0, 2, 5, 10, 30] if "statements_timed_out" in self.faults else []  # milliseconds
-        while not self.signs.over:
+        while not self.signs.over and not self.is_leaving:
             try:
                 if limits:
                     database.limit_statements(0 if self.signs.calm else chance.choice(limits))
@@ -304,7 +328,8 @@ class Site:
             start = now()
             with interruptible:
                 seen = reader()
-            journal.note("read", start, now(), {str(user): number for user, number in seen.items()})
+            numbers = {truth.owner_name(user, self.is_old): number for user, number in seen.items()}
+            journal.note("read", start, now(), numbers)
 
         self.repeat("reader", journal, chance, read)
 
@@ -314,7 +339,8 @@ class Site:
             with suppress(BufferUnavailable):
                 with interruptible:
                     unread.heal()
-                journal.note("healed", start, now())
+                if CounterShard.objects.filter(declared=unread.fingerprint):  # else another release does so
+                    journal.note("healed", start, now())
                 with interruptible:
                     flushed = unread.flush().users
                 if flushed:
@@ -328,6 +354,16 @@ class Site:
                 unread.recount(self.users[::3])
 
         self.repeat("recounter", journal, chance, recount)
+
+    def administrator(self, journal: Journal, chance: random.Random) -> None:
+        """Does once what is to be done after the database went back."""
+        call_command("recount_counters", restored=True, verbosity=0)
+
+    def installer(self, journal: Journal, chance: random.Random) -> None:
+        """Starts the release with which the site begins."""
+        with entries(DEPLOY_SECONDS=0):
+            unread.heal()
+            unread.flush()
 
     def locker(self, journal: Journal, chance: random.Random) -> None:
         """Holds locks, and ends the clients that wait for them, or only their statements."""

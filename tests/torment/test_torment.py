@@ -1,5 +1,6 @@
 """A round of each kind, on one server or another; `make torment` is for all of them on all servers."""
 
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ from django.db import connection
 
 from tests.faults.child import ROOT
 
-from .rounds import SINGLE
+from .rounds import SINGLE, rounds
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -19,9 +20,11 @@ HERE = {
 }[connection.vendor]
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", [name for name in HERE if name in rounds()])
 def test_round(name, child_environment):
     command = [sys.executable, "-m", "tests.torment", "--database", "given", "--seconds", "0", "--round", name]
     done = subprocess.run(command, cwd=ROOT, env=child_environment, capture_output=True, text=True, timeout=100)
     print(done.stdout, done.stderr)
+    if missing := re.search("missing: .*", done.stdout):
+        pytest.skip(missing[0])
     assert done.returncode == 0

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import redis
-from django.db import connection
 
 import servers
+from notifications_counter.conf import options
+from tests.backup import save_database
 
+from . import database
 from .journal import Span, now
 from .proxy import Proxy
 from .site import ONLY_IF, ROLES, Ambush, Process, Site
@@ -41,15 +43,14 @@ class Tormentor:
         self.events: list[tuple[float, str]] = []
         self.died: dict[str, float] = {}
         self.losses: list[Span] = []
+        self.due = [0.0]
         self.signs = site.signs
 
     def run(self, seconds: float) -> None:
         """Start the site, torment it, leave it in peace for a moment, and let it come to its end."""
         with self.site:
             self.prepare()
-            for role, number in ROLES.items():
-                for _ in range(number if ONLY_IF.get(role) in (None, *self.faults) else 0):
-                    self.start(role)
+            self.start_all()
             acts = [getattr(self, fault)() for fault in self.faults if hasattr(self, fault)]
             due = [(now() + next(act), act) for act in acts]
             end = now() + seconds
@@ -83,25 +84,40 @@ class Tormentor:
             self.replica = self.stack.enter_context(servers.redis(kind=KIND, replica_of=self.server))
             self.site.sentinel_port = self.stack.enter_context(servers.redis_sentinel(self.server, KIND)).port
             self.sentinel = self.stack.enter_context(redis.Redis(port=self.site.sentinel_port))
+        if "deployed" in self.faults:
+            self.site.is_old = True
+            self.do("installer")
         seed = str(self.chance.random())
         if not PROXIED.isdisjoint(self.faults):
             self.proxy = self.stack.enter_context(Proxy(self.server.port, ROLES, seed, ["delayed", "dropped", "cut"]))
             self.site.redis_ports = self.proxy.ports
-        if "database_connections_broken" in self.faults:
-            port = int(connection.settings_dict["PORT"])
-            self.database_proxy = self.stack.enter_context(Proxy(port, ROLES, seed, ["delayed", "cut"]))
+        if "database_failed_over" in self.faults:  # not the server of the tests, but a copy
+            self.primary = self.stack.enter_context(servers.postgresql(standby_of=database.port()))
+            self.stack.callback(database.use, database.port())
+            database.promote(self.primary.port)
+            database.use(self.primary.port)
+        if not {"database_connections_broken", "database_failed_over"}.isdisjoint(self.faults):
+            names = [*ROLES, "administrator"]
+            self.database_proxy = self.stack.enter_context(Proxy(database.port(), names, seed, ["delayed", "cut"]))
             self.site.database_ports = self.database_proxy.ports
 
     def note(self, event: str) -> None:
         self.events.append((now(), event))
 
     # -------------------------------------------------------------- processes
-    def start(self, role: str) -> None:
+    def start_all(self) -> None:
+        for role, number in ROLES.items():
+            for _ in range(number if ONLY_IF.get(role) in (None, *self.faults) else 0):
+                self.start(role)
+
+    def start(self, role: str) -> Process:
         signals = [sent for how, sent in SIGNALS.items() if f"{role}s_{how}" in self.faults]
         ambush = None
         if signals and not self.signs.calm and self.chance.random() < 0.7:
             ambush = Ambush(self.chance.choice(signals), self.chance.random())
-        self.note(f"{self.site.start(role, ambush).name} starts")
+        process = self.site.start(role, ambush)
+        self.note(f"{process.name} starts")
+        return process
 
     def look_after(self) -> None:
         """Replace who has died, and wake who has stood still for long enough."""
@@ -127,8 +143,20 @@ class Tormentor:
             self.survived[f"{process.role}s_killed"] += 1
         elif code:
             raise AssertionError(f"{process.name} failed by itself")
-        if not self.signs.over:
+        if not self.signs.over and process.role in ROLES:
             self.start(process.role)
+
+    def do(self, role: str) -> None:
+        """Start a process, and wait for its end."""
+        process = self.start(role)
+        self.wait(lambda: process not in self.site.processes)
+
+    def kill_all(self) -> None:
+        for process in self.site.processes:
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitpid(process.pid, 0)
+            self.died[process.name] = now()
+        self.site.processes.clear()
 
     def _strike(self, role: str, sent: signal.Signals) -> Rests:
         while True:
@@ -158,6 +186,24 @@ class Tormentor:
 
     def recounters_killed(self) -> Rests:
         return self._strike("recounter", signal.SIGKILL)
+
+    def deployed(self) -> Rests:
+        """A release with another declaration: its processes replace those of the old one, one after another."""
+        yield self.chance.uniform(0.3, 1)
+        self.note("deployment")
+        self.site.is_old = False
+        old = self.chance.sample(self.site.processes, len(self.site.processes))
+        try:
+            while old := [process for process in old if process in self.site.processes]:
+                os.kill(old[0].pid, signal.SIGTERM)
+                yield self.chance.uniform(0, 0.3)
+        finally:
+            for process in old:
+                os.kill(process.pid, signal.SIGTERM)
+            self.wait(lambda: not any(process in self.site.processes for process in old))
+            self.survived["deployed"] += 1
+            self.due.append(now() + CALM + options.DEPLOY_SECONDS + 1)
+        yield PATIENCE
 
     # ------------------------------------------------------------------ Redis
     def redis_restarted_empty(self) -> Rests:
@@ -297,6 +343,47 @@ class Tormentor:
 
     def _client(self) -> redis.Redis:
         return redis.Redis(port=self.server.port)
+
+    # --------------------------------------------------------------- database
+    def database_failed_over(self) -> Rests:
+        """To a standby that lags behind: it is promoted a moment before the primary is killed."""
+        standby = self.stack.enter_context(servers.postgresql(standby_of=self.primary.port))
+        yield self.chance.uniform(0.3, 1)
+        with self._gone("database_failed_over"):
+            written = database.written(self.primary.port)  # and with it all that readers have seen so far
+            self.wait(lambda: database.has_received(standby.port, written))
+            database.promote(standby.port)
+            try:
+                yield self.chance.uniform(0, 0.3)
+            finally:
+                self.primary.kill()
+                database.use(standby.port)
+                self.database_proxy.tell(target=standby.port)
+                self.do("administrator")
+        yield PATIENCE
+
+    def database_restored(self) -> Rests:
+        """From a backup, while nothing works on it."""
+        yield self.chance.uniform(0.1, 0.5)
+        with self._gone("database_restored"):
+            restore = save_database(self.site.directory / "backup")
+            yield self.chance.uniform(0.2, 1)
+            self.note("the site is killed, and its database restored")
+            self.kill_all()
+            restore()
+            self.chance.choice([self._start_and_recount, self._recount_and_start])()
+        yield PATIENCE
+
+    def _start_and_recount(self) -> None:
+        """Like those who are in a hurry."""
+        self.start_all()
+        started = now()
+        self.wait(lambda: now() > started + self.chance.uniform(0, 0.5))
+        self.do("administrator")
+
+    def _recount_and_start(self) -> None:
+        self.do("administrator")
+        self.start_all()
 
     # ------------------------------------------------------------ connections
     def connections_broken(self) -> Rests:

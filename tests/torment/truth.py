@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.db import connection
+from django.db.models import Q
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
@@ -14,12 +15,15 @@ from notifications_counter.models import Notification
 Changes = dict[str, dict[str, int]]
 """By call, then by owner, written as text."""
 
+OLD = Q(read_at=None, kind="")
+"""What counted by the release before this one."""
+
 CALL = {"postgresql": "current_setting('torment.call', true)", "mysql": "@torment_call", "sqlite": "torment_call()"}
 SET_CALL = {"postgresql": "SELECT set_config('torment.call', %s, false)", "mysql": "SET @torment_call = %s"}
 TEXT = {"postgresql": "text", "mysql": "char(200)", "sqlite": "text"}
 NOTE = (
-    "INSERT INTO torment_truth SELECT {call}, CAST({row}.user_id AS {text}), {delta} FROM (SELECT 1) AS one "
-    "WHERE {row}.read_at IS NULL;"
+    "INSERT INTO torment_truth SELECT {call}, CAST({row}.user_id AS {text}), {delta}, {row}.kind = '' "
+    "FROM (SELECT 1) AS one WHERE {row}.read_at IS NULL;"
 )
 EVENTS = {"INSERT": ["NEW"], "UPDATE": ["OLD", "NEW"], "DELETE": ["OLD"]}
 DELTAS = {"NEW": 1, "OLD": -1}
@@ -29,7 +33,10 @@ DELTAS = {"NEW": 1, "OLD": -1}
 def noted() -> Iterator[None]:
     """Note every change from here on."""
     _run(*_forget())
-    _run("CREATE TABLE torment_truth (truth_call varchar(200), owner varchar(200), delta int)", *_triggers())
+    _run(
+        "CREATE TABLE torment_truth (truth_call varchar(200), owner varchar(200), delta int, of_old boolean)",
+        *_triggers(),
+    )
     try:
         yield
     finally:
@@ -46,13 +53,19 @@ def this_is(call: str) -> None:
         cursor.execute(SET_CALL[connection.vendor], [call])
 
 
+def owner_name(owner: Any, is_old: bool = False) -> str:
+    """The name of an owner whose rows this release counts, or the one before it."""
+    return f"{unread.key(owner)}{' by the old release' if is_old else ''}"
+
+
 def take() -> Changes:
     """What was noted since the last time."""
     changes: Changes = defaultdict(dict)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT truth_call, owner, SUM(delta) FROM torment_truth GROUP BY truth_call, owner")
-        for call, owner, delta in cursor.fetchall():
-            changes[call][str(unread.key(owner))] = int(delta)
+        cursor.execute("SELECT truth_call, owner, of_old, SUM(delta) FROM torment_truth GROUP BY 1, 2, 3")
+        for call, owner, of_old, delta in cursor.fetchall():
+            for name in (owner_name(owner), owner_name(owner, is_old=True))[: 1 + bool(of_old)]:
+                changes[call][name] = changes[call].get(name, 0) + int(delta)
     _run("DELETE FROM torment_truth")
     return changes
 
