@@ -5,7 +5,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError, router, transaction
 
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
@@ -16,6 +16,11 @@ Change = dict[Any, int]
 
 class Rollback(Exception):
     pass
+
+
+def atomic() -> Any:
+    """A transaction in the database of the notifications."""
+    return transaction.atomic(using=router.db_for_write(Notification))
 
 
 class Writer:
@@ -69,7 +74,7 @@ class Writer:
 
     def delete(self) -> Change:
         user, pks = self.some(read_at=None)
-        with transaction.atomic():  # Django deletes by primary key, also what has been read since it was selected
+        with atomic():  # Django deletes by primary key, also what has been read since it was selected
             unread = Notification.objects.unread().filter(user_id=user, pk__in=pks).select_for_update()
             deleted, _ = Notification.objects.filter(pk__in=list(unread.values_list("pk", flat=True))).delete()
         return {user: -deleted}
@@ -107,10 +112,10 @@ class Writer:
 
     def savepoints(self) -> Change:
         """Several changes in one transaction, of which some are rolled back."""
-        with transaction.atomic():
+        with atomic():
             change = Tally(self.save_own())
             try:
-                with transaction.atomic():
+                with atomic():
                     self.finish_own()
                     self.create()
                     raise Rollback
@@ -120,7 +125,7 @@ class Writer:
 
     def roll_back(self) -> Change:
         try:
-            with transaction.atomic():
+            with atomic():
                 self.bulk_create()
                 self.mark_all_as_read()
                 raise Rollback

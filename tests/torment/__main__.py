@@ -1,6 +1,7 @@
-"""python -m tests.torment [--seconds N] [--seed S] [--database KIND] [--round NAME …]: rounds of torment until then.
+"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]] [--round NAME …]: one round after
+another until then.
 
-Without a kind it is PostgreSQL for one half of the time, and MariaDB for the other.
+Without a kind of database, each of SITES gets a quarter of the time.
 """
 
 import argparse
@@ -16,6 +17,17 @@ import django
 
 import servers
 
+SETTINGS = {
+    None: "tests.settings",
+    "schemas": "tests.tenants.settings",
+    "databases": "tests.tenants.database_settings",
+}
+SITES = [
+    ["--database", "postgresql"],
+    ["--database", "mariadb"],
+    ["--database", "postgresql", "--tenants", "schemas"],
+    ["--database", "mariadb", "--tenants", "databases"],
+]
 DATABASES = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}
 
 
@@ -24,35 +36,36 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first round")
     parser.add_argument("--database", choices=[*DATABASES, "given"], help="given: by the environment, as for the tests")
+    parser.add_argument("--tenants", choices=["schemas", "databases"], help="one for each; schemas are PostgreSQL's")
     parser.add_argument("--round", action="append", dest="rounds", default=[], metavar="NAME")
     chosen = parser.parse_args(arguments)
     if not chosen.database:
-        command = [sys.executable, "-m", "tests.torment", *arguments, "--seconds", str(chosen.seconds / 2)]
-        return max(subprocess.run([*command, "--database", database]).returncode for database in DATABASES)
+        command = [sys.executable, "-m", "tests.torment", *arguments, "--seconds", str(chosen.seconds / len(SITES))]
+        return max(subprocess.run([*command, *site]).returncode for site in SITES)
     with ExitStack() as stack:
-        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+        if chosen.tenants or "DJANGO_SETTINGS_MODULE" not in os.environ:
+            os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS[chosen.tenants]
         if chosen.database in DATABASES:
             server = stack.enter_context(DATABASES[chosen.database]())
             os.environ |= {"TEST_DATABASE": chosen.database, "TEST_DATABASE_PORT": str(server.port)}
             django.setup()
-            from django.db import connection
+            from .tenants import create
 
-            connection.creation.create_test_db(verbosity=0, serialize=False)
+            create()
         else:
             django.setup()
         return torment(chosen.seconds, chosen.seed, chosen.rounds)
 
 
 def torment(seconds: float, seed: int, names: list[str]) -> int:
-    from django.db import connection
-
     from . import truth
     from .rounds import Round, Survived, Wrong, make_users, rounds
+    from .tenants import current
 
     logger = logging.getLogger("notifications_counter")  # it has much to say
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    print(f"{connection.vendor}, seed {seed}", flush=True)
+    print(f"{current().vendor}, seed {seed}", flush=True)
     survived, started, number = Survived(), time.monotonic(), 0
     names = names or rounds()
     users = make_users()

@@ -3,9 +3,11 @@
 import re
 from typing import Any
 
-from django.db import OperationalError, connection
+from django.db import OperationalError, connections
 
 from servers import HOST
+
+from .tenants import current, each
 
 CLIENTS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
@@ -25,25 +27,25 @@ LIMITED = re.compile("statement timeout|max_statement_time")
 
 
 def run(statement: str) -> list[Any]:
-    with connection.cursor() as cursor:
+    with current().cursor() as cursor:
         cursor.execute(statement)
         return [row[0] for row in cursor.fetchall()] if cursor.description else []
 
 
 def clients() -> set[int]:
-    """The connections that the database has, if it is a server."""
-    return set(run(CLIENTS[connection.vendor])) if connection.vendor in CLIENTS else set()
+    """The connections that the database has, or those of all tenants, if it is a server."""
+    return {client for _ in each() if current().vendor in CLIENTS for client in run(CLIENTS[current().vendor])}
 
 
 def waiting_clients() -> list[int]:
     """Those that wait for a lock."""
-    return run(WAITING[connection.vendor])
+    return run(WAITING[current().vendor])
 
 
 def end(client: int, only_its_statement: bool) -> None:
     """End a client, unless it has just ended by itself."""
     try:
-        run(END[connection.vendor][only_its_statement].format(client))
+        run(END[current().vendor][only_its_statement].format(client))
     except OperationalError as error:
         if "Unknown thread id" not in str(error):
             raise
@@ -51,17 +53,18 @@ def end(client: int, only_its_statement: bool) -> None:
 
 def limit_statements(milliseconds: int) -> None:
     """Let statements on this connection take so long; 0 is for ever."""
-    run(LIMIT[connection.vendor].format(milliseconds))
+    run(LIMIT[current().vendor].format(milliseconds))
 
 
 def port() -> int:
-    return int(connection.settings_dict["PORT"])
+    return int(current().settings_dict["PORT"])
 
 
 def use(port: int) -> None:
     """Connect to another server from now on."""
-    connection.close()
-    connection.settings_dict["PORT"] = str(port)
+    connections.close_all()
+    for connection in connections.all():
+        connection.settings_dict["PORT"] = str(port)
 
 
 # ---------------------------------------------------------------------------------------------------------- PostgreSQL

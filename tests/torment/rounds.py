@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import connection, connections
+from django.db import connections
 from django.db.models import Q
 from django.test import override_settings
 
@@ -21,6 +21,7 @@ from . import truth
 from .database import clients
 from .journal import Notes, now
 from .site import MISFORTUNES, Site
+from .tenants import at, current, each, tenants
 from .tormentor import KIND, PATIENCE, Tormentor
 
 ENTRIES = {"HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
@@ -64,7 +65,7 @@ ROUNDS: dict[str, tuple[str, ...]] = {
 
 def rounds() -> list[str]:
     """Those for the database under torment."""
-    only_postgresql = [] if connection.vendor == "postgresql" else ["database_failed_over"]
+    only_postgresql = [] if current().vendor == "postgresql" else ["database_failed_over"]
     return [name for name, faults in ROUNDS.items() if not set(only_postgresql) & set(faults)]
 
 
@@ -119,10 +120,12 @@ class Round:
             server = stack.enter_context(servers.redis(kind=KIND))
             directory = stack.enter_context(servers.temporary_directory())
             stack.enter_context(self.settings(server))
-            unread.heal()
-            unread.flush()
-            base = {truth.owner_name(user): number for user, number in self.rows().items()}
-            base |= {truth.owner_name(user, is_old=True): number for user, number in self.rows(truth.OLD).items()}
+            base: dict[str, int] = {}
+            for _ in each():
+                unread.heal()
+                unread.flush()
+                base |= {truth.owner_name(user): number for user, number in self.rows().items()}
+                base |= {truth.owner_name(user, is_old=True): number for user, number in self.rows(truth.OLD).items()}
             truth.take()
             others = clients()
             connections.close_all()
@@ -164,7 +167,8 @@ class Round:
         notes = Notes.of(tormentor.site.directory, tormentor.died)
         history = notes.history(base, truth.take(), tormentor.losses)
         self.heal(max([write.due for write in notes.writes if write.broken] + tormentor.due))
-        wrong = [*self.differences(history.sums()), *history.impossible()]
+        wrong = [difference for _ in each() for difference in self.differences(history.sums())]
+        wrong += history.impossible()
         self.survived.rounds += 1
         self.survived.faults += tormentor.survived
         self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)
@@ -178,10 +182,11 @@ class Round:
         time.sleep(max(0.0, due - now()))
         if self.loses_twice:
             self.survived.recounts += 1
-            self.survived.recounted_wrong += unread.recount().wrong > 0
+            self.survived.recounted_wrong += sum(unread.recount().wrong for _ in each()) > 0
         for _ in range(2):
-            unread.heal()
-            unread.flush()
+            for _ in each():
+                unread.heal()
+                unread.flush()
 
     def rows(self, condition: Q = unread.q) -> dict[Any, int]:
         return {user: Notification.objects.for_user(user).filter(condition).count() for user in self.users}
@@ -197,7 +202,7 @@ class Round:
             "counts": unread.counts(self.users),
         }
         wrong = [
-            f"{user}: {what} {numbers[user]}, rows {rows[user]}"
+            f"{truth.owner_name(user)}: {what} {numbers[user]}, rows {rows[user]}"
             for what, numbers in seen.items()
             for user in self.users
             if numbers[user] != rows[user]
@@ -223,5 +228,12 @@ class Round:
 
 
 def make_users() -> list[Any]:
+    """Users, who have the same primary keys with every tenant."""
     model = get_user_model()
-    return [model.objects.create(username=f"tormented {n}").pk for n in range(USERS)]
+    names = [f"tormented {number}" for number in range(USERS)]
+    with at(tenants()[0]):
+        users = [model.objects.create(username=name).pk for name in names]
+    for tenant in tenants()[1:]:
+        with at(tenant):
+            model.objects.bulk_create(model(pk=pk, username=name) for pk, name in zip(users, names, strict=True))
+    return users

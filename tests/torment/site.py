@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 
@@ -26,13 +26,14 @@ from notifications_counter.counters import unread
 from notifications_counter.databases import forget_buffers
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.maintenance import shards
+from notifications_counter.maintenance.places import at, workplaces
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.writes.returning import returning
-from tests.faults.actors import Change, Reader, Writer
+from tests.faults.actors import Change, Reader, Writer, atomic
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
 from tests.support import entries
 
-from . import database, truth
+from . import database, tenants, truth
 from .journal import Journal, now
 
 ROLES = {"writer": 4, "reader": 4, "flusher": 2, "recounter": 1, "locker": 1}
@@ -82,7 +83,18 @@ class HarriedWriter(Writer):
     def choose(self) -> Callable[[], Change]:
         if self.misfortunes and self.chance.random() < 0.15:
             return getattr(self, self.chance.choice(self.misfortunes))
+        if len(tenants.tenants()) > 1 and self.chance.random() < 0.1:
+            return self.of_two_tenants
         return super().choose()
+
+    def of_two_tenants(self) -> Change:
+        """Change rows of another tenant inside of a transaction: with schemas, it commits both."""
+        with atomic():
+            self.create()
+            with tenants.at(self.chance.choice(tenants.tenants())):
+                self.bulk_create()
+            self.save_own()
+        return {}
 
     def user_deleted(self) -> Change:
         """Delete a user, or create one again under the same primary key."""
@@ -103,13 +115,14 @@ class HarriedWriter(Writer):
         def fail() -> None:
             raise HookRaised
 
-        with transaction.atomic():
+        using = tenants.current().alias
+        with transaction.atomic(using=using):
             if self.chance.random() < 0.5:
-                transaction.on_commit(fail)
+                transaction.on_commit(fail, using)
                 self.bulk_create()
             else:
                 self.bulk_create()
-                transaction.on_commit(fail)
+                transaction.on_commit(fail, using)
         return {}
 
 
@@ -271,7 +284,7 @@ class Site:
             cache = {**cache, "LOCATION": f"redis://{servers.HOST}:{self.redis_ports[role]}/0"}
         override_settings(CACHES={"default": cache}).enable()
         if role in self.database_ports:
-            connection.settings_dict["PORT"] = str(self.database_ports[role])
+            database.use(self.database_ports[role])
 
     def repeat(self, role: str, journal: Journal, chance: random.Random, act: Callable[[Interruptible], None]) -> None:
         """Call ``act`` again and again, with a block around what may be interrupted."""
@@ -279,9 +292,10 @@ class Site:
         limits = [0, 0, 2, 5, 10, 30] if "statements_timed_out" in self.faults else []  # milliseconds
         while not self.signs.over and not self.is_leaving:
             try:
-                if limits:
-                    database.limit_statements(0 if self.signs.calm else chance.choice(limits))
-                act(interrupts)
+                with tenants.at(chance.choice(tenants.tenants())):
+                    if limits:
+                        database.limit_statements(0 if self.signs.calm else chance.choice(limits))
+                    act(interrupts)
             except (*OUTAGES, *INTERRUPTS) as error:
                 self.broken_by(error, journal)
                 connections.close_all()
@@ -292,7 +306,8 @@ class Site:
         if isinstance(error, INTERRUPTS):
             journal.note("fault", "interrupted")
             connections.close_all()
-            del connections[connection.alias]  # it may be anywhere, also between the lines of atomic()
+            for alias in connections:
+                del connections[alias]  # it may be anywhere, also between the lines of atomic()
         elif database.LIMITED.search(str(error)):
             journal.note("fault", "statements_timed_out")
 
@@ -314,7 +329,8 @@ class Site:
             except (*OUTAGES, *INTERRUPTS, IntegrityError, HookRaised) as error:
                 raised = type(error).__name__
                 self.broken_by(error, journal)
-                connection.close_if_unusable_or_obsolete()
+                for connection in connections.all():
+                    connection.close_if_unusable_or_obsolete()
             journal.note("end", now(), bool(outages), raised)
             if calm and not outages and not raised:
                 self.signs.works = True
@@ -337,14 +353,19 @@ class Site:
         def flush(interruptible: Interruptible) -> None:
             start = now()
             with suppress(BufferUnavailable):
-                with interruptible:
-                    unread.heal()
-                if CounterShard.objects.filter(declared=unread.fingerprint):  # else another release does so
+                works = workplaces([unread])
+                in_force = True  # else another release heals
+                for work in works:
+                    with at(work.place), interruptible:
+                        unread.heal()
+                        in_force &= CounterShard.objects.filter(declared=unread.fingerprint).exists()
+                if in_force:
                     journal.note("healed", start, now())
-                with interruptible:
-                    flushed = unread.flush().users
-                if flushed:
-                    journal.note("flushed")
+                for work in works:
+                    with at(work.place), interruptible:
+                        flushed = unread.flush().users
+                    if flushed:
+                        journal.note("flushed")
 
         self.repeat("flusher", journal, chance, flush)
 
@@ -362,8 +383,9 @@ class Site:
     def installer(self, journal: Journal, chance: random.Random) -> None:
         """Starts the release with which the site begins."""
         with entries(DEPLOY_SECONDS=0):
-            unread.heal()
-            unread.flush()
+            for _ in tenants.each():
+                unread.heal()
+                unread.flush()
 
     def locker(self, journal: Journal, chance: random.Random) -> None:
         """Holds locks, and ends the clients that wait for them, or only their statements."""
@@ -376,7 +398,7 @@ class Site:
                 UserNotificationsCount.objects.filter(pk=user),
                 CounterShard.objects.all(),
             ])  # fmt: skip
-            with transaction.atomic():
+            with atomic():
                 list(locked.select_for_update(skip_locked=True))
                 for _ in range(chance.randint(1, 5)):
                     time.sleep(chance.uniform(0.01, 0.1))

@@ -1,5 +1,6 @@
 """A round of each kind, on one server or another; `make torment` is for all of them on all servers."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -22,7 +23,19 @@ HERE = {
 
 @pytest.mark.parametrize("name", [name for name in HERE if name in rounds()])
 def test_round(name, child_environment):
-    command = [sys.executable, "-m", "tests.torment", "--database", "given", "--seconds", "0", "--round", name]
+    torment(child_environment, "--database", "given", "--round", name)
+
+
+def test_tenants(child_environment):
+    if connection.vendor != "postgresql":
+        pytest.skip("One database is enough.")
+    if not importlib.util.find_spec("django_tenants"):
+        pytest.skip("missing: django-tenants")
+    torment(child_environment, "--database", "postgresql", "--tenants", "schemas", "--round", "redis_failed_over")
+
+
+def torment(child_environment: dict[str, str], *arguments: str) -> None:
+    command = [sys.executable, "-m", "tests.torment", "--seconds", "0", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=child_environment, capture_output=True, text=True, timeout=100)
     print(done.stdout, done.stderr)
     if missing := re.search("missing: .*", done.stdout):

@@ -193,14 +193,18 @@ class Tormentor:
         self.note("deployment")
         self.site.is_old = False
         old = self.chance.sample(self.site.processes, len(self.site.processes))
+
+        def left() -> list[Process]:
+            return [process for process in old if process in self.site.processes]
+
         try:
-            while old := [process for process in old if process in self.site.processes]:
-                os.kill(old[0].pid, signal.SIGTERM)
+            while left():
+                os.kill(left()[0].pid, signal.SIGTERM)
                 yield self.chance.uniform(0, 0.3)
         finally:
-            for process in old:
+            for process in left():
                 os.kill(process.pid, signal.SIGTERM)
-            self.wait(lambda: not any(process in self.site.processes for process in old))
+            self.wait(lambda: not left())
             self.survived["deployed"] += 1
             self.due.append(now() + CALM + options.DEPLOY_SECONDS + 1)
         yield PATIENCE

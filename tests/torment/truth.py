@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import connection
 from django.db.models import Q
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
+
+from .tenants import current, each, here
 
 Changes = dict[str, dict[str, int]]
 """By call, then by owner, written as text."""
@@ -32,19 +33,24 @@ DELTAS = {"NEW": 1, "OLD": -1}
 @contextmanager
 def noted() -> Iterator[None]:
     """Note every change from here on."""
-    _run(*_forget())
-    _run(
-        "CREATE TABLE torment_truth (truth_call varchar(200), owner varchar(200), delta int, of_old boolean)",
-        *_triggers(),
-    )
+    table = "CREATE TABLE torment_truth (truth_call varchar(200), owner varchar(200), delta int, of_old boolean)"
+    for _ in each():
+        _run(*_forget(), table, *_triggers())
     try:
         yield
     finally:
-        _run(*_forget())
+        for _ in each():
+            _run(*_forget())
 
 
 def this_is(call: str) -> None:
-    """Changes on this connection are from now on those of this call."""
+    """Changes on the connections of this thread are from now on those of this call."""
+    for _ in each():
+        _this_is(call)
+
+
+def _this_is(call: str) -> None:
+    connection = current()
     connection.ensure_connection()
     if connection.vendor == "sqlite":
         connection.connection.create_function("torment_call", 0, lambda: call)
@@ -54,29 +60,30 @@ def this_is(call: str) -> None:
 
 
 def owner_name(owner: Any, is_old: bool = False) -> str:
-    """The name of an owner whose rows this release counts, or the one before it."""
-    return f"{unread.key(owner)}{' by the old release' if is_old else ''}"
+    """The name of this tenant's owner whose rows this release counts, or the one before it."""
+    return f"{here()} {unread.key(owner)}{' by the old release' if is_old else ''}".lstrip()
 
 
 def take() -> Changes:
     """What was noted since the last time."""
     changes: Changes = defaultdict(dict)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT truth_call, owner, of_old, SUM(delta) FROM torment_truth GROUP BY 1, 2, 3")
-        for call, owner, of_old, delta in cursor.fetchall():
+    for _ in each():
+        for call, owner, of_old, delta in _run(
+            "SELECT truth_call, owner, of_old, SUM(delta) FROM torment_truth GROUP BY 1, 2, 3"
+        ):
             for name in (owner_name(owner), owner_name(owner, is_old=True))[: 1 + bool(of_old)]:
                 changes[call][name] = changes[call].get(name, 0) + int(delta)
-    _run("DELETE FROM torment_truth")
+        _run("DELETE FROM torment_truth")
     return changes
 
 
 def _triggers() -> list[str]:
-    table, statements = Notification._meta.db_table, []
+    table, vendor, statements = Notification._meta.db_table, current().vendor, []
     for event, rows in EVENTS.items():
-        call, text = CALL[connection.vendor], TEXT[connection.vendor]
+        call, text = CALL[vendor], TEXT[vendor]
         notes = " ".join(NOTE.format(call=call, text=text, row=row, delta=DELTAS[row]) for row in rows)
         trigger = f"CREATE TRIGGER torment_{event} AFTER {event} ON {table} FOR EACH ROW"
-        if connection.vendor == "postgresql":
+        if vendor == "postgresql":
             function = f"CREATE FUNCTION torment_{event}() RETURNS trigger LANGUAGE plpgsql AS"
             statements.append(f"{function} $$ BEGIN {notes} RETURN NULL; END $$")
             statements.append(f"{trigger} EXECUTE FUNCTION torment_{event}()")
@@ -88,14 +95,16 @@ def _triggers() -> list[str]:
 def _forget() -> list[str]:
     statements = []
     for event in EVENTS:
-        if connection.vendor == "postgresql":
+        if current().vendor == "postgresql":
             statements.append(f"DROP FUNCTION IF EXISTS torment_{event} CASCADE")
         else:
             statements.append(f"DROP TRIGGER IF EXISTS torment_{event}")
     return [*statements, "DROP TABLE IF EXISTS torment_truth"]
 
 
-def _run(*statements: Any) -> None:
-    with connection.cursor() as cursor:
+def _run(*statements: Any) -> list[Any]:
+    """Run statements, and return the rows of the last one."""
+    with current().cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
+        return cursor.fetchall() if cursor.description else []
