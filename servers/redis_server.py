@@ -1,17 +1,32 @@
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from .programs import UNLESS_HIDDEN, Missing, packaged_program, system_program
 from .server import HOST, Server, free_port, running, temporary_directory
 
+MANAGED = "managed"
+PROXY = Path(__file__).with_name("managed_redis_proxy.py")
+REFUSED = ["acl", "bgsave", "client", "cluster", "command", "config", "debug", "info", "keys", "migrate", "monitor"]
+REFUSED += ["object", "replicaof", "role", "save", "shutdown", "slaveof"]
+
 
 @contextmanager
 def redis(
-    *options: str, kind: str | None = None, port: int | None = None, replica_of: Server | None = None
+    *options: str,
+    kind: str | None = None,
+    port: int | None = None,
+    replica_of: Server | None = None,
+    is_managed: bool = False,
 ) -> Iterator[Server]:
-    """A Redis that keeps nothing on disk unless the options say so. Kind: "redis", "valkey", or None for either."""
+    """A Redis that keeps nothing on disk unless the options say so. Kind: "redis", "valkey", or None for either.
+
+    The ``url`` of a managed one does and refuses what managed services do and refuse, but its ``port`` is that of a
+    server like any other. At the end of the block, RuntimeError if a script has used keys that it may not.
+    """
     name, program = _program(kind)
     port = port or free_port()
     with temporary_directory() as directory:
@@ -19,9 +34,26 @@ def redis(
         command += ["--save", "", "--repl-diskless-sync-delay", "0"]
         if replica_of:
             command += ["--replicaof", HOST, str(replica_of.port)]
+        if is_managed:
+            command += ["--user", MANAGED, "on", "nopass", "~*", "&*", "+@all", *(f"-{name}" for name in REFUSED)]
         server = Server(name, port, directory, [*command, *options], _answers, url=f"redis://{HOST}:{port}/0")
         with running(server):
-            yield server
+            if not is_managed:
+                yield server
+                return
+            with _managed(server, directory) as server.url:
+                yield server
+
+
+@contextmanager
+def _managed(server: Server, directory: Path) -> Iterator[str]:
+    """The URL of a proxy before a server."""
+    port = free_port()
+    command = [sys.executable, str(PROXY), str(port), str(server.port), MANAGED]
+    proxy = Server("Managed Redis", port, directory, command, _answers, log="proxy")
+    with running(proxy):
+        yield f"redis://{HOST}:{port}/0"
+        proxy.check()
 
 
 @contextmanager

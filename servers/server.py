@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 HOST = "127.0.0.1"
 START_SECONDS = 60
@@ -60,6 +61,7 @@ class Server:
     user: str = ""  # to run as, when this process is root and the server refuses to
     stop_signal: signal.Signals = signal.SIGTERM  # a clean shutdown
     kill_signal: signal.Signals = signal.SIGKILL  # a crash
+    log: str = "log"  # the name of its file
     process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -70,6 +72,11 @@ class Server:
         assert found, said
         return found[0]
 
+    @property
+    def entrance(self) -> int:
+        """The port of the ``url``: that of the server, or of a proxy before it."""
+        return urlsplit(self.url).port or self.port
+
     def start(self) -> None:
         """Start on the port and the data of last time, and wait for an answer."""
         self.process = self._run(self.command)
@@ -79,6 +86,13 @@ class Server:
                 self.kill()
                 raise RuntimeError(f"{self.name} did not start:\n{self._log_end()}")
             time.sleep(0.01)
+
+    def check(self) -> None:
+        """RuntimeError if it has ended by itself, or does so in a tenth of a second."""
+        assert self.process
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(0.1)
+            raise RuntimeError(f"{self.name} has ended:\n{self._log_end()}")
 
     def stop(self) -> None:
         self._end(self.stop_signal)
@@ -101,7 +115,7 @@ class Server:
             raise RuntimeError(f"{self.name} could not be set up:\n{self._log_end()}")
 
     def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
-        with open(self.directory / "log", "ab") as log:
+        with open(self.directory / self.log, "ab") as log:
             return subprocess.Popen(
                 dies_with_parent(command, self.kill_signal, self.user),
                 cwd=self.directory,
@@ -119,7 +133,7 @@ class Server:
             self.process.wait()
 
     def _log_end(self) -> str:
-        return (self.directory / "log").read_text(errors="replace")[-3000:]
+        return (self.directory / self.log).read_text(errors="replace")[-3000:]
 
 
 def dies_with_parent(command: list[str], how: signal.Signals = signal.SIGKILL, user: str = "") -> list[str]:

@@ -1,7 +1,7 @@
-"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]] [--round NAME …]: one round after
-another until then.
+"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]] [--managed] [--round NAME …]: one
+round after another until then.
 
-Without a kind of database, each of SITES gets a quarter of the time.
+Without a kind of database, each of SITES gets a part of the time.
 """
 
 import argparse
@@ -27,6 +27,7 @@ SITES = [
     ["--database", "mariadb"],
     ["--database", "postgresql", "--tenants", "schemas"],
     ["--database", "mariadb", "--tenants", "databases"],
+    ["--database", "postgresql", "--managed"],
 ]
 DATABASES = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}
 
@@ -37,12 +38,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first round")
     parser.add_argument("--database", choices=[*DATABASES, "given"], help="given: by the environment, as for the tests")
     parser.add_argument("--tenants", choices=["schemas", "databases"], help="one for each; schemas are PostgreSQL's")
+    parser.add_argument("--managed", action="store_true", help="a Redis that refuses what managed services refuse")
     parser.add_argument("--round", action="append", dest="rounds", default=[], metavar="NAME")
     chosen = parser.parse_args(arguments)
     if not chosen.database:
         command = [sys.executable, "-m", "tests.torment", *arguments, "--seconds", str(chosen.seconds / len(SITES))]
         return max(subprocess.run([*command, *site]).returncode for site in SITES)
     with ExitStack() as stack:
+        if chosen.managed:
+            os.environ["TEST_REDIS_MANAGED"] = "1"
         if chosen.tenants or "DJANGO_SETTINGS_MODULE" not in os.environ:
             os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS[chosen.tenants]
         if chosen.database in DATABASES:

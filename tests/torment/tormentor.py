@@ -7,6 +7,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import redis
 
@@ -23,6 +24,8 @@ Rests = Iterator[float]
 CALM = 1.0
 """Seconds of traffic without faults at the end; what a proxy delays is there by then."""
 KIND = os.environ.get("TEST_REDIS_KIND")
+IS_MANAGED = bool(os.environ.get("TEST_REDIS_MANAGED"))
+start_redis = partial(servers.redis, kind=KIND, is_managed=IS_MANAGED)
 PATIENCE = 30.0
 """Seconds in which processes do what they are waited for, also on a busy machine."""
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
@@ -81,7 +84,7 @@ class Tormentor:
     def prepare(self) -> None:
         """Put what the faults need between the site and its servers."""
         if "sentinel_failed_over" in self.faults:
-            self.replica = self.stack.enter_context(servers.redis(kind=KIND, replica_of=self.server))
+            self.replica = self.stack.enter_context(start_redis(replica_of=self.server))
             self.site.sentinel_port = self.stack.enter_context(servers.redis_sentinel(self.server, KIND)).port
             self.sentinel = self.stack.enter_context(redis.Redis(port=self.site.sentinel_port))
         if "deployed" in self.faults:
@@ -89,7 +92,9 @@ class Tormentor:
             self.do("installer")
         seed = str(self.chance.random())
         if not PROXIED.isdisjoint(self.faults):
-            self.proxy = self.stack.enter_context(Proxy(self.server.port, ROLES, seed, ["delayed", "dropped", "cut"]))
+            self.proxy = self.stack.enter_context(
+                Proxy(self.server.entrance, ROLES, seed, ["delayed", "dropped", "cut"])
+            )
             self.site.redis_ports = self.proxy.ports
         if "database_failed_over" in self.faults:  # not the server of the tests, but a copy
             self.primary = self.stack.enter_context(servers.postgresql(standby_of=database.port()))
@@ -245,7 +250,7 @@ class Tormentor:
     def redis_failed_over(self) -> Rests:
         """To a replica that lags behind: it is cut off from its master a moment before that is killed."""
         while True:
-            replica = self.stack.enter_context(servers.redis(kind=KIND, replica_of=self.server))
+            replica = self.stack.enter_context(start_redis(replica_of=self.server))
             yield self.chance.uniform(0.1, 0.4)
             with redis.Redis(port=replica.port) as client:
                 client.replicaof("NO", "ONE")
@@ -256,11 +261,11 @@ class Tormentor:
                     yield self.chance.uniform(0, 0.3)
                 finally:
                     self.server = replica
-                    self.proxy.tell(target=replica.port)
+                    self.proxy.tell(target=replica.entrance)
 
     def redis_failed_over_and_back(self) -> Rests:
         """To a replica that lags behind, and back to the first server, which was never restarted."""
-        other = self.stack.enter_context(servers.redis(kind=KIND, replica_of=self.server))
+        other = self.stack.enter_context(start_redis(replica_of=self.server))
         while True:
             yield self.chance.uniform(0.1, 0.4)
             with self._gone("redis_failed_over_and_back"):
@@ -269,7 +274,7 @@ class Tormentor:
                         yield from self._swap(other)
                     finally:
                         self.server, other = other, self.server
-                        self.proxy.tell(target=self.server.port)
+                        self.proxy.tell(target=self.server.entrance)
 
     def _swap(self, replica: servers.Server) -> Rests:
         """Promote the replica, a moment before the master follows it."""

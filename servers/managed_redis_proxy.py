@@ -1,0 +1,144 @@
+"""A proxy before a Redis, which does what managed services do: ``python managed_redis_proxy.py PORT TARGET USER``.
+
+- Its clients are those of a user of the server who may not do everything, neither inside of scripts. But they may call
+  INFO outside of scripts.
+- INFO does not tell the ``run_id``.
+- A command has at most 3,999 arguments.
+- A script uses no keys but those that it is given, and others with the same hash tag. The proxy sees in MONITOR what
+  scripts have done. If one does something else, it says so and ends.
+"""
+
+import asyncio
+import os
+import re
+import sys
+from contextlib import suppress
+
+HOST = "127.0.0.1"
+LIMIT = 2**26
+"""Bytes of a line: MONITOR writes a command into one."""
+ARGUMENTS = 3999
+PUSHED = {b"SUBSCRIBE", b"PSUBSCRIBE"}
+
+SCRIPTS = {"EVAL", "EVALSHA"}
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+TAG = re.compile(r"{(.+?)}")
+ONLY_KEYS = {"DEL", "EXISTS", "MGET", "RENAME", "UNLINK"}
+
+
+class Proxy:
+    """The proxy itself."""
+
+    def __init__(self, target: int, user: str):
+        self.target, self.user = target, user
+        self.watches = asyncio.Event()
+
+    async def run(self, port: int) -> None:
+        await asyncio.start_server(self.serve, HOST, port, limit=LIMIT)
+        await self.watch()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(HOST, self.target, limit=LIMIT)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one client, a command at a time."""
+        with suppress(OSError, EOFError):
+            there, back = await self.connect()
+            try:
+                await self.watches.wait()
+                back.write(b"AUTH %b any\r\n" % self.user.encode())
+                await read_value(there)
+                while True:
+                    raw, arguments = await read_command(reader)
+                    name = arguments[0].upper()
+                    if len(arguments) > ARGUMENTS + 1:
+                        writer.write(b"-ERR too many arguments\r\n")
+                    elif name == b"INFO":
+                        writer.write(await self.info(raw))
+                    else:
+                        back.write(raw)
+                        if name in PUSHED:
+                            await asyncio.gather(pump(reader, back), pump(there, writer))
+                        writer.write(await read_value(there))
+                    await writer.drain()
+            finally:
+                back.transport.abort()
+        writer.transport.abort()
+
+    async def info(self, command: bytes) -> bytes:
+        """The reply to INFO, which the clients may not ask for."""
+        there, back = await self.connect()
+        back.write(command)
+        _, _, text = (await read_value(there)).partition(b"\r\n")
+        back.transport.abort()
+        text = re.sub(rb"run_id:\w+\r\n", b"", text.removesuffix(b"\r\n"))
+        return b"$%d\r\n%b\r\n" % (len(text), text)
+
+    async def watch(self) -> None:
+        """Look at what scripts do, also after a restart of Redis."""
+        while True:
+            with suppress(OSError, EOFError):
+                there, back = await self.connect()
+                back.write(b"MONITOR\r\n")
+                await read_line(there)
+                self.watches.set()
+                tags: set[str] = set()
+                while True:
+                    line = (await read_line(there)).decode(errors="replace")
+                    name, *arguments = QUOTED.findall(line) or [""]
+                    if name.upper() in SCRIPTS:
+                        tags = tags_of(arguments[2 : 2 + int(arguments[1])])
+                    elif " lua] " in line:
+                        keys = arguments if name.upper() in ONLY_KEYS else arguments[:1]
+                        if not tags_of(keys) <= tags:
+                            print(f"A script with keys of {tags} has used other keys: {line}", flush=True)
+                            os._exit(1)
+            self.watches.clear()
+            await asyncio.sleep(0.02)
+
+
+def tags_of(keys: list[str]) -> set[str]:
+    """The hash tags of keys; a key without one is its own."""
+    return {found[1] if (found := TAG.search(key)) else key for key in keys}
+
+
+async def read_line(reader: asyncio.StreamReader) -> bytes:
+    line = await reader.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    return line
+
+
+async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]]:
+    """A command as it came, and its parts."""
+    raw = await read_line(reader)
+    if not raw.startswith(b"*"):
+        return raw, raw.split()
+    parts = []
+    for _ in range(int(raw[1:])):
+        parts.append(await read_value(reader))
+    return raw + b"".join(parts), [part.partition(b"\r\n")[2].removesuffix(b"\r\n") for part in parts]
+
+
+async def read_value(reader: asyncio.StreamReader) -> bytes:
+    """A reply as it came, with all that it consists of."""
+    raw = await read_line(reader)
+    kind, size = raw[:1], raw[1:].strip()
+    if kind in b"$=!" and int(size) >= 0:
+        return raw + await reader.readexactly(int(size) + 2)
+    if kind in b"*~>%|" and int(size) > 0:
+        number = int(size) * (2 if kind in b"%|" else 1) + (kind in b"|>")  # a push or attribute comes before the reply
+        return raw + b"".join([await read_value(reader) for _ in range(number)])
+    return raw
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(2**16):
+        writer.write(data)
+        await writer.drain()
+    raise EOFError
+
+
+if __name__ == "__main__":
+    listen, target, user = sys.argv[1:]
+    asyncio.run(Proxy(int(target), user).run(int(listen)))

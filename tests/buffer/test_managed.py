@@ -1,0 +1,52 @@
+"""A part of the tests, on a Redis that does and refuses what managed services do and refuse."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import redis
+from redis.exceptions import ResponseError
+
+import servers
+from tests.faults.child import ROOT
+
+pytestmark = pytest.mark.once
+
+PARTS = [
+    "tests/test_reader.py",
+    "tests/test_events.py",
+    "tests/maintenance/test_flush.py",
+    "tests/maintenance/test_recovery.py",
+    "tests/timeseries/test_counting.py",
+    "tests/writes/test_begin.py",
+]
+
+
+def test_on_a_managed_redis(tmp_path):
+    with servers.redis(is_managed=True) as server:
+        database = {"TEST_DATABASE": "sqlite", "TEST_DATABASE_NAME": str(tmp_path / "database")}
+        environment = {**os.environ, **database, "TEST_REDIS_URL": server.url}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *PARTS]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_a_managed_redis_refuses():
+    with servers.redis(is_managed=True) as server, redis.Redis.from_url(server.url) as client:
+        assert "run_id" not in client.info()
+        assert client.mget(["x"] * 3999) == [None] * 3999
+        for command in (["MGET", *"x" * 4000], ["CONFIG", "GET", "*"], ["EVAL", "return redis.call('INFO')", "0"]):
+            with pytest.raises(ResponseError):
+                client.execute_command(*command)
+
+
+def use(key: str) -> None:
+    with servers.redis(is_managed=True) as server, redis.Redis.from_url(server.url) as client:
+        client.eval("return redis.call('GET', ARGV[1])", 1, "{a}:1", key)
+
+
+def test_a_script_that_uses_another_key():
+    use("{a}:2")
+    with pytest.raises(RuntimeError, match="has used other keys"):
+        use("{b}:1")
