@@ -394,9 +394,12 @@ class Buffer:
         """
         return bool(self._run("recover", epoch, epoch * BATCHES, server, self.fingerprint))
 
-    def forget(self) -> None:
-        """Have readers count rows until a new epoch begins, as if this were another Redis."""
-        self._run("forget")
+    def forget(self, awaited: str = "") -> None:
+        """Have readers count rows until a new epoch begins, as if this were another Redis.
+
+        ``awaited`` is the fingerprint of the declaration in force, if the epoch waits for processes of another one.
+        """
+        self._run("forget", awaited)
 
     def complete(self, epoch: int, server: str) -> bool:
         """End the recovery of this epoch. False if it has ended before, or another ``server`` was recovered."""

@@ -144,7 +144,7 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
             return False
         is_site = options.is_set("DEPLOY_SECONDS") or not (settings.DEBUG or buffer.ttl)  # not a test, nor development
         if stored.declared != counter.fingerprint or (is_site and is_too_early(stored, status)):
-            buffer.forget()
+            buffer.forget(stored.declared)
             return False
         totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]

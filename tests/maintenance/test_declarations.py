@@ -1,5 +1,6 @@
 """Two releases that count by different declarations, for as long as a deployment takes, and in whichever order."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -116,6 +117,44 @@ def test_a_deployment(deployed, alice, bob):
     with sent() as commands:
         unread.count(alice)
     assert commands == ["MGET"]
+
+
+def pass_time(seconds: int) -> None:
+    """As if everything had happened so long ago."""
+    CounterShard.objects.update(declared_at=F("declared_at") - timedelta(seconds=seconds))
+    redis = buffer().client.redis
+    if redis.hexists(buffer().keys.state, "foreign_at"):
+        redis.hincrby(buffer().keys.state, "foreign_at", -seconds)
+    buffer()._heard_at = -math.inf
+
+
+def test_the_new_release_does_not_wait_for_itself(deployed, alice):
+    with entries(DEPLOY_SECONDS=60):
+        assert_reads(alice)
+        unread.heal()
+        pass_time(61)
+        assert_reads(alice)
+        Notification.objects.create(user=alice, title="x")
+        unread.heal()
+        assert is_trusted()
+    assert_exact(alice)
+
+
+@pytest.mark.parametrize("act", ["reads", "writes"])
+def test_the_new_release_waits_for_the_old_one(deployed, alice, act):
+    with entries(DEPLOY_SECONDS=60):
+        unread.heal()
+        pass_time(61)
+        if act == "reads":
+            deployed.count(alice)
+        else:
+            deployed.create(alice, "task")
+        unread.heal()
+        assert not is_trusted()
+        pass_time(61)
+        unread.heal()
+        assert is_trusted()
+    assert_exact(alice)
 
 
 def test_a_process_of_the_old_release_that_goes_on_for_too_long(deployed, alice):

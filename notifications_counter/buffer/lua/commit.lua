@@ -11,7 +11,7 @@ if epoch == 'left' then return LEFT end
 local totals = epoch and total_of('', epoch)
 local recovering = is_recovering(epoch)
 local now, now_ms = clock()
-local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since', 'declared')
+local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since', 'declared', 'awaited')
 local leases = tonumber(untils[1] or 0) >= now_ms
 local lost = untils[3] and redis.call('EXISTS', pending) == 0
 local foreign = untils[4] and untils[4] ~= ARGV[1]
@@ -55,6 +55,6 @@ while i <= #ARGV do
 end
 if added and not untils[3] then redis.call('HSET', state, 'waiting_since', now) end
 if fenced and redis.call('EXISTS', open) == 0 then redis.call('UNLINK', fences) end
-if foreign then note_foreign() end
+hear(ARGV[1], untils[4], untils[5])
 if changed then tell_listeners(changed, now, untils[2]) end
 return sent

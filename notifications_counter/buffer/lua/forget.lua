@@ -1,5 +1,10 @@
 -- Has readers count rows until a new epoch begins: a recovery under way can no longer complete.
--- KEYS  ready (text)
+-- KEYS  state (hash)  ready (text)
+-- ARGV  1 fingerprint of the declaration in force that waits for this epoch, '' if none does: from now on, processes of
+--       another one are heard of, and it is as if one had just been
 -- Reply nothing
 if redis.call('GET', ready) == 'left' then return LEFT end
 redis.call('DEL', ready)
+if ARGV[1] ~= '' and redis.call('HGET', state, 'awaited') ~= ARGV[1] then
+  redis.call('HSET', state, 'awaited', ARGV[1], 'foreign_at', redis.call('TIME')[1])
+end

@@ -3,5 +3,4 @@
 -- ARGV  1 fingerprint of the declaration
 -- Reply nothing
 if redis.call('GET', ready) == 'left' then return LEFT end
-local declared = redis.call('HGET', state, 'declared')
-if declared and declared ~= ARGV[1] then note_foreign() end
+hear(ARGV[1], unpack(redis.call('HMGET', state, 'declared', 'awaited')))

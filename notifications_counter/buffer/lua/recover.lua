@@ -8,7 +8,7 @@ if redis.call('GET', ready) == 'left' then return LEFT end
 local current = redis.call('HGET', state, 'epoch')
 if current and tonumber(current) >= tonumber(ARGV[1]) then return 0 end
 redis.call('UNLINK', pending, flushing) -- a script whose first write is this also runs without memory
-redis.call('HDEL', state, 'waiting_since', 'flushing_since', 'mark', 'foreign_at')
+redis.call('HDEL', state, 'waiting_since', 'flushing_since', 'mark', 'foreign_at', 'awaited')
 redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[4] .. '?')
 redis.call('HSET', state, 'epoch', ARGV[1], 'batch', ARGV[2], 'server', ARGV[3], 'declared', ARGV[4], 'dirty',
   redis.call('ZCARD', dirty))

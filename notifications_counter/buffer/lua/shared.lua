@@ -18,11 +18,15 @@ local function group_of(user, epoch)
   if first then return base .. ':group:' .. epoch:match('%d*') .. ':' .. first, last end
 end
 
--- Has readers count rows, because a process of another declaration of the counter lives. No epoch begins until none has
--- been heard of for a while.
-local function note_foreign()
-  redis.call('HSET', state, 'foreign_at', redis.call('TIME')[1])
-  redis.call('DEL', ready)
+-- Hears of a process that knows a declaration. If this is not the one in force, readers count rows, and no epoch begins
+-- until no such process has been heard of for a while.
+-- declared: of the current epoch  awaited: of the next one, which is in force already, or nothing
+local function hear(fingerprint, declared, awaited)
+  local in_force = awaited or declared
+  if in_force and in_force ~= fingerprint then
+    redis.call('HSET', state, 'foreign_at', redis.call('TIME')[1])
+    redis.call('DEL', ready)
+  end
 end
 
 -- What a script answers on keys that were left: see enter.lua
