@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 RULES = {
     "registry": "commit finds its part in `open`, else marks the user dirty",
     "fence": "a correction sends parts that had begun before it to a recount",
+    "fenced": "a Redis that knows of a fence after a part, and has no fences, has lost them: the part is recounted",
     "lease": "a commit or a dirty mark stops a correction that is under way",
     "dirty_counts": "marking dirty drops the total, and readers count the rows of a dirty user",
     "guard": "a batch is applied to a row only once",
@@ -76,6 +77,7 @@ RULES = {
 BREAKS = {  # the scenario in which that is found soonest
     "registry": "2 users in two parts, healer, flusher",
     "fence": "writer, healer, reader",
+    "fenced": "writer, healer, loss of fences",
     "lease": "writer, healer, reader",
     "dirty_counts": "writer, healer, 2 readers",
     "guard": "2 writers, flusher, reader",
@@ -156,6 +158,7 @@ class Redis(NamedTuple):
     mark: str = ""  # of the last batch that is finished
     waiting: bool = False  # `waiting_since` is set
     doubted: int = 0  # users that are dirty
+    fenced: int = 0  # seq of the last fence
     seq: int = 0
     open: tuple = ()  # ((part, seq, (ready, phase) at begin), ...)
 
@@ -170,6 +173,11 @@ class Redis(NamedTuple):
     @property
     def lost_pending(self) -> bool:
         return rule("waiting") and self.waiting and all(w.pending is None for w in self.users)
+
+    @property
+    def lost_fences(self) -> int:
+        """The seq of the last fence if all are gone: there may have been one for anybody."""
+        return self.fenced if rule("fenced") and not any(w.fence for w in self.users) else 0
 
     @property
     def lost_dirty(self) -> bool:
@@ -304,7 +312,8 @@ def commit(
             total = waiting.total
             adopted = total is not None and total[0] == ready
             stranger = rule("witness") and redis.phase == "?" and not adopted
-            if gone or unknown or stranger or (rule("fence") and entry and waiting.fence >= entry[1]):
+            fence = max(waiting.fence, redis.lost_fences)
+            if gone or unknown or stranger or (rule("fence") and entry and fence >= entry[1]):
                 waiting = marked(waiting, ready)
             else:
                 if total and adopted:
@@ -354,7 +363,7 @@ def fix(
             waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
             redis = redis._replace(waiting=True)
         if redis.open:
-            redis = redis._replace(seq=redis.seq + 1)
+            redis = redis._replace(seq=redis.seq + 1, fenced=redis.seq + 1)
             waiting = waiting._replace(fence=redis.seq)
         redis = counted(redis, change(redis.users, user, waiting))
     return redis, tuple(active)
@@ -838,8 +847,8 @@ class Remover(NamedTuple):
 class Fault(NamedTuple):
     """What befalls Redis: ``loss`` of everything; a ``restart``, under another run_id; a ``failover`` to what a
     replica, or a snapshot on disk, held at an earlier moment, a ``rollback`` if the server has no name; ``eviction`` of
-    `ready`; loss of ``pending``, ``flushing`` or ``dirty`` alone; and the ``expiry`` of totals. What befalls the
-    database: it goes ``back`` to an earlier moment, or totals of another one are ``loaded``."""
+    `ready`; loss of ``pending``, ``flushing``, ``dirty`` or ``fences`` alone; and the ``expiry`` of totals. What
+    befalls the database: it goes ``back`` to an earlier moment, or totals of another one are ``loaded``."""
 
     what: str
     step: str = "armed"
@@ -863,6 +872,8 @@ class Fault(NamedTuple):
             yield "", redis._replace(users=users), db, fired
         elif self.what == "dirty":
             yield "", redis._replace(users=tuple(w._replace(dirty=False) for w in redis.users)), db, fired
+        elif self.what == "fences":
+            yield "", redis._replace(users=tuple(w._replace(fence=0) for w in redis.users)), db, fired
         elif self.what == "loaded":  # the owner of a total that somebody writes is recounted
             users = change(db.users, 0, db.users[0]._replace(count=3, batch=9 * BATCHES + 5))
             yield "", redis, db._replace(users=users, requests=db.requests | {(99, 0)}), fired
@@ -1317,6 +1328,8 @@ SCENARIOS: dict[str, tuple] = {
         Fault("dirty"),
     ),
     "2 writers, healer, loss of dirty": (W(1, 1), W(2, 1), H("h"), Fault("dirty")),
+    "writer, healer, loss of fences": (W(1, 1), H("h"), Fault("fences")),
+    "2 writers, flusher, healer, loss of fences": (W(1, 1), W(2, 1), F(1), H("h"), Fault("fences")),
 }
 
 LARGE: dict[str, tuple] = {  # for the command line only

@@ -381,7 +381,7 @@ class Replay:
             ready = self.buffer.status().ready
             self.redis.delete(*[self.buffer.keys.total(ready, member) for member in self.members])
             return
-        if fault.what in ("pending", "flushing", "dirty", "eviction"):
+        if fault.what in ("pending", "flushing", "dirty", "fences", "eviction"):
             self.redis.delete(getattr(self.buffer.keys, "ready" if fault.what == "eviction" else fault.what))
             return
         if fault.what == "loaded":

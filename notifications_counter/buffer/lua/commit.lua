@@ -1,7 +1,7 @@
 -- Takes parts out of open and adds their deltas, once. A part that is gone, or was begun under another value of ready,
 -- sends its users to a recount instead; so does every part if pending was lost, which waiting_since would else no longer
--- show. One that was begun before a correction of a user sends that user. During a recovery, users without a total are
--- recounted: nobody knows yet what the rows say.
+-- show. One that was begun before a correction of a user sends that user; if the fences were lost, before a correction of
+-- anybody. During a recovery, users without a total are recounted: nobody knows yet what the rows say.
 -- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)
 -- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
 --       then for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
@@ -11,11 +11,13 @@ if epoch == 'left' then return LEFT end
 local totals = epoch and total_of('', epoch)
 local recovering = is_recovering(epoch)
 local now, now_ms = clock()
-local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since', 'declared', 'awaited')
+local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since', 'declared', 'awaited',
+  'fenced')
 local leases = tonumber(untils[1] or 0) >= now_ms
 local lost = untils[3] and redis.call('EXISTS', pending) == 0
 local foreign = untils[4] and untils[4] ~= ARGV[1]
 local fenced = redis.call('EXISTS', fences) == 1
+local lost_fence = not fenced and tonumber(untils[6]) or 0
 local added, sent = false, 0
 local changed = untils[2] and {} -- most shards never have a listener
 
@@ -32,9 +34,9 @@ while i <= #ARGV do
   for j = i + 2, last, 2 do
     local user, delta = ARGV[j], ARGV[j + 1]
     if changed then changed[#changed + 1] = user end
-    local fence = fenced and redis.call('ZSCORE', fences, user)
+    local fence = fenced and tonumber(redis.call('ZSCORE', fences, user) or 0) or lost_fence
     local total = seq and redis.call('EXISTS', totals .. user) == 1
-    if not seq or delta == '?' or (fence and tonumber(fence) >= seq) or (recovering and not total) then
+    if not seq or delta == '?' or fence >= seq or (recovering and not total) then
       mark_dirty(user, epoch, now)
       sent = sent + 1
     else

@@ -45,6 +45,7 @@ if #fixed > 0 then
     local seq, fence = redis.call('HINCRBY', state, 'seq', 1), {}
     for n, user in ipairs(fixed) do fence[2 * n - 1], fence[2 * n] = seq, user end
     redis.call('ZADD', fences, unpack(fence))
+    redis.call('HSET', state, 'fenced', seq)
   end
   if #changed > 0 and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
   redis.pcall('HINCRBY', stats, 'recounted', #fixed)
