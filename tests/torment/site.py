@@ -1,6 +1,7 @@
 """The processes of a site under traffic: forked, so that they are light, and each with a journal."""
 
 import ctypes
+import faulthandler
 import mmap
 import os
 import random
@@ -239,6 +240,7 @@ class Site:
             return self.processes[-1]
         try:
             _die_with(parent)
+            faulthandler.enable()
             signal.signal(signal.SIGTERM, self.leave)
             self.begin()
             self.find_way(role)
@@ -306,8 +308,8 @@ class Site:
         if isinstance(error, INTERRUPTS):
             journal.note("fault", "interrupted")
             connections.close_all()
-            for alias in connections:
-                del connections[alias]  # it may be anywhere, also between the lines of atomic()
+            for connection in connections.all(initialized_only=True):
+                del connections[connection.alias]  # it may be anywhere, also between the lines of atomic()
         elif database.LIMITED.search(str(error)):
             journal.note("fault", "statements_timed_out")
 

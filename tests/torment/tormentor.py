@@ -146,6 +146,9 @@ class Tormentor:
         if code == -signal.SIGKILL:
             self.died[process.name] = now()
             self.survived[f"{process.role}s_killed"] += 1
+        elif code == -signal.SIGSEGV and "interrupted" in self.faults:  # not every extension in C bears it
+            self.died[process.name] = now()
+            self.survived["crashed_in_an_extension"] += 1
         elif code:
             raise AssertionError(f"{process.name} failed by itself")
         if not self.signs.over and process.role in ROLES:
