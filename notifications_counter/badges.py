@@ -69,13 +69,13 @@ def count_once(request: Any, badge: Badge) -> Any:
     if badge.whole != badge:
         return count_once(request, badge.whole).get(badge.kind, 0)
     if badge not in counts:
-        counts[badge] = read([badge])[badge]
+        counts[badge] = counts_of([badge])[badge]
         if request is not None:
             setattr(request, KEPT, counts)
     return counts[badge]
 
 
-def read(badges: Iterable[Badge]) -> dict[Badge, Shown]:
+def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
     """Return what badges show: one read for all badges of a counter, or for all kinds of a user."""
     found: dict[Badge, Shown] = {}
     keys: dict[Counter, dict[Badge, Any]] = defaultdict(dict)
@@ -98,7 +98,7 @@ def read(badges: Iterable[Badge]) -> dict[Badge, Shown]:
 
 def count_all(badges: Mapping[str, Badge]) -> dict[str, Shown]:
     """Return what badges show, by name."""
-    found = read(badges.values())
+    found = counts_of(badges.values())
     return {name: found[badge] for name, badge in badges.items()}
 
 

@@ -27,7 +27,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 from redis.exceptions import ConnectionError
 
-from ..badges import Badge, Shown, badges_of, count_all, read, user_of
+from ..badges import Badge, Shown, badges_of, count_all, counts_of, user_of
 from ..buffer.client import FAILURES, client_of
 from ..buffer.types import decode
 from ..conf import options
@@ -166,7 +166,7 @@ class Live:
 
     def _read(self, badges: Iterable[Badge]) -> None:
         """Read counts and hand them to the streams."""
-        counts = read(badges)
+        counts = counts_of(badges)
         close_old_connections()
         news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, Badge, Shown]]] = defaultdict(list)
         with self._lock:
