@@ -234,6 +234,7 @@ def test_both_built_in_counters(listen, with_unseen, alice):
 
 
 def test_counts_by_kind(listen, with_kinds, monkeypatch, alice):
+    monkeypatch.setattr(live_module, "REREAD", 300.0)
     events = listen(alice)
     assert json.loads(events.next_block()["data"])["unread_by_kind"] == {}
     wait_until(lambda: publishes(unread_by_kind))
