@@ -6,6 +6,8 @@ from django.utils.translation import gettext_lazy as _
 
 from notifications_counter.models import Notification
 
+from .life import KINDS
+
 
 class SendForm(forms.ModelForm):
     """One notification for each recipient: `cleaned_data["to"]` is their primary keys."""
@@ -19,8 +21,8 @@ class SendForm(forms.ModelForm):
 
     class Meta:
         model = Notification
-        fields = ["to", "title", "body"]
-        widgets = {"body": forms.Textarea(attrs={"rows": 4})}
+        fields = ["to", "kind", "title", "body"]
+        widgets = {"kind": forms.Select(choices=[("", "—"), *KINDS]), "body": forms.Textarea(attrs={"rows": 4})}
 
     def __init__(self, *args, sender, **kwargs):
         super().__init__(*args, **kwargs)

@@ -10,12 +10,12 @@ from django.core.management import CommandError
 from django.db.models import Count
 
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.models import Notification
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A count of one user, told three ways."""
+    """A count of one user, or of one user and kind, told three ways."""
 
     counter: str
     user: object
@@ -127,13 +127,18 @@ def verdicts(users) -> list[Verdict]:
     """One for each counter and user; all are right when nothing is in flight and everything is flushed."""
     found = []
     for counter in all_counters():
-        stored = dict(UserNotificationsCount.objects.values_list("user_id", counter.field))
-        rows = dict(Notification.objects.filter(counter.q).order_by().values_list("user_id").annotate(Count("pk")))
-        found += [
-            Verdict(counter.name, user, counter.count(user), stored.get(user.pk, 0), rows.get(user.pk, 0))
-            for user in users
-        ]
+        names = [field.attname for field in counter.total_fields]
+        stored = _by_owner(counter, counter.totals.objects.values_list(*names, counter.field))
+        counted = Notification.objects.filter(counter.q).order_by().values_list(*counter.owner_attnames)
+        rows = _by_owner(counter, counted.annotate(Count("pk")))
+        owners = sorted(stored | rows) if counter.has_several_columns else [user.pk for user in users]
+        badges = counter.counts(owners)
+        found += [Verdict(counter.name, o, badges[o], stored.get(o, 0), rows.get(o, 0)) for o in owners]
     return found
+
+
+def _by_owner(counter, rows) -> dict:
+    return {counter.key_of(key): count for *key, count in rows}
 
 
 def _timed(call: Callable[[], object]) -> float:

@@ -95,7 +95,7 @@ CACHES = {
 NOTIFICATIONS_COUNTER = {
     "CACHE_ALIAS": "default",
     "KEY_PREFIX": os.environ.get("DEMO_KEY_PREFIX", "nc-demo"),
-    "COUNTERS": ["unread", "unseen"],
+    "COUNTERS": ["unread", "unseen", "unread_by_kind"],
     "DEPLOY_SECONDS": 0,  # nothing of another release runs
     "RECORD_ACTIVITY": True,  # for the charts of the dashboard
 }

@@ -16,6 +16,7 @@ from http.cookies import SimpleCookie
 from urllib.parse import urlencode
 
 PASSWORD = "demo"
+KINDS = ["", "comment", "order", "security"]
 ROW = re.compile(r'<li class="nc-row nc-(read|unread)" data-pk="(\d+)">')
 
 
@@ -85,7 +86,7 @@ class Visitor(threading.Thread):
 
     def _send(self, to: list[int]) -> None:
         names = ", ".join(map(username, to))
-        self.post("/send/", to=names, title="Hello", body="A word from the demo.")
+        self.post("/send/", to=names, kind=random.choice(KINDS), title="Hello", body="A word from the demo.")
         self.done["notifications"] += len(to) or self.users
 
     def read(self) -> None:

@@ -20,11 +20,12 @@ from .forms import SendForm
 def send(request: HttpRequest) -> HttpResponse:
     form = SendForm(request.POST or None, sender=request.user)
     if request.method == "POST" and form.is_valid():
-        to, title, body = (form.cleaned_data[name] for name in ("to", "title", "body"))
+        to = form.cleaned_data["to"]
+        values = {name: form.cleaned_data[name] for name in ("kind", "title", "body")}
         if len(to) == 1:
-            Notification.objects.create(user_id=to[0], title=title, body=body)
+            Notification.objects.create(user_id=to[0], **values)
         else:
-            Notification.objects.bulk_create(Notification(user_id=pk, title=title, body=body) for pk in to)
+            Notification.objects.bulk_create(Notification(user_id=pk, **values) for pk in to)
         sent = ngettext("Sent to %(n)d user.", "Sent to %(n)d users.", len(to)) % {"n": len(to)}
         messages.success(request, sent)
         return redirect("notifications:inbox")

@@ -6,6 +6,7 @@ whose page shows it: templates decide who may see which count, and a script cann
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -14,18 +15,36 @@ from urllib.parse import quote, unquote
 from django.core.signing import BadSignature, Signer
 from django.db import connections
 
-from .counters import Counter, counters_of_notifications, get_counter
+from .counters import Counter, counters_of_notifications, get_counter, unread_by_kind
 from .databases import schema_of
 from .exceptions import ConfigurationError
+from .primary_keys import SEPARATOR, group_of
+from .reader import Reader
 
 KEPT = "_notifications_counter_counts"
 
+Shown = int | dict[str, int]
+"""What a badge shows: a count; or counts by kind."""
+
 
 class Badge(NamedTuple):
-    """A counter, and the member that stands for the owner."""
+    """A counter, and the member that stands for the owner. The badge of all kinds of a user has what the members of
+    these begin with."""
 
     counter: Counter
     member: str
+
+    @property
+    def whole(self) -> Badge:
+        """The badge of all kinds of the user, if this one is for a kind; else itself."""
+        if self.counter is not unread_by_kind:
+            return self
+        return Badge(self.counter, self.member.rpartition(SEPARATOR)[0] + SEPARATOR)
+
+    @property
+    def kind(self) -> str | None:
+        """The kind that this badge is for, if it is for one."""
+        return None if self == self.whole else self.counter.decode(self.member)[-1]
 
 
 def user_of(request: Any) -> Any:
@@ -39,29 +58,57 @@ def badge_of(counter: Counter, owner: Any) -> Badge:
     return Badge(counter, str(counter.key(owner)))
 
 
-def count_once(request: Any, badge: Badge) -> int:
-    """Return the count, read once per request."""
-    counts: dict[Badge, int] = getattr(request, KEPT, {})
+def kinds_of(user: Any) -> Badge:
+    """Return the badge of all kinds of a user."""
+    return Badge(unread_by_kind, group_of(unread_by_kind.first_of_key(user)))
+
+
+def count_once(request: Any, badge: Badge) -> Any:
+    """Return what a badge shows, read once per request. All kinds of a user are one read."""
+    counts: dict[Badge, Any] = getattr(request, KEPT, {})
+    if badge.whole != badge:
+        return count_once(request, badge.whole).get(badge.kind, 0)
     if badge not in counts:
-        counts[badge] = badge.counter.count(badge.counter.decode(badge.member))
+        counts[badge] = counts_of([badge])[badge]
         if request is not None:
             setattr(request, KEPT, counts)
     return counts[badge]
 
 
-def count_all(badges: Mapping[str, Badge]) -> dict[str, int]:
-    """Return the counts, by name: one read for all badges of a counter."""
-    keys: dict[Counter, dict[str, Any]] = defaultdict(dict)
-    for name, (counter, member) in badges.items():
-        keys[counter][name] = counter.decode(member)
-    found = {counter: counter.counts(theirs.values()) for counter, theirs in keys.items()}
-    return {name: found[badge.counter][keys[badge.counter][name]] for name, badge in badges.items()}
+def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
+    """Return what badges show: one read for all badges of a counter, or for all kinds of a user."""
+    found: dict[Badge, Shown] = {}
+    keys: dict[Counter, dict[Badge, Any]] = defaultdict(dict)
+    users: dict[Badge, tuple[Any, ...]] = {}
+    for badge in badges:
+        counter, member = badge
+        if counter is unread_by_kind and badge == badge.whole:
+            (user,) = json.loads(member.removesuffix(SEPARATOR) + "]")
+            users[badge] = counter.first_of_key(user)
+        else:
+            keys[counter][badge] = counter.decode(member)
+    for counter, theirs in keys.items():
+        counts = counter.counts(theirs.values())
+        found |= {badge: counts[key] for badge, key in theirs.items()}
+    if users:
+        kinds = Reader(unread_by_kind).breakdowns(list(users.values()))
+        found |= {badge: dict(sorted(kinds[user].items())) for badge, user in users.items()}
+    return found
+
+
+def count_all(badges: Mapping[str, Badge]) -> dict[str, Shown]:
+    """Return what badges show, by name."""
+    found = counts_of(badges.values())
+    return {name: found[badge] for name, badge in badges.items()}
 
 
 def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
     """Return the badges of the built-in counters, and those of these names that are signed for the user. Others are
     left out: a page may outlive a counter, or the key that has signed its badges."""
-    found = {counter.name: badge_of(counter, user) for counter in counters_of_notifications()}
+    found = {
+        counter.name: kinds_of(user) if counter is unread_by_kind else badge_of(counter, user)
+        for counter in counters_of_notifications()
+    }
     for name in names:
         try:
             counter = get_counter(unquote(name.partition("/")[0]))
@@ -73,8 +120,8 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
 
 
 def name_of(badge: Badge, user: Any) -> str:
-    """Return the name by which a script of this user may ask for a badge."""
-    if badge in badges_of(user).values():
+    """Return the name by which a script of this user may ask for a badge, or for the counts that it is one of."""
+    if badge.whole in badges_of(user).values():
         return badge.counter.name
     return _signer(user, badge.counter).sign(f"{quote(badge.counter.name, safe='')}/{badge.member}")
 

@@ -6,7 +6,7 @@ a row with a stored total, changes that are not flushed yet wait in Redis, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -95,7 +95,8 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         resume: bool = False,
     ) -> RecountResult:
-        """Compare counters with the rows and correct them; None: of everyone.
+        """Compare counters with the rows and correct them; None: of everyone. For owners of several columns, what
+        ``breakdown`` takes stands for all below it.
 
         ``report`` is called with each wrong count, ``progress`` with the number of users checked so far,
         ``stopped`` is asked after each page of everyone. ``resume``: go on where a recount of everyone was interrupted
@@ -103,7 +104,7 @@ class Counter(Declaration):
         """
         recounter = Recounter(self, report, patient=True)
         if users is not None:
-            result = recounter.recount([str(self.key(user)) for user in users], dry_run)
+            result = recounter.recount((member for user in users for member in recounter.members(user)), dry_run)
         elif dry_run:
             result = recounter.recount_all(True, progress, stopped)
         else:
@@ -171,7 +172,11 @@ def _disabled(name: str) -> str:
 
 
 def _built_in(
-    name: str, *, owner: str = "user", totals: str = "notifications_counter.UserNotificationsCount", **declaration: Any
+    name: str,
+    *,
+    owner: str | Sequence[str] = "user",
+    totals: str = "notifications_counter.UserNotificationsCount",
+    **declaration: Any,
 ) -> Counter:
     source, disabled = "notifications_counter.Notification", _disabled(name)
     BUILT_IN[name] = Counter(name, source=source, owner=owner, totals=totals, disabled=disabled, **declaration)
@@ -185,6 +190,14 @@ unseen = _built_in(
     condition=Q(seen_at__isnull=True, read_at__isnull=True),
     field="unseen_count",
     batch_field="unseen_batch",
+)
+
+unread_by_kind = _built_in(
+    "unread_by_kind",
+    owner=("user", "kind"),
+    condition=Q(read_at__isnull=True),
+    totals="notifications_counter.UserKindNotificationsCount",
+    field="unread_count",
 )
 
 

@@ -242,6 +242,11 @@ class Declaration:
             return self._key(self.key_fields[0], owner)
         return CompositeKey(self._keys(self.key_fields, owner))
 
+    def is_first(self, owner: Any) -> bool:
+        """Return whether this names all columns of an owner but the last: a sequence, or one value."""
+        number = len(owner) if isinstance(owner, tuple | list) else 1
+        return self.has_several_columns and number == len(self.key_fields) - 1
+
     def first_of_key(self, owner: Any) -> tuple[Any, ...]:
         """Return the primary keys of all columns of an owner but the last, given as a sequence, or as one value."""
         fields = self.key_fields[:-1]

@@ -161,6 +161,7 @@ ATTRIBUTES = {
         "introspection": "The tables that exist: another app's migration may write before ours are made.",
         "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
         "isolation_level": "MySQL: what Django has set, as OPTIONS may say. PostgreSQL is asked instead.",
+        "mysql_is_mariadb": "The two have no exact collation of the same name.",
         "pg_version": "PostgreSQL: 180000 or more tells the old row in RETURNING.",
         "run_on_commit": "A list of (savepoint ids, function, robust). It is emptied by a rollback, and the first is "
         "called first.",

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from .conf import swappable
+from .fields import ExactCharField
 from .internals import url_has_allowed_host_and_scheme
 from .querysets import NotificationQuerySet
 
@@ -36,7 +37,7 @@ class Notification(models.Model):
         verbose_name=_("user"),
         db_index=False,
     )
-    kind = models.CharField(_("kind"), max_length=64, blank=True)
+    kind = ExactCharField(_("kind"), max_length=64, blank=True)
     title = models.CharField(_("title"), max_length=255)
     body = models.TextField(_("body"), blank=True)
     url = models.CharField(_("URL"), max_length=2000, blank=True)
@@ -127,6 +128,30 @@ class UserNotificationsCount(BaseCount):
 
     def __str__(self) -> str:
         return f"{self.pk}: {self.unread_count}"
+
+
+class UserKindNotificationsCount(BaseCount):
+    """The stored number of unread notifications of a user and a kind. Empty unless `unread_by_kind` is switched on."""
+
+    pk = models.CompositePrimaryKey("user", "kind")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
+        verbose_name=_("user"),
+    )
+    kind = ExactCharField(_("kind"), max_length=64, blank=True)
+    unread_count = models.IntegerField(_("unread count"), default=0)
+
+    class Meta:
+        swappable = swappable()
+        verbose_name = _("unread count of a kind")
+        verbose_name_plural = _("unread counts by kind")
+
+    def __str__(self) -> str:
+        return f"{self.user_id}, {self.kind}: {self.unread_count}"
 
 
 class DatabaseId(models.Model):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from typing import Any
 from uuid import uuid4
 
@@ -89,39 +91,63 @@ class Reader:
 
     def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
         """The counts of owners that have any, and these values in all columns but the last, by the last one."""
-        counter, group = self.counter, group_of(first)
-        ledger = Ledger.of(self.using)
-        touched = any(member.startswith(group) for member in ledger.all_touched(counter))
-        if touched or ledger.doubts(counter) or self._sees_old_data(ledger):
-            return self._count_group(first)
-        try:
-            buffer = counter.buffer_of(group, ledger.connection)
-            counts = buffer.group(group)
-            if counts is None:
-                return self._miss_group(ledger, buffer, first)
-        except BufferUnavailable:
-            return self._count_group(first)
-        if negative := [group + last for last, count in counts.items() if count < 0]:
-            mark_dirty((counter, member) for member in negative)
-            return self._count_group(first)
-        return {counter.parse(group + last)[-1]: count for last, count in counts.items()}
+        return self.breakdowns([first])[first]
 
-    def _miss_group(self, ledger: Ledger, buffer: Buffer, first: tuple[Any, ...]) -> dict[Any, int]:
-        """The rows, whose counts are kept if nothing moves meanwhile."""
-        _, keeps = self._transaction(ledger)
-        group, token = group_of(first), f"?{uuid4().hex}"
-        ready = buffer.prepare_group(group, token) if keeps else ""
-        counts = self._count_group(first)
-        if ready:
-            members = ((str(CompositeKey((*first, last))), count) for last, count in counts.items())
+    def breakdowns(self, firsts: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[Any, int]]:
+        """The same for many. Rows that have to be counted are counted together."""
+        counter, ledger = self.counter, Ledger.of(self.using)
+        found: dict[tuple[Any, ...], dict[Any, int]] = {}
+        missed: dict[tuple[Any, ...], Buffer] = {}
+        by_rows = ledger.doubts(counter) or self._sees_old_data(ledger)
+        touched = ledger.all_touched(counter)
+        for first in firsts:
+            group = group_of(first)
+            if by_rows or any(member.startswith(group) for member in touched):
+                continue
+            with suppress(BufferUnavailable):
+                buffer = counter.buffer_of(group, ledger.connection)
+                counts = buffer.group(group)
+                if counts is None:
+                    missed[first] = buffer
+                elif negative := [group + last for last, count in counts.items() if count < 0]:
+                    mark_dirty((counter, member) for member in negative)
+                else:
+                    found[first] = {counter.parse(group + last)[-1]: count for last, count in counts.items()}
+        if len(found) < len(firsts):
+            found |= self._miss_groups(ledger, missed, [first for first in firsts if first not in found])
+        return found
+
+    def _miss_groups(
+        self, ledger: Ledger, missed: dict[tuple[Any, ...], Buffer], firsts: Sequence[tuple[Any, ...]]
+    ) -> dict[tuple[Any, ...], dict[Any, int]]:
+        """The rows. The counts of those that were missed are kept if nothing moves meanwhile."""
+        token, ready = f"?{uuid4().hex}", {}
+        if missed and self._transaction(ledger)[1]:
+            for first, buffer in missed.items():
+                with suppress(BufferUnavailable):
+                    ready[first] = buffer.prepare_group(group_of(first), token)
+        found = self.count_groups(firsts)
+        for first in filter(ready.get, ready):
+            group = group_of(first)
+            members = {str(CompositeKey((*first, last))): count for last, count in found[first].items()}
             with suppress(BufferUnavailable):  # the counts are right all the same
-                buffer.keep_group(ready, group, token, {m.removeprefix(group): count for m, count in members})
-        return counts
+                counts = {member.removeprefix(group): count for member, count in members.items()}
+                missed[first].keep_group(ready[first], group, token, counts)
+        return found
 
-    def _count_group(self, first: tuple[Any, ...]) -> dict[Any, int]:
+    def count_groups(self, firsts: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[Any, int]]:
+        """Return the number of rows that count, by what their owners have in all columns but the last, and then by the
+        last one."""
         *names, last = self.counter.owner_attnames
-        theirs = Q(**dict(zip(names, first, strict=True)), **{f"{last}__isnull": False})
-        return {owner[-1]: count for owner, count in self._counted(theirs).items()}
+        found: dict[tuple[Any, ...], dict[Any, int]] = {first: {} for first in firsts}
+        for chunk in chunks(firsts, self.using):
+            if len(names) == 1:
+                theirs = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
+            else:
+                theirs = reduce(or_, (Q(**dict(zip(names, first, strict=True))) for first in chunk))
+            for (*first, value), count in self._counted(theirs & Q(**{f"{last}__isnull": False})).items():
+                found.setdefault(tuple(first), {})[value] = count
+        return found
 
     def _miss(self, ledger: Ledger, buffer: Buffer, keys: dict[str, Any]) -> dict[Any, int]:
         """No cached total: the row plus what waits, kept if nothing moves meanwhile. During a recovery the rows, and

@@ -12,7 +12,7 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django_redis import get_redis_connection
 
-from notifications_counter.counters import all_counters, unread, unseen
+from notifications_counter.counters import BUILT_IN, all_counters, unread, unseen
 from notifications_counter.testing import isolated_counters
 
 from .faults.child import Child
@@ -47,6 +47,15 @@ def with_unseen() -> Iterator[None]:
     with entries(COUNTERS=["unread", "unseen"]):
         unread.heal()
         unseen.heal()
+        yield
+
+
+@pytest.fixture
+def with_kinds() -> Iterator[None]:
+    """All built-in counters are switched on and healed."""
+    with entries(COUNTERS=list(BUILT_IN)):
+        for counter in BUILT_IN.values():
+            counter.heal()
         yield
 
 

@@ -13,7 +13,7 @@ from django.utils.html import escape
 from django.utils.http import urlencode
 
 from notifications_counter.buffer.client import Client
-from notifications_counter.counters import unread, unseen
+from notifications_counter.counters import unread, unread_by_kind, unseen
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import messages, unheard
 
@@ -229,6 +229,20 @@ def test_a_count_is_read_only(admin_client, healed, make_user):
     assert admin_client.post(url(UserNotificationsCount, "change", key), {"unread_count": 9}).status_code == 403
     assert admin_client.get(url(UserNotificationsCount, "add")).status_code == 403
     assert admin_client.get(url(UserNotificationsCount, "delete", key)).status_code == 403
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_a_recount_of_a_user_is_one_of_all_their_kinds(admin_client, alice):
+    for kind in ("sale", "news"):
+        Notification.objects.create(user=alice, kind=kind, title="x")
+    unread.flush()
+    row = UserNotificationsCount.objects.get()
+    assert messages(act(admin_client, UserNotificationsCount, "flush", [row]))[2] == "2 users were flushed."
+    unheard(Notification.objects.filter(kind="sale").delete)
+    assert messages(act(admin_client, UserNotificationsCount, "recount", [row]))[2] == (
+        "2 users were recounted, 1 corrected."
+    )
+    assert unread_by_kind.breakdown(alice) == {"news": 1}
 
 
 @pytest.mark.parametrize("model", [UserNotificationsCount, CounterShard, RecountRequest])

@@ -112,6 +112,52 @@ def test_a_request_in_the_context_does_as_well(alice):
     assert show("{% unread_count %}", context={"request": request_of(alice)}) == "3"
 
 
+# --------------------------------------------------------------------------------------------------------- by kind
+@pytest.fixture
+def kinds(with_kinds, alice, bob) -> None:
+    for user, kind, number in ((alice, "sale", 3), (alice, 'a/"b"', 1), (alice, "", 2), (bob, "sale", 5)):
+        Notification.objects.bulk_create(Notification(user=user, kind=kind, title="x") for _ in range(number))
+
+
+@pytest.mark.usefixtures("kinds")
+def test_a_badge_of_one_kind(client, alice, bob):
+    page = badge(alice, "{% badge kind='sale' max=2 quiet=True %}")
+    assert page == (
+        '<span class="nc-badge" data-badge="unread_by_kind" data-kind="sale" data-count="3" data-max="2">'
+        '<span aria-hidden="true">2+</span> <span class="nc-visually-hidden">3 unread notifications</span></span>\n'
+    )
+    context = {"strange": 'a/"b"', "pair": (alice, "sale"), "bob": bob}
+    strange = show("{% badge kind=strange %}", request_of(alice), context)
+    assert 'data-kind="a/&quot;b&quot;" data-count="1"' in strange
+    assert 'data-kind="" data-count="2"' in badge(alice, "{% badge kind='' %}")
+    assert 'data-kind="gone" data-count="0"' in badge(alice, "{% badge kind='gone' %}")
+    assert 'data-kind="sale"' in show("{% badge counter='unread_by_kind' owner=pair %}", request_of(alice), context)
+    assert badge(AnonymousUser(), "{% badge kind='sale' %}") == "\n"
+    theirs = show("{% badge kind='sale' owner=bob %}", request_of(alice), context)
+    assert 'data-count="5"' in theirs
+    assert "data-kind" not in theirs
+    name = name_in(theirs)
+    assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {
+        "unread": 6, "unseen": 6, "unread_by_kind": {"": 2, 'a/"b"': 1, "sale": 3}, name: 5
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("kinds")
+def test_all_kinds_are_read_once(alice):
+    request = request_of(alice)
+    text = "{% unread_by_kind as kinds %}{% for kind, n in kinds.items %}{{ kind|safe }}:{{ n }} {% endfor %}"
+    assert show(text, request) == ':2 a/"b":1 sale:3 '
+    with sent() as commands:
+        show(text + "{% badge kind='sale' %}{% badge kind='gone' %}", request)
+    assert commands == []
+    assert show(text, request_of(AnonymousUser())) == ""
+
+
+def test_a_badge_of_a_kind_needs_the_counter(alice):
+    with pytest.raises(ConfigurationError, match="'unread_by_kind' is switched off"):
+        badge(alice, "{% badge kind='sale' %}")
+
+
 # --------------------------------------------------------------------------------------------------- other counters
 @pytest.fixture
 def project(all_healed) -> Project:

@@ -69,7 +69,7 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
         ({"COUNTERS": ["unread", 3]}, {"E003": "['COUNTERS'] must be a list of distinct names, not "}),
         (
             {"COUNTERS": ["unread", "open_tasks"]},
-            {"E030": "names 'open_tasks', which is not a built-in counter. The built-in counters are: unread, unseen."},
+            {"E030": "which is not a built-in counter. The built-in counters are: unread, unseen, unread_by_kind."},
         ),
         ({"COUNTERS": ["unseen"]}, {"E031": "does not name 'unread', which the inbox"}),
         ({"COUNTERS": ["unread", "unseen"]}, {}),

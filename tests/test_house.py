@@ -24,6 +24,7 @@ LAYERS = """
     declaration
     timeseries events
     models querysets condition primary_keys databases
+    fields
     buffer
     conf exceptions signals internals
 """

@@ -109,6 +109,7 @@ DOCUMENTED_MODULES = {
     "django.tasks",
     "django.template",
     "django.template.defaultfilters",
+    "django.template.loader",
     "django.template.response",
     "django.test.utils",
     "django.urls",
@@ -337,6 +338,7 @@ NEEDS = {
     "execute_returning_sql": django.VERSION >= (6, 0),
     "is_in_memory_db": connections["default"].vendor == "sqlite",
     "isolation_level": False,  # MySQL's, once it is connected
+    "mysql_is_mariadb": connections["default"].vendor == "mysql",
     "pg_version": connections["default"].vendor == "postgresql",
 }
 

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import closing, suppress
+from hashlib import sha256
 from threading import Lock, Thread
 
 from asgiref.sync import sync_to_async
@@ -26,7 +27,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 from redis.exceptions import ConnectionError
 
-from ..badges import Badge, badges_of, count_all, user_of
+from ..badges import Badge, Shown, badges_of, count_all, counts_of, user_of
 from ..buffer.client import FAILURES, client_of
 from ..buffer.types import decode
 from ..conf import options
@@ -58,15 +59,15 @@ class Stream:
         self.loop = asyncio.get_running_loop()
         self.news = asyncio.Event()
         self.badges = frozenset(badges)
-        self.counts: dict[Badge, int] = {}
+        self.counts: dict[Badge, Shown] = {}
 
-    def tell(self, badge: Badge, count: int) -> None:
+    def tell(self, badge: Badge, count: Shown) -> None:
         if count != self.counts.get(badge):
             self.counts[badge] = count
             self.news.set()
 
 
-def _tell_all(news: list[tuple[Stream, Badge, int]]) -> None:
+def _tell_all(news: list[tuple[Stream, Badge, Shown]]) -> None:
     for stream, badge, count in news:
         stream.tell(badge, count)
 
@@ -142,7 +143,7 @@ class Live:
                     if message["type"] == "message":
                         counter = channels[decode(message["channel"])]
                         named = (Badge(counter, member) for member in json.loads(message["data"]))
-                        woken.update(badge for badge in named if badge in self._streams)
+                        woken.update(b for badge in named for b in (badge, badge.whole) if b in self._streams)
                     elif message["type"] == "subscribe":  # also after redis-py has reconnected by itself
                         self._is_deaf, reread_at = False, 0.0
                     message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
@@ -165,15 +166,11 @@ class Live:
 
     def _read(self, badges: Iterable[Badge]) -> None:
         """Read counts and hand them to the streams."""
-        members: dict[Counter, list[str]] = defaultdict(list)
-        for counter, member in badges:
-            members[counter].append(member)
-        counts = [(c, key, count) for c, theirs in members.items() for key, count in c.counts(theirs).items()]
+        counts = counts_of(badges)
         close_old_connections()
-        news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, Badge, int]]] = defaultdict(list)
+        news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, Badge, Shown]]] = defaultdict(list)
         with self._lock:
-            for counter, key, count in counts:
-                badge = Badge(counter, str(key))
+            for badge, count in counts.items():
                 for stream in self._streams.get(badge, ()):
                     news[stream.loop].append((stream, badge, count))
         for loop, theirs in news.items():
@@ -233,7 +230,7 @@ def _are_of_tenant(badges: Mapping[str, Badge]) -> bool:
     return any(here(source) != outside(source) for source in sources)
 
 
-def _count_and_close(badges: Mapping[str, Badge]) -> dict[str, int]:
+def _count_and_close(badges: Mapping[str, Badge]) -> dict[str, Shown]:
     """The counts. The connections of this thread are closed, or the stream would keep them until it ends."""
     try:
         return count_all(badges)
@@ -241,6 +238,12 @@ def _count_and_close(badges: Mapping[str, Badge]) -> dict[str, int]:
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
                 connection.close()
+
+
+def _id_of(counts: Mapping[str, Shown]) -> str:
+    """The counts; for those by kind, which may be many, a digest."""
+    texts = (str(n) if isinstance(n, int) else sha256(json.dumps(n).encode()).hexdigest()[:16] for n in counts.values())
+    return "-".join(texts)
 
 
 async def _events(badges: Mapping[str, Badge], known: str | None) -> AsyncIterator[str]:
@@ -254,7 +257,7 @@ async def _events(badges: Mapping[str, Badge], known: str | None) -> AsyncIterat
         while time.monotonic() < ends:
             stream.news.clear()
             counts = {name: stream.counts[badge] for name, badge in badges.items()}
-            if (id := "-".join(map(str, counts.values()))) != known:
+            if (id := _id_of(counts)) != known:
                 known = id
                 yield f"event: counts\nid: {id}\ndata: {json.dumps(counts)}\n\n"
             try:

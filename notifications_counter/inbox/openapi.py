@@ -61,8 +61,15 @@ def _parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
 _TIME = {"type": "string", "format": "date-time"}
 _COUNT = {"type": "integer", "minimum": 0}
 _UNSEEN = {**_COUNT, "description": "Neither seen nor read. Missing if the site does not count them."}
+_BY_KIND = {
+    "type": "object",
+    "additionalProperties": {"type": "integer", "minimum": 1},
+    "description": "How many are unread of each kind that has any. Missing if the site does not count them.",
+}
 _TEXT = {"type": "string"}
 _KIND = {"type": "string", "maxLength": 64, "pattern": "^[^\\u0000]*$", "description": "Empty for every kind."}
+_COUNTS = {"unread": _COUNT, "unseen": _UNSEEN, "unread_by_kind": _BY_KIND}
+_SWITCHED = ("unseen", "unread_by_kind")  # on by the site, or off
 _PLACE = {"type": "string", "pattern": r"^(-?[0-9]{1,16}_[0-9]{1,18})?$"}
 
 
@@ -173,8 +180,8 @@ COMPONENTS: dict[str, Any] = {
                 _object(("kind",), which={"enum": ["all", "read"]}, kind=_KIND),
             ]
         },
-        "Changed": _object(("unseen",), changed=_COUNT, unread=_COUNT, unseen=_UNSEEN),
-        "Counts": {**_object(("unseen",), unread=_COUNT, unseen=_UNSEEN), "additionalProperties": _COUNT},
+        "Changed": _object(_SWITCHED, changed=_COUNT, **_COUNTS),
+        "Counts": {**_object(_SWITCHED, **_COUNTS), "additionalProperties": _COUNT},
         "Error": _object(detail={"type": "string", "description": "What to do."}),
     },
 }

@@ -15,7 +15,8 @@ from django.contrib import messages
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.cache import set_response_etag
 from django.utils.decorators import method_decorator
@@ -25,10 +26,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.generic import TemplateView, View
 
+from ..badges import count_once, kinds_of
 from ..controller import NotificationController
-from ..counters import unseen
+from ..counters import unread_by_kind, unseen
 from ..internals import get_conditional_response, url_has_allowed_host_and_scheme
 from ..models import Notification
+from ..primary_keys import fits
 from ..querysets import NotificationQuerySet
 from .paging import page_of
 
@@ -65,7 +68,8 @@ class OwnPage(OwnNotifications):
 
 class InboxView(OwnPage, TemplateView):
     """A page of the list. ``kinds``: those to filter by, each with its name for readers. The script of the page asks
-    for the list alone, by the header ``X-Part``. Either way, everything is seen, if `unseen` is switched on."""
+    for the list and the tabs alone, by the header ``X-Part``. Either way, everything is seen, if `unseen` is switched
+    on."""
 
     template_name = "notifications_counter/inbox.html"
     list_template_name = "notifications_counter/list.html"
@@ -77,7 +81,9 @@ class InboxView(OwnPage, TemplateView):
             self.mark_as_seen()
         if request.headers.get("X-Part") != "list":
             return super().get(request, *args, **kwargs)
-        response = render(request, self.list_template_name, self.get_context_data(**kwargs))
+        parts = [self.list_template_name, *["notifications_counter/tabs.html"] * self.has_numbers]
+        context = self.get_context_data(**kwargs)
+        response = HttpResponse("".join(render_to_string(part, context, request) for part in parts))
         set_response_etag(response)
         return get_conditional_response(request, response["ETag"], response=response) or response
 
@@ -85,6 +91,20 @@ class InboxView(OwnPage, TemplateView):
         """Mark everything that this view can show as seen. If nothing is unseen, it only asks Redis."""
         if not unseen.disabled and unseen.count(self.request.user):
             self.get_queryset().mark_as_seen()
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the tabs have numbers."""
+        return not unread_by_kind.disabled
+
+    def tabs(self) -> Sequence[tuple[str, str]]:
+        """The kinds to filter by, each with its name: ``kinds``. Without these, if `unread_by_kind` is switched on,
+        those that have anything unread, and the one that is shown."""
+        if self.kinds or not self.has_numbers:
+            return self.kinds
+        column, shown = Notification._meta.get_field("kind"), self.request.GET.get("kind", "")
+        found = {shown, *count_once(self.request, kinds_of(self.request.user))}
+        return [(kind, kind) for kind in sorted(found) if kind and fits(column, kind)]
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
         asked = self.request.GET

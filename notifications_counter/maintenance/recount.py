@@ -21,6 +21,7 @@ from ..buffer.shard import in_calls
 from ..conf import options
 from ..declaration import Declaration
 from ..internals import raw_delete
+from ..primary_keys import CompositeKey, group_of
 from ..reader import Reader
 from ..sql.everyone import Everyone, Page
 from ..sql.owners import of_owners
@@ -128,6 +129,23 @@ class Recounter:
                 page = {m: keys[m] for m in members_left[i : i + PAGE]}
                 result.add(self._compare(buffer, page) if dry_run else self._correct(buffer, page))
         return result
+
+    def members(self, owner: Any) -> list[str]:
+        """The member that stands for an owner. If this is all columns of an owner but the last: the members of those
+        below it who have rows that count, a stored total, or something waiting in Redis."""
+        counter = self.counter
+        if not counter.is_first(owner):
+            return [str(counter.key(owner))]
+        first = counter.first_of_key(owner)
+        group = group_of(first)
+        names = [field.attname for field in counter.total_fields]
+        totals: QuerySet[Any] = QuerySet(counter.totals, using=self.reader.using)
+        stored = totals.filter(**dict(zip(names, first, strict=False))).values_list(*names)
+        members = {str(CompositeKey((*first, last))) for last in self.reader.count_groups([first])[first]}
+        members |= {str(counter.key_of(owner)) for owner in stored}
+        for page in counter.buffer_of(group).waiting():
+            members |= {member for member in page if member.startswith(group)}
+        return sorted(members)
 
     def recount_all(
         self,

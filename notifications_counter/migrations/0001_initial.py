@@ -4,6 +4,7 @@ from django.db import migrations, models
 from django.utils import timezone
 
 from notifications_counter.conf import swappable
+from notifications_counter.fields import ExactCharField
 
 
 class Migration(migrations.Migration):
@@ -116,7 +117,7 @@ class Migration(migrations.Migration):
             name="Notification",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("kind", models.CharField(blank=True, max_length=64, verbose_name="kind")),
+                ("kind", ExactCharField(blank=True, max_length=64, verbose_name="kind")),
                 ("title", models.CharField(max_length=255, verbose_name="title")),
                 ("body", models.TextField(blank=True, verbose_name="body")),
                 ("url", models.CharField(blank=True, max_length=2000, verbose_name="URL")),
@@ -148,6 +149,37 @@ class Migration(migrations.Migration):
                     models.Index(fields=["user", "read_at", "seen_at"], name="nc_user_read"),
                     models.Index(fields=["user", "-created_at", "-id"], name="nc_user_created"),
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="UserKindNotificationsCount",
+            fields=[
+                ("flushed_batch", models.BigIntegerField(default=0, editable=False, verbose_name="flushed batch")),
+                ("updated_at", models.DateTimeField(auto_now=True, verbose_name="updated at")),
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "user", "kind", blank=True, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("kind", ExactCharField(blank=True, max_length=64, verbose_name="kind")),
+                ("unread_count", models.IntegerField(default=0, verbose_name="unread count")),
+                (
+                    "user",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "unread count of a kind",
+                "verbose_name_plural": "unread counts by kind",
+                "swappable": swappable(),
             },
         ),
         migrations.CreateModel(

@@ -12,7 +12,7 @@ from django import template
 from django.template import Context
 from django.utils.translation import get_language, ngettext
 
-from ..badges import badge_of, count_once, name_of, user_of
+from ..badges import badge_of, count_once, kinds_of, name_of, user_of
 from ..context_processors import unread
 from ..counters import counters_of_notifications, get_counter, unseen
 from ..internals import salted_hmac
@@ -26,6 +26,7 @@ PHRASES: dict[str, Callable[[int], str]] = {
     "unread": lambda n: ngettext("%(n)s unread notification", "%(n)s unread notifications", n),
     "unseen": lambda n: ngettext("%(n)s new notification", "%(n)s new notifications", n),
 }
+PHRASES["unread_by_kind"] = PHRASES["unread"]
 """What screen readers say of the built-in counters."""
 
 
@@ -40,27 +41,48 @@ def unread_count(context: Context) -> int:
     return unread(request_of(context))["unread_count"]()
 
 
+@register.simple_tag(takes_context=True)
+def unread_by_kind(context: Context) -> dict[str, int]:
+    """The unread counts by kind, without kinds that have none; empty for an anonymous user."""
+    request = request_of(context)
+    user = user_of(request)
+    return {} if user is None else count_once(request, kinds_of(user))
+
+
 @register.inclusion_tag("notifications_counter/badge.html", name="badge", takes_context=True)
 def show_badge(
-    context: Context, counter: str = "", owner: Any = THE_USER, max: int = 99, label: str = ""
+    context: Context,
+    counter: str = "",
+    owner: Any = THE_USER,
+    max: int = 99,
+    label: str = "",
+    kind: str | None = None,
+    quiet: bool = False,
 ) -> dict[str, Any]:
     """The badge of a counter, hidden at zero, ``99+`` above ``max``. Empty if there is no owner.
 
     ``counter``  its name; empty: ``unseen`` if that is switched on, else ``unread``
     ``owner``    an instance or a primary key; missing: the user who makes the request
     ``label``    what is counted, for screen readers: “Open tickets”
+    ``kind``     a kind of notifications: the badge of ``unread_by_kind`` for it
+    ``quiet``    screen readers do not announce its changes
     """
     request = request_of(context)
     user = user_of(request)
     owner = user if owner is THE_USER else owner
     if getattr(owner, "pk", owner) in (None, ""):
         return {}
+    if kind is not None:
+        counter, owner = "unread_by_kind", (owner, kind)
     badge = badge_of(get_counter(counter or ("unread" if unseen.disabled else "unseen")), owner)
     count = count_once(request, badge)
     phrase = None if label else PHRASES.get(badge.counter.name)
     label = label or badge.counter.name.replace("_", " ")
+    name = "" if user is None else name_of(badge, user)
     return {
-        "name": "" if user is None else name_of(badge, user),
+        "name": name,
+        "kind": badge.kind if name == badge.counter.name else None,
+        "quiet": quiet,
         "count": str(count),
         "shown": f"{max}+" if count > max else str(count),
         "max": str(max),

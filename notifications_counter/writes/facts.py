@@ -30,6 +30,7 @@ from django.db.models.lookups import Exact, IsNull
 
 from ..condition import NOT_NULL
 from ..declaration import Declaration
+from ..fields import ExactCharField
 from ..internals import AND, Col, DeferredAttribute, WhereNode
 
 Facts = dict[str, Any]
@@ -118,7 +119,7 @@ def _is_identity(field: Any) -> bool:
     """Return whether equal values are identical. Equal texts may differ, depending on their collation."""
     while field.remote_field:
         field = field.target_field
-    return isinstance(field, BooleanField | IntegerField | UUIDField)
+    return isinstance(field, BooleanField | ExactCharField | IntegerField | UUIDField)
 
 
 # -------------------------------------------------------------------------- SET

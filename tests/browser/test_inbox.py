@@ -208,6 +208,41 @@ def test_the_list_follows_what_happens_elsewhere(open_inbox, alice):
     assert same(page)
 
 
+def test_tabs_have_numbers_that_live(open_inbox, with_kinds, alice):
+    """On a phone, in dark, by the keyboard."""
+
+    def send(kind: str, number: int = 1) -> list[Notification]:
+        return Notification.objects.bulk_create(
+            Notification(user=alice, kind=kind, title=f"{kind} {i}") for i in range(number)
+        )
+
+    def shows(*texts: str) -> None:
+        expect(page.locator(".nc-tabs li:visible")).to_have_text(texts)
+
+    page = open_inbox(viewport={"width": 360, "height": 700}, color_scheme="dark")
+    shows()  # there is nothing to choose from
+    orders = send("order", 2)
+    spoken = "{} {} unread notification{}".format
+    every, two, one = spoken("Every kind 2", 2, "s"), spoken("order 2", 2, "s"), spoken("order 1", 1, "")
+    shows(every, two)
+    send("a" * 64)
+    shows(spoken("Every kind 3", 3, "s"), two, spoken("a" * 64 + " 1", 1, ""))
+    orders[0].mark_as_read()
+    shows(spoken("Every kind 2", 2, "s"), one, spoken("a" * 64 + " 1", 1, ""))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.get_by_role("link", name="order").focus()
+    page.keyboard.press("Enter")
+    titled(page, "order 1", "order 0")
+    expect(page.locator(".nc-tabs [aria-current]")).to_have_text(one)
+    page.click("#nc-read-all")
+    says(page, "1 notification marked as read.")
+    titled(page, "order 1", "order 0")
+    expect(page.locator(".nc-tabs [aria-current] .nc-badge")).to_be_hidden()
+    expect(page.locator(".nc-tabs [role=status]")).to_have_count(0)
+    orders[0].mark_as_unread()
+    expect(page.locator(".nc-tabs [aria-current]")).to_have_text(one)
+
+
 def test_nothing_moves_under_a_pointer(open_inbox, alice):
     rows = notify(alice)
     page = open_inbox()

@@ -77,11 +77,11 @@ def send(visit) -> Callable[[str], None]:
 
 
 def count(page: Page) -> int:
-    return int(page.locator("[data-badge=unread] .nc-visually-hidden").inner_text().split()[0])
+    return int(page.locator("header [data-badge=unread] .nc-visually-hidden").inner_text().split()[0])
 
 
 def shows(page: Page, count: int) -> None:
-    badge = page.locator("[data-badge=unread] .nc-visually-hidden")
+    badge = page.locator("header [data-badge=unread] .nc-visually-hidden")
     expect(badge).to_have_text(re.compile(rf"^{count} ")) if count else expect(badge).to_be_hidden()
 
 
@@ -122,7 +122,7 @@ def test_the_language_is_chosen_on_the_page(visit, send):
     page.click(".language button")
     expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
     expect(page.locator("h1")).to_have_text("通知")
-    badge = page.locator("[data-badge=unread] .nc-visually-hidden")
+    badge = page.locator("header [data-badge=unread] .nc-visually-hidden")
     expect(badge).to_have_text(f"{before} 条未读通知")
     send(TRANSLATOR)
     expect(badge).to_have_text(f"{before + 1} 条未读通知")

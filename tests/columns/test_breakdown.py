@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.buffer.shard import USERS_PER_CALL
 from notifications_counter.counters import Counter, unread
+from notifications_counter.reader import Reader
 from tests.support import OtherConnection, buffer, entries, redis_out_of_reach, sent, unheard
 
 from .counters import unread_by_app, votes
@@ -62,6 +63,17 @@ def test_it_takes_two_round_trips_and_no_statement():
     with sent() as commands, CaptureQueriesContext(connection) as statements:
         assert votes.breakdown(OWNER) == {5: 1}
     assert (commands, len(statements)) == (["HGETALL", "GET"], 0)
+
+
+def test_rows_of_many_are_counted_together():
+    vote(2)
+    Vote.objects.create(shop=1, item=2, stars=4)
+    right = {(1, 1): {5: 2}, (1, 2): {4: 1}, (2, 2): {}}
+    with CaptureQueriesContext(connection) as statements:
+        assert Reader(votes).breakdowns(list(right)) == right
+        assert is_kept(group="[1,\t2,\t")
+        assert Reader(votes).breakdowns([*right, (3, 3)]) == {**right, (3, 3): {}}
+    assert [("shop" in each["sql"], each["sql"].count(" OR ")) for each in statements] == [(True, 2), (True, 0)]
 
 
 def test_many_values_are_kept_in_several_calls(alice):

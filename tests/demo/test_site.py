@@ -77,7 +77,7 @@ def test_pages_ask_for_a_login(page):
 def test_the_inbox_is_a_page_of_the_site(client, user):
     notify(user, 3)
     page = client.get(reverse("notifications:inbox")).content.decode()
-    assert page.count("3 unread notifications") == 1
+    assert page.count("3 unread notifications") == 2  # in the header, and on the tab of every kind
     assert page.count('<li class="nc-row nc-unread"') == 3
     assert 'action="/logout/"' in page
 

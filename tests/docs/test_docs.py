@@ -18,7 +18,12 @@ from notifications_counter.controller import NotificationController
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration
 from notifications_counter.inbox import api, views
-from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
+from notifications_counter.models import (
+    BaseCount,
+    Notification,
+    UserKindNotificationsCount,
+    UserNotificationsCount,
+)
 from notifications_counter.monitoring.report import CounterReport, Report
 from notifications_counter.querysets import NotificationQuerySet
 from notifications_counter.templatetags.notifications_counter import register
@@ -144,7 +149,12 @@ def test_every_public_name_is_documented(heading: str, kinds: list[type]) -> Non
 
 @pytest.mark.parametrize(
     ("heading", "model"),
-    [("Notifications", Notification), ("`UserNotificationsCount`", UserNotificationsCount), ("`BaseCount`", BaseCount)],
+    [
+        ("Notifications", Notification),
+        ("`UserNotificationsCount`", UserNotificationsCount),
+        ("`UserKindNotificationsCount`", UserKindNotificationsCount),
+        ("`BaseCount`", BaseCount),
+    ],
 )
 def test_every_field_is_documented(heading: str, model: type) -> None:
     text = section(page("reference/api.md"), heading)

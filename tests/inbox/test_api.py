@@ -217,6 +217,20 @@ def test_seeing(client, alice, bob):
         assert_exact(alice, bob, counter=counter)
 
 
+@pytest.mark.usefixtures("with_kinds")
+def test_counts_by_kind(client, alice):
+    notify(alice, 2)
+    ids = [Notification.objects.create(user=alice, title="x", kind=kind).pk for kind in ("sale", "news", "sale")]
+    right = {"unread": 5, "unseen": 5, "unread_by_kind": {"": 2, "news": 1, "sale": 2}}
+    assert client.get(reverse("notifications:counts")).json() == right
+    by_kind = {"": 2, "sale": 1}
+    assert post(client, "api-mark-as-read", {"ids": ids[:2]}).json() == {
+        "changed": 2, "unread": 3, "unseen": 3, "unread_by_kind": by_kind
+    }  # fmt: skip
+    unchanged = client.get(reverse("notifications:counts"))
+    assert client.get(reverse("notifications:counts"), headers={"If-None-Match": unchanged["ETag"]}).status_code == 304
+
+
 def test_changes_of_one_kind(client, alice):
     Notification.objects.create(user=alice, title="x", kind="sale")
     notify(alice, 2)

@@ -22,7 +22,7 @@ from django.utils import timezone
 import servers
 from notifications_counter.badges import badge_of, name_of
 from notifications_counter.buffer.client import client_of
-from notifications_counter.counters import Counter, unread, unseen
+from notifications_counter.counters import Counter, unread, unread_by_kind, unseen
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification, RecountRequest
@@ -231,6 +231,28 @@ def test_both_built_in_counters(listen, with_unseen, alice):
         pass
     Notification.objects.for_user(alice).mark_as_seen()
     assert events.next_counts() == {"unread": 3, "unseen": 0}
+
+
+def test_counts_by_kind(listen, with_kinds, monkeypatch, alice):
+    monkeypatch.setattr(live_module, "REREAD", 300.0)
+    events = listen(alice)
+    assert json.loads(events.next_block()["data"])["unread_by_kind"] == {}
+    wait_until(lambda: publishes(unread_by_kind))
+    rows = [Notification.objects.create(user=alice, title="x", kind=kind) for kind in ("sale", "a\nb", "sale")]
+
+    def reach(by_kind: dict[str, int]) -> str:
+        while json.loads((block := events.next_block())["data"])["unread_by_kind"] != by_kind:
+            pass
+        return block["id"]
+
+    seen = {reach({"a\nb": 1, "sale": 2})}
+    rows[0].mark_as_read()
+    seen.add(reach({"a\nb": 1, "sale": 1}))
+    Notification.objects.filter(pk=rows[1].pk).update(kind="sale")  # the others stay as they are
+    last = reach({"sale": 2})
+    assert last not in seen
+    monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
+    assert listen(alice, Last_Event_ID=last).next_block() == {"": ""}
 
 
 def test_a_heartbeat(listen, monkeypatch, alice):

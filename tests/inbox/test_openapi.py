@@ -24,7 +24,7 @@ from notifications_counter.models import Notification
 from notifications_counter.urls import urlpatterns
 from tests.support import assert_exact
 
-pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("with_kinds")]
 
 # The tests log in by themselves.
 CONFIG = schemathesis.Config.from_dict({"generation": {"with-security-parameters": False}})
@@ -59,7 +59,9 @@ def session(alice, settings) -> dict[str, dict[str, str]]:
 def test_fuzz(name, mode, session, alice, bob) -> None:
     def notify(user, rest: int) -> None:
         Notification.objects.bulk_create(
-            Notification(pk=pk, user=user, title=user.username, read_at=timezone.now() if pk % 3 else None)
+            Notification(
+                pk=pk, user=user, kind=str(pk), title=user.username, read_at=timezone.now() if pk % 3 else None
+            )
             for pk in range(rest, 10, 2)
         )
 

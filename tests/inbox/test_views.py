@@ -149,6 +149,71 @@ def test_filters_and_pages_go_together(client, alice):
     assert titles(client.get(url() + links(page)["Every kind"])) == ["x", "e"]
 
 
+# ------------------------------------------------------------------------------------------------------------ tabs
+def tabs(response) -> dict[str, str]:
+    """What the tabs show: the number beside each name."""
+    part = response.content.decode().partition('<ul class="nc-tabs">')[2].partition("</ul>")[0]
+    return dict(re.findall(r"<a [^>]*>([^<]*?)(?: <span [^>]*><span [^>]*>(\d+)</span>[^\n]*\n)?</a>", part))
+
+
+@pytest.fixture
+def sales(with_kinds, alice, bob) -> None:
+    for user, kind, number in ((alice, "sale", 3), (alice, "<b>", 1), (alice, "", 2), (bob, "other", 1)):
+        Notification.objects.bulk_create(Notification(user=user, kind=kind, title="x") for _ in range(number))
+
+
+@pytest.mark.usefixtures("sales")
+def test_a_tab_for_each_kind_with_its_number(client, alice):
+    page = client.get(url())
+    assert tabs(page) == {"Every kind": "6", "&lt;b&gt;": "1", "sale": "3"}
+    assert '<a href="?show=all&amp;kind=sale">sale' in page.content.decode()
+    page = client.get(url(), {"kind": "sale"})
+    assert len(titles(page)) == 3
+    assert '<a href="?kind=sale&amp;show=all" aria-current="true">sale' in page.content.decode()
+    Notification.objects.filter(kind="sale").mark_as_read()
+    assert tabs(client.get(url())) == {"Every kind": "3", "&lt;b&gt;": "1"}
+    page = client.get(url(), {"kind": "sale", "show": "unread"})
+    assert tabs(page) == {"Every kind": "3", "&lt;b&gt;": "1", "sale": "0"}
+    assert "Nothing unread of this kind." in page.content.decode()
+    assert "No notifications of this kind." in client.get(url(), {"kind": "gone"}).content.decode()
+    assert "Nothing unread." in client.get(url(), {"show": "unread", "before": "1_1"}).content.decode()
+
+
+@own_urls
+@pytest.mark.usefixtures("sales")
+def test_a_site_names_its_kinds(client):
+    assert tabs(client.get(url())) == {"Every kind": "6", "Sales": "3"}
+    Notification.objects.filter(kind="sale").delete()
+    assert tabs(client.get(url(), {"kind": "other"})) == {"Every kind": "3", "Sales": "0"}
+
+
+@pytest.mark.usefixtures("sales")
+@pytest.mark.parametrize("kind", ["x" * 65, "\0", "a\0b"])
+def test_what_is_no_kind_has_no_tab(client, kind):
+    assert tabs(client.get(url(), {"kind": kind})) == {"Every kind": "6", "&lt;b&gt;": "1", "sale": "3"}
+
+
+@pytest.mark.usefixtures("sales")
+def test_all_tabs_are_one_read_and_come_with_the_list_alone(client, alice):
+    page = client.get(url(), headers={"X-Part": "list"})
+    assert tabs(page) == {"Every kind": "6", "&lt;b&gt;": "1", "sale": "3"}
+    with sent() as commands:
+        client.get(url())
+    assert sorted(commands) == ["GET", "HGETALL", "MGET", "MGET", "MGET"]  # unread, and unseen before and after
+    assert client.get(url(), headers={"X-Part": "list", "If-None-Match": page["ETag"]}).status_code == 304
+
+
+@own_urls
+def test_tabs_without_numbers(client, alice):
+    assert tabs(client.get(url())) == {"Every kind": "", "Sales": ""}
+    assert b"nc-tabs" not in client.get(url(), headers={"X-Part": "list"}).content
+
+
+def test_no_tabs(client, alice):
+    Notification.objects.create(user=alice, kind="sale", title="x")
+    assert tabs(client.get(url(), {"kind": "sale"})) == {}
+
+
 def make(user, seconds: list[int]) -> list[Notification]:
     """Notifications of these ages, oldest first."""
     now = timezone.now()

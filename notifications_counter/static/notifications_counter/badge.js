@@ -23,6 +23,12 @@
   let left; // an AbortController of this visit of the page
   let doubt; // a timer
 
+  // What a badge shows, of all counts: one of them, or that of a kind. Kinds that have none are not named.
+  const countOf = (counts, { badge, kind }) => {
+    if (kind === undefined || !counts[badge]) return counts[badge];
+    return Object.hasOwn(counts[badge], kind) ? counts[badge][kind] : 0;
+  };
+
   const set = (element, text) => {
     if (element && element.textContent !== text) element.textContent = text;
   };
@@ -38,7 +44,7 @@
     heard += 1;
     for (const badge of document.querySelectorAll("[data-badge]")) {
       const { badge: name, label, max = Infinity } = badge.dataset;
-      const count = counts[name];
+      const count = countOf(counts, badge.dataset);
       if (!Number.isInteger(count)) continue;
       badge.dataset.count = count;
       set(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
@@ -47,7 +53,8 @@
     }
     const before = known;
     known = { ...known, ...counts };
-    if (Object.keys(counts).every((name) => counts[name] === before[name])) return; // of the badges, some may be new
+    const same = (name) => JSON.stringify(counts[name]) === JSON.stringify(before[name]);
+    if (Object.keys(counts).every(same)) return; // of the badges, some may be new
     if (counts.unread > before.unread) toast();
     document.dispatchEvent(new CustomEvent("notifications:counts", { detail: known }));
   };
@@ -74,10 +81,10 @@
 
   const badges = () => [...document.querySelectorAll("[data-badge]")];
 
-  // The counts that this page shows, by the names of their badges.
+  // What this page shows.
   const shown = () => {
     const counted = badges().filter((badge) => badge.dataset.badge && badge.dataset.count);
-    return Object.fromEntries(counted.map(({ dataset }) => [dataset.badge, Number(dataset.count)]));
+    return counted.map(({ dataset: { badge, kind, count } }) => ({ badge, kind, count: Number(count) }));
   };
 
   // Returns whether there are new names among them.
@@ -195,8 +202,7 @@
         show(data.counts);
       } else if (leading) {
         if (want(data.ask)) relisten();
-        const counts = { ...shown(), ...known };
-        const agreed = Object.entries(data.shown).every(([name, count]) => counts[name] === count);
+        const agreed = data.shown.every((badge) => countOf(known, badge) === badge.count);
         channel.postMessage({ counts: agreed ? known : null }); // null: still here
         if (!agreed) look(); // a page that has just been made may know better
       }

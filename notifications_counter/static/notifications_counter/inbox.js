@@ -109,6 +109,17 @@
     say([...rowsOf(fresh).keys()].some((pk) => !rows.has(pk)) ? "new" : "");
   };
 
+  // Tabs of kinds that are new. The numbers on the others are those of badges.
+  const addTabs = (page) => {
+    const tabs = document.querySelector(".nc-tabs");
+    const link = (tab) => tab.querySelector("a").getAttribute("href");
+    const there = new Set([...(tabs?.children ?? [])].map(link));
+    const added = [...page.querySelectorAll(".nc-tabs > li")].filter((tab) => !there.has(link(tab)));
+    if (!tabs || !added.length) return;
+    tabs.append(...added);
+    window.htmx?.process(tabs);
+  };
+
   // --------------------------------------------------------------- answers
   const ask = () => {
     const headers = etag ? { "X-Part": "list", "If-None-Match": etag } : { "X-Part": "list" };
@@ -127,7 +138,9 @@
     failures = 0;
     if (reply.ok) {
       etag = reply.headers.get("ETag") || "";
-      fresh = new DOMParser().parseFromString(text, "text/html").querySelector(".nc-part");
+      const page = new DOMParser().parseFromString(text, "text/html");
+      fresh = page.querySelector(".nc-part");
+      addTabs(page);
     }
     settle();
   };

@@ -1,0 +1,18 @@
+"""Columns whose texts are compared as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import CharField
+
+
+class ExactCharField(CharField):
+    """A CharField in which all texts differ. MariaDB and MySQL would by default take ``Sale`` for ``sale``."""
+
+    def db_type(self, connection: Any) -> str | None:
+        kind = super().db_type(connection)
+        if connection.vendor != "mysql":
+            return kind
+        collation = "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
+        return f"{kind} CHARACTER SET utf8mb4 COLLATE {collation}"

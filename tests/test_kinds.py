@@ -1,0 +1,196 @@
+"""Unread notifications by kind."""
+
+import random
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from notifications_counter.contrib.notifications_hq import create_notifications
+from notifications_counter.controller import NotificationController
+from notifications_counter.counters import all_counters, unread, unread_by_kind
+from notifications_counter.exceptions import ConfigurationError
+from notifications_counter.fields import ExactCharField
+from notifications_counter.maintenance.retention import prune
+from notifications_counter.models import Notification, UserKindNotificationsCount, UserNotificationsCount
+from tests.columns.support import TEXTS, assert_counted, assert_stored
+from tests.columns.test_sites import play, some
+from tests.support import assert_exact, sent, unheard
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
+
+
+def send(user: Any, kind: str, number: int = 1) -> list[Notification]:
+    return Notification.objects.bulk_create(Notification(user=user, kind=kind, title="x") for _ in range(number))
+
+
+def by_kind(user: Any) -> dict[str, int]:
+    return unread_by_kind.breakdown(user)
+
+
+# ---------------------------------------------------------------------------------------------------------- setting
+def test_it_is_switched_off_at_first(alice):
+    assert unread_by_kind not in all_counters()
+    with pytest.raises(ConfigurationError, match="'unread_by_kind' is switched off. Add its name to .*'COUNTERS'"):
+        by_kind(alice)
+
+
+def test_a_site_that_keeps_only_unread_pays_nothing(healed, alice):
+    send(alice, "sale")
+    with sent() as commands:
+        assert Notification.objects.for_user(alice).mark_as_read() == 1
+    assert commands == ["begin", "commit"]
+    unread.flush()
+    assert UserNotificationsCount.objects.exists()
+    assert not UserKindNotificationsCount.objects.exists()
+
+
+# ---------------------------------------------------------------------------------------------------------- changes
+@pytest.mark.usefixtures("with_kinds")
+def test_texts_are_told_apart(alice, bob):
+    right = {text: i + 1 for i, text in enumerate(TEXTS)}
+    for text, number in right.items():
+        send(alice, text, number)
+    send(bob, "likes")
+    assert by_kind(alice) == right
+    assert Notification.objects.filter(kind="Likes").count() == right["Likes"]
+    assert_stored(unread_by_kind)
+    assert dict(UserKindNotificationsCount.objects.filter(user=alice).values_list("kind", "unread_count")) == right
+    call_command("check", deploy=True, tags=["database"], databases=["default"], fail_level="ERROR")
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_changes(alice, bob):
+    first, second = send(alice, "sale"), send(alice, "news", 3)
+    mine = NotificationController(alice)
+    assert mine.mark_all_as_seen() == 4
+    assert by_kind(alice) == {"sale": 1, "news": 3}
+    assert mine.mark_as_read(first[0].pk)
+    assert by_kind(alice) == {"news": 3}
+    first[0].mark_as_unread()
+    assert by_kind(alice) == {"sale": 1, "news": 3}
+    Notification.objects.filter(kind="news", user=alice).update(kind="sale")
+    assert by_kind(alice) == {"sale": 4}
+    Notification.objects.filter(pk=second[0].pk).update(user=bob, kind="")
+    assert (by_kind(alice), by_kind(bob)) == ({"sale": 3}, {"": 1})
+    with transaction.atomic():
+        assert mine.mark_all_as_read() == 3
+        assert by_kind(alice) == {}
+        transaction.set_rollback(True)
+    assert unread_by_kind.count((alice, "sale")) == 3
+    assert mine.mark_all_as_read() == 3
+    assert by_kind(alice) == {}
+    assert_stored(unread_by_kind)
+
+
+@pytest.mark.usefixtures("with_kinds")
+@pytest.mark.skipif("unread.key_fields[0].get_internal_type() == 'CharField'", reason="Equal texts may differ.")
+def test_a_kind_is_marked_as_read_by_one_statement(alice):
+    """Equal texts of the column are the same text."""
+    send(alice, "sale", 2)
+    send(alice, "Sale")
+    theirs = Notification.objects.for_user(alice).filter(kind="sale", seen_at=None)
+    with CaptureQueriesContext(connection) as statements:
+        assert theirs.mark_as_read() == 2
+    assert len(statements) == 1
+    assert by_kind(alice) == {"Sale": 1}
+    assert_stored(unread_by_kind)
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_any_history(make_user):
+    users = [make_user() for _ in range(2)]
+
+    def one() -> Notification:
+        read_at = random.choice([None, None, timezone.now()])
+        return Notification(user=random.choice(users), kind=random.choice(TEXTS), title="x", read_at=read_at)
+
+    def theirs() -> Any:
+        mine = Notification.objects.for_user(random.choice(users))
+        return mine.filter(kind=random.choice(TEXTS)) if random.random() < 0.5 else mine
+
+    play(
+        [
+            lambda: one().save(),
+            lambda: Notification.objects.bulk_create(one() for _ in range(20)),
+            lambda: theirs().mark_as_seen(),
+            lambda: theirs().mark_as_read(),
+            lambda: some(Notification).mark_as_read(),
+            lambda: some(Notification).mark_as_unread(),
+            lambda: some(Notification).update(kind=random.choice(TEXTS)),
+            lambda: theirs().update(kind=random.choice(TEXTS), read_at=None),
+            lambda: some(Notification).update(user=random.choice(users)),
+            lambda: some(Notification).delete(),
+        ],
+        unread_by_kind,
+    )
+    assert_exact(*users)
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_what_deletes_and_imports(alice, bob):
+    send(alice, "sale", 3)
+    send(bob, "sale")
+    create_notifications(sender=bob, recipient=alice, verb="followed")
+    assert by_kind(alice) == {"sale": 3, "followed": 1}
+    Notification.objects.filter(kind="sale", user=alice).first().delete()
+    Notification.objects.filter(user=bob).update(created_at=timezone.now() - timezone.timedelta(days=9))
+    assert prune(timezone.timedelta(days=1)).deleted == 1
+    assert (by_kind(alice), by_kind(bob)) == ({"sale": 2, "followed": 1}, {})
+    assert_stored(unread_by_kind)
+    alice.delete()
+    assert_stored(unread_by_kind)
+    call_command("recount_counters", verbosity=0)
+    assert list(UserKindNotificationsCount.objects.values_list("user", flat=True)) == [bob.pk]
+
+
+# ---------------------------------------------------------------------------------------------------------- recounts
+@pytest.mark.usefixtures("with_kinds")
+def test_a_user_stands_for_all_their_kinds(alice, bob):
+    for user in (alice, bob):
+        send(user, "sale", 2)
+        send(user, "read")
+    Notification.objects.filter(kind="read").mark_as_read()
+    unread_by_kind.flush()
+    send(alice, "gone")
+    unheard(Notification.objects.filter(kind="gone").delete)  # waits in Redis, without a row
+    unheard(Notification.objects.filter(kind="sale").delete)  # has a total
+    unheard(send, alice, "new")  # has neither
+    assert unread_by_kind.recount([alice], dry_run=True).wrong == 3
+    result = unread_by_kind.recount([alice])
+    assert (result.checked, result.corrected) == (4, 3)  # "read" was right
+    assert by_kind(alice) == {"new": 1}
+    assert unread_by_kind.recount([bob.pk, (bob, "read")]).corrected == 1
+    assert_stored(unread_by_kind)
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_the_command_recounts_all_kinds_of_a_user(alice, capsys):
+    send(alice, "sale", 2)
+    unheard(Notification.objects.all().delete)
+    call_command("recount_counters", user=[str(alice.pk)])
+    assert "unread_by_kind: checked 1 user, 1 wrong, corrected 1." in capsys.readouterr().out
+    assert by_kind(alice) == {}
+    assert_counted(unread_by_kind)
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_it_is_recovered(alice, bob):
+    send(alice, "sale", 2)
+    send(bob, "news")
+    unread_by_kind.flush()
+    send(alice, "news")
+    unread_by_kind.invalidate()
+    assert by_kind(alice) == {"sale": 2, "news": 1}
+    assert_stored(unread_by_kind)
+
+
+def test_a_field_of_exact_texts_is_the_same_in_migrations():
+    name, path, _, options = Notification._meta.get_field("kind").deconstruct()
+    assert (name, path) == ("kind", "notifications_counter.fields.ExactCharField")
+    assert options.keys() == {"verbose_name", "max_length", "blank"}
+    assert isinstance(UserKindNotificationsCount._meta.get_field("kind"), ExactCharField)
+    call_command("makemigrations", "notifications_counter", check=True, dry_run=True, verbosity=0)
