@@ -294,9 +294,9 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
     def place_of(self, counter: Counter, where: str) -> Place:
         """The place that an address names, or else the first of those that the user may see. ConfigurationError if they
         may not."""
-        for work in dashboard.work_in_view():
-            if work.counter is counter and where in ("", dashboard.key_of(work.place)):
-                return work.place
+        for local in dashboard.visible():
+            if local.counter is counter and where in ("", dashboard.key_of(local.place)):
+                return local.place
         raise ConfigurationError(f"Counter {counter.name!r} is not in {where!r}.")
 
 

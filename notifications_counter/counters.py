@@ -69,7 +69,7 @@ class Counter(Declaration):
 
         ``progress`` is called with the users done and all users of the batch, ``stopped`` is asked after each chunk.
         """
-        return Flusher(self, chunk_size or options.FLUSH_CHUNK).flush(progress, stopped)
+        return Flusher(self, chunk_size or options.FLUSH_CHUNK, progress, stopped).flush()
 
     def heal(
         self,
@@ -84,7 +84,7 @@ class Counter(Declaration):
         ``progress`` is called with the number of users a recovery has recounted so far, ``report`` with each wrong
         count, ``stopped`` is asked after each page. NotInTransaction if called inside a transaction.
         """
-        return Healer(self, report).heal(seconds, progress, stopped)
+        return Healer(self, report, progress, stopped).heal(seconds)
 
     def recount(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -387,6 +387,20 @@ class Declaration:
         for member in members:
             grouped.setdefault(self.buffer_of(str(member)), []).append(member)
         yield from grouped.items()
+
+    def each_shard(self, members: Sequence[Any], call: Callable[[Buffer, list[Any]], object]) -> list[Any]:
+        """Call a function with each shard and its members. Returns the members for which Redis was out of reach."""
+        try:
+            shards = list(self.by_shard(members))
+        except BufferUnavailable:  # nobody knows which keys are those of this database
+            return list(members)
+        failed: list[Any] = []
+        for buffer, mine in shards:
+            try:
+                call(buffer, mine)
+            except BufferUnavailable:
+                failed += mine
+        return failed
 
 
 def _target(field: Any) -> Any:

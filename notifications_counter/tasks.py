@@ -15,8 +15,8 @@ from datetime import timedelta
 
 from .counters import all_counters
 from .maintenance.cleaning import clean_everywhere
-from .maintenance.places import at, workplaces
-from .maintenance.recount import remove_orphans
+from .maintenance.orphans import remove_orphans
+from .maintenance.places import at, local_counters
 from .maintenance.retention import prune as prune_notifications
 
 
@@ -24,7 +24,7 @@ def flush() -> dict[str, int]:
     """Heal every counter, then write what waits in Redis to the database, as `flush_counters` does. Returns how many
     users were flushed, by counter."""
     flushed: Tally[str] = Tally()
-    for _, counter, place in workplaces(all_counters()):
+    for _, counter, place in local_counters(all_counters()):
         with at(place):
             counter.heal()
             flushed[counter.name] += counter.flush().users
@@ -35,7 +35,7 @@ def recount() -> dict[str, int]:
     """Heal every counter and compare every count with the rows, as `recount_counters` does. Returns how many counts
     were corrected, by counter."""
     corrected: Tally[str] = Tally()
-    for _, counter, place in workplaces(all_counters()):
+    for _, counter, place in local_counters(all_counters()):
         with at(place):
             corrected[counter.name] += counter.heal().corrected + counter.recount(resume=True).corrected
             remove_orphans(counter)

@@ -72,8 +72,8 @@ def _metrics(report: Report) -> Iterator[Metric]:
     up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=LABELS)
     for counter in report.counters:
         up.add_metric(_labels(counter.counter, counter.place), 1)
-    for work in report.unreachable:
-        up.add_metric(_labels(work.counter.name, work.place), 0)
+    for local in report.unreachable:
+        up.add_metric(_labels(local.counter.name, local.place), 0)
     yield up
     for kind, table in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, TOTALS)):
         for name, (about, value) in table.items():

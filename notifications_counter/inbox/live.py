@@ -27,7 +27,8 @@ from django.views.decorators.http import require_GET
 from redis.exceptions import ConnectionError
 
 from ..badges import Badge, badges_of, count_all, user_of
-from ..buffer.client import FAILURES, client_of
+from ..buffer.client import client_of
+from ..buffer.connections import FAILURES
 from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter

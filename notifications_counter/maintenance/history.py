@@ -4,6 +4,7 @@ of flushes."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -58,6 +59,12 @@ def record_event(
             history.trim(max_length=LENGTH)
     except BufferUnavailable as error:
         _not_recorded(f"an event of type {type!r}", error)
+
+
+def record_rejected(counter: Declaration, rejected: Mapping[str, str]) -> None:
+    """Record each rejected member with its delta."""
+    for member, delta in rejected.items():
+        record_event("rejected", counter, level=logging.ERROR, member=member, delta=delta)
 
 
 def tally(counter: Declaration, counts: dict[str, int]) -> None:

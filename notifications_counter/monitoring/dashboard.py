@@ -24,7 +24,7 @@ from ..exceptions import CounterError
 from ..internals import Truncator
 from ..maintenance.healing import ShardStatus
 from ..maintenance.history import history
-from ..maintenance.places import Place, Workplace, at, workplaces_in_view
+from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment, signed
 from .report import MAX_AGE, CounterReport, look
@@ -221,9 +221,9 @@ TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
 
 
 # ------------------------------------------------------------------------ places
-def work_in_view() -> list[Workplace[Counter]]:
-    """Each counter at the places that a user of this database may see."""
-    return workplaces_in_view(all_counters(), for_users=True)
+def visible() -> list[LocalCounter[Counter]]:
+    """Return every counter at the places that a user of this database may see."""
+    return visible_counters(all_counters(), for_users=True)
 
 
 def key_of(place: Place) -> str:
@@ -259,9 +259,9 @@ def page(by: str, where: str) -> dict[str, Any]:
     or else of the first. If Redis is out of reach, it does not raise, and the page has fewer parts."""
     choices = precisions()
     by = by if by in choices else next(iter(choices), "")
-    work = work_in_view()
-    report = look(work=work)
-    keys = {key_of(each.place): each.place for each in work}
+    counters = visible()
+    report = look(local=counters)
+    keys = {key_of(local.place): local.place for local in counters}
     where = where if where in keys else next(iter(keys), "")
     found: dict[str, Any] = {
         "by": by,
@@ -286,7 +286,7 @@ def page(by: str, where: str) -> dict[str, Any]:
 
 
 def details(reports: Sequence[CounterReport], precision: Precision | None, problems: list[str]) -> dict[str, Any]:
-    """The parts of the page for the database or schema at work. What is wrong with its servers goes to ``problems``."""
+    """The parts of the page for the current database or schema. What is wrong with its servers goes to ``problems``."""
     flushes = history.latest(EVENTS, "flush")
     infos = servers(reports)
     problems += dict.fromkeys(f"{error.msg} {error.hint}" for info in infos for error in check_server(info))

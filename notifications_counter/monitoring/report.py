@@ -20,7 +20,7 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.healing import ShardStatus
-from ..maintenance.places import Place, Workplace, at, here, workplaces_in_view
+from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
 from .display import grouped
 
 MAX_AGE = 300.0
@@ -138,7 +138,7 @@ class Report:
     why; and the ``outages`` of Redis that processes have noticed, None during one."""
 
     counters: list[CounterReport]
-    unreachable: list[Workplace[Counter]]
+    unreachable: list[LocalCounter[Counter]]
     errors: list[str]
     outages: Outages | None
 
@@ -162,24 +162,24 @@ class Report:
             "max_age": max_age,
             "age": self.age,
             "counters": {counter.name: counter.as_json() for counter in self.counters},
-            "unreachable": [work.name for work in self.unreachable],
+            "unreachable": [local.name for local in self.unreachable],
             "outages": self.outages._asdict() if self.outages else None,
         }
 
 
-def look(counters: Iterable[Counter] | None = None, work: Iterable[Workplace[Counter]] | None = None) -> Report:
-    """The state of these counters, or of all: inside of a tenant, in its database or schema, elsewhere in every one; or
-    of ``work``. It does not raise if Redis or a database is out of reach.
+def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter[Counter]] | None = None) -> Report:
+    """Return the state of these counters, by default of all: inside a tenant at its own place, elsewhere at every
+    place. ``local`` names counters and places instead. Does not raise if Redis or a database is out of reach.
 
-    A counter costs two round trips and a query for each shard, and one query more. If there are several databases or
+    Each counter costs two round trips and a query for each shard, and one more query. If there are several databases or
     schemas, each costs a query.
     """
     found: list[CounterReport] = []
-    unreachable: list[Workplace[Counter]] = []
+    unreachable: list[LocalCounter[Counter]] = []
     errors: dict[str, str] = {}  # of Redis, or of a database, which is not asked again
-    if work is None:
-        work = workplaces_in_view(all_counters() if counters is None else counters)
-    for each in work:
+    if local is None:
+        local = visible_counters(all_counters() if counters is None else counters)
+    for each in local:
         name, counter, place = each
         try:
             if place.alias not in errors:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import DatabaseError, Error, connections
@@ -68,28 +69,17 @@ class TransactionLog:
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
-        """Register owners, each named once, that have not begun here. The replies to the last packet stay unread
-        until ``settle``.
+        """Register owners, each named once, that have not begun in this transaction. The replies to the last packet
+        stay unread until ``settle``.
 
-        Returns those that Redis has refused so far; ``settle`` returns the rest.
+        Returns the owners that Redis has refused so far; ``settle`` returns the others.
         """
         failed: list[tuple[Declaration, str]] = []
-        parts = []
+        parts: list[Part] = []
         for counter, members in owners.items():
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
-            try:
-                shards = list(counter.by_shard(new)) if new else []
-            except BufferUnavailable:  # nobody knows which keys are those of this database
-                failed += [(counter, m) for m in new]
-                continue
-            for buffer, mine in shards:
-                for some in in_calls(mine):
-                    id_ = os.urandom(16).hex()
-                    try:
-                        parts.append(Part(id_, counter, buffer, tuple(some), buffer.begin_call(id_, some)))
-                    except BufferUnavailable:  # of this shard, which has not been used yet
-                        failed += [(counter, m) for m in some]
+            failed += [(counter, m) for m in counter.each_shard(new, partial(_add_parts, parts, counter))]
         for packet in in_groups(parts, lambda part: len(part.members), USERS_PER_CALL):
             if self.unread:
                 failed += self.settle()
@@ -331,6 +321,12 @@ class TransactionLog:
         if counts:
             with suppress(BufferUnavailable), working_on(self.using):
                 TimeSeries().update_counters(counts)
+
+
+def _add_parts(parts: list[Part], counter: Declaration, buffer: Buffer, members: Sequence[str]) -> None:
+    for some in in_calls(members):
+        id_ = os.urandom(16).hex()
+        parts.append(Part(id_, counter, buffer, tuple(some), buffer.begin_call(id_, some)))
 
 
 def _owners(commits: Iterable[list[PartDeltas]]) -> list[tuple[Declaration, str]]:

@@ -17,7 +17,8 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer.client import FRESH_SECONDS, client_of, in_groups
+from notifications_counter.buffer.client import client_of, in_groups
+from notifications_counter.buffer.connections import FRESH_SECONDS
 from notifications_counter.buffer.shard import USERS_PER_CALL
 from notifications_counter.checks.server import check_redis
 from notifications_counter.counters import unread

@@ -14,7 +14,8 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.shard import BATCHES
 from notifications_counter.buffer.types import Cut
 from notifications_counter.maintenance.flush import Flusher
-from notifications_counter.maintenance.recount import Recounter, RecountResult, remove_orphans
+from notifications_counter.maintenance.orphans import remove_orphans
+from notifications_counter.maintenance.recount import Recounter, RecountResult
 from notifications_counter.maintenance.shards import lock_for_batch
 from notifications_counter.reader import Reader
 from notifications_counter.sql import dialect, generic

@@ -166,7 +166,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
 def test_a_redis_that_is_out_of_reach_is_a_problem(healed, unreachable_redis):
     report = look()
     assert report.counters == []
-    assert [work.counter for work in report.unreachable] == list(all_counters())
+    assert [local.counter for local in report.unreachable] == list(all_counters())
     assert report.outages is None
     (problem,) = report.problems()
     assert (problem.counter, problem.kind) == (None, "unreachable")

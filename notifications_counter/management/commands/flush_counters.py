@@ -8,19 +8,18 @@ from django.db import close_old_connections, connections
 
 from ...conf import options
 from ...counters import Counter, all_counters
-from ...maintenance.places import Workplace, at
+from ...maintenance.places import LocalCounter, at
 from ...monitoring.report import MAX_AGE, look
 from ..console import (
     OUTAGES,
     CounterCommand,
     Meter,
+    OutageLog,
     Stop,
     at_least,
-    find_work,
+    find_counters,
     number,
     plain_errors,
-    say_failed,
-    say_works,
     stop_on_signals,
 )
 
@@ -85,47 +84,40 @@ class Command(CounterCommand):
             elif loop:
                 self.loop(stop, interval)
             else:
-                for work in self.find_work():
+                for local in self.find_counters():
                     if not stop.asked():
-                        self.run(work, stop)
+                        self.run(local, stop)
 
-    def find_work(self) -> list[Workplace[Counter]]:
-        return find_work(all_counters(), self.database, self.schema)
+    def find_counters(self) -> list[LocalCounter[Counter]]:
+        return find_counters(all_counters(), self.database, self.schema)
 
     # ------------------------------------------------------------------ flush
     def loop(self, stop: Stop, interval: float) -> None:
-        """Run until asked to stop. Logs the beginning of an outage once, and its end."""
-        before: set[type[Exception]] = set()
+        """Run until asked to stop."""
+        outages = OutageLog("flush_counters", interval)
         while not stop.asked():
-            outages: set[type[Exception]] = set()
             close_old_connections()
+            todo: list[LocalCounter[Counter]] = []
             try:
-                todo = self.find_work()
+                todo = self.find_counters()
             except OUTAGES as error:
-                if type(error) not in before:
-                    say_failed("flush_counters", error, interval)
-                outages.add(type(error))
-                todo = []
-            for work in todo:
+                outages.failed(error)
+            for local in todo:
                 close_old_connections()
                 try:
-                    self.run(work, stop, quiet=True)
+                    self.run(local, stop, quiet=True)
                 except OUTAGES as error:
-                    connections[work.place.alias].close()
-                    if type(error) not in before | outages:
-                        say_failed("flush_counters", error, interval, work.name)
-                    outages.add(type(error))
+                    connections[local.place.alias].close()
+                    outages.failed(error, local.name)
                 if stop.asked():
                     return
-            if before and not outages:
-                say_works("flush_counters")
-            before = outages
+            outages.end_run()
             stop.wait(interval)
 
-    def run(self, work: Workplace[Counter], stop: Stop, quiet: bool = False) -> None:
-        """Heal and flush one counter at one place. ``quiet``: say nothing if there was nothing to do."""
-        with at(work.place):
-            self.run_here(work.counter, work.name, stop, quiet)
+    def run(self, local: LocalCounter[Counter], stop: Stop, quiet: bool = False) -> None:
+        """Heal and flush one counter at one place. ``quiet``: print nothing if there was nothing to do."""
+        with at(local.place):
+            self.run_here(local.counter, local.name, stop, quiet)
 
     def run_here(self, counter: Counter, name: str, stop: Stop, quiet: bool) -> None:
         if self.verbosity > 1:
@@ -156,7 +148,7 @@ class Command(CounterCommand):
                 meter.say(f"{name}: {self.nothing(counter)}")
 
     def nothing(self, counter: Counter) -> str:
-        """Say why nothing was flushed."""
+        """Return why nothing was flushed."""
         states = [shard.status for shard in counter.status()]
         if not all(state.ready for state in states):
             return (
@@ -185,7 +177,7 @@ class Command(CounterCommand):
     # ------------------------------------------------------------------ check
     def check_state(self, max_age: float, as_json: bool) -> None:
         """Print the state of all counters. Raises CommandError with a sentence for each problem."""
-        report = look(work=self.find_work())
+        report = look(local=self.find_counters())
         if as_json:
             self.stdout.write(json.dumps(report.as_json(max_age), indent=2))
         if problems := report.problems(max_age):
