@@ -184,7 +184,7 @@ class Declaration:
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
         """The fields whose values make up an owner's key, at the end of the foreign keys."""
-        return tuple(map(_target, self.total_fields))
+        return tuple(map(target_of, self.total_fields))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -403,8 +403,8 @@ class Declaration:
         return failed
 
 
-def _target(field: Any) -> Any:
-    """Return the field whose values a foreign key has, at the end of a chain of them; any other field itself."""
+def target_of(field: Any) -> Any:
+    """Return the field at the end of a chain of foreign keys, whose values they have; any other field itself."""
     while field.remote_field:
         field = field.target_field
     return field
@@ -414,7 +414,7 @@ def _target(field: Any) -> Any:
 def _column_of_key(model: type[Model]) -> tuple[str, str]:
     """Return the table and column that a model's primary keys come from. A child or a profile has those of its parent,
     and a historical model those of the current one."""
-    return _column(_target(model._meta.pk))
+    return _column(target_of(model._meta.pk))
 
 
 def _column(field: Any) -> tuple[str, str]:
@@ -423,7 +423,7 @@ def _column(field: Any) -> tuple[str, str]:
 
 def _identity(field: Any) -> tuple[str, str, str, str]:
     """What two models of a table must have in common, so that the same expressions fit this column."""
-    target = _target(field)
+    target = target_of(field)
     kind = "Integer" if isinstance(target, IntegerField) else target.get_internal_type()
     return field.name, field.attname, field.column, kind
 

@@ -35,7 +35,7 @@ logger = logging.getLogger("notifications_counter")
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Owners of one shard that one begin registers, and the reply of Redis, if one has come."""
+    """Owners of one shard that one begin registers, and the reply to it if it was sent."""
 
     id: str
     counter: Declaration
@@ -55,7 +55,7 @@ class TransactionLog:
     def __init__(self, using: str):
         self.using = using
         self.schema = schema_of(connections[using])  # it may be another one when the transaction commits
-        # Each statement's deltas; None if anyone's count may have changed.
+        # The deltas of each statement; None if anyone's count may have changed.
         self.entries: list[tuple[Declaration, dict[str, Delta] | None]] = []
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
         self.begun: dict[Declaration, set[str]] = defaultdict(set)
@@ -65,7 +65,7 @@ class TransactionLog:
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
         self.unread: list[Part] = []
         self.doubted: set[Declaration] = set()  # counters of which everyone is to be recounted
-        self.announced = 0  # how many entries the site has been told of
+        self.announced = 0  # entries for which counts_changed was sent
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
@@ -87,7 +87,7 @@ class TransactionLog:
         return failed
 
     def _begin(self, parts: list[Part]) -> list[tuple[Declaration, str]]:
-        self.parts += parts  # first, in case an exception strikes; Redis knows what to do with an unknown part
+        self.parts += parts  # first, in case of an exception; Redis can handle the commit of an unknown part
         self.unread += parts
         client = parts[0].buffer.client
         replies: Sequence[Reply | PacketReply] = ()
@@ -112,7 +112,7 @@ class TransactionLog:
         return [(part.counter, m) for m in part.members]
 
     def settle(self) -> list[tuple[Declaration, str]]:
-        """Read the replies of what has begun. Returns the owners that Redis refused."""
+        """Read the replies that are unread. Returns the owners that Redis refused."""
         failed: list[tuple[Declaration, str]] = []
         while self.unread:
             part = self.unread[-1]
@@ -134,7 +134,7 @@ class TransactionLog:
         try:
             failed = self.begin(owners) + self.settle()
         except BaseException:
-            self.settle()  # a reply that is not read keeps its connection
+            self.settle()  # an unread reply would keep its connection
             raise
         try:
             request_recounts(self.using, failed)
@@ -146,12 +146,12 @@ class TransactionLog:
 
     # ----------------------------------------------------------------- record
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
-        """Note what a statement changed. None means unknown: the owner is recounted."""
+        """Record what a statement changed. None means unknown: the owner is recounted."""
         self.entries.append((counter, dict(deltas)))
         self.touched[counter].update(deltas)
 
     def doubt(self, counter: Declaration) -> None:
-        """Note that a statement may have changed any owner's count."""
+        """Record that a statement may have changed any owner's count."""
         self.entries.append((counter, None))
         self.doubted.add(counter)
 
@@ -171,7 +171,7 @@ class TransactionLog:
         return net
 
     def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
-        """Note what a statement did, for the time-sliced counters."""
+        """Record what a statement did, for the time-sliced counters."""
         self.activity += [(f"{c.activity}:{what}", n) for (c, what), n in activity.items() if c.activity and n]
 
     def cut_back(self, position: int, activity: int) -> None:
@@ -187,7 +187,7 @@ class TransactionLog:
         self.savepoints.clear()
 
     def foresee(self, statement: re.Match[str]) -> None:
-        """If the statement rolls back to a savepoint, doubt what came after it until ``follow`` knows that it did."""
+        """If the statement rolls back to a savepoint, doubt what came after it, until ``follow`` knows that it did."""
         made, released, _ = statement.groups()
         if not made and not released:
             position = self._before(self._find(statement))[0]
@@ -195,7 +195,7 @@ class TransactionLog:
                 self.entries[i] = (counter, None if deltas is None else dict.fromkeys(deltas))
 
     def follow(self, statement: re.Match[str]) -> None:
-        """A savepoint was set, released or rolled back to."""
+        """Note that a savepoint was set, released or rolled back to."""
         made, released, name = statement.groups()
         at = self._find(statement)
         if made:
@@ -207,28 +207,28 @@ class TransactionLog:
             del self.savepoints[at:]
 
     def _find(self, statement: re.Match[str]) -> int:
-        """The index of a savepoint. An unknown one is older than the log: -1."""
+        """Return the index of a savepoint, or -1 if it is older than the log."""
         name = _plain(statement[3])
         return next((i for i in reversed(range(len(self.savepoints))) if self.savepoints[i][0] == name), -1)
 
     def _before(self, savepoint: int) -> tuple[int, int]:
-        """How many entries, and how much activity, there were before a savepoint."""
+        """Return how many entries, and how many of ``activity``, there were before a savepoint."""
         return self.savepoints[savepoint][1:] if savepoint >= 0 else (0, 0)
 
     def mark_unknown(self) -> None:
-        """Have owners recounted that have begun, because nothing tells what was executed."""
+        """Have the owners that have begun recounted, because nobody knows what was executed."""
         for counter, members in self.begun.items():
             self.record_deltas(counter, dict.fromkeys(members))
 
     def leave_open(self) -> None:
-        """Leave what has begun to healing, because the statement may still be under way: a recount that is over before
-        it commits would miss it."""
+        """Leave what has begun to healing, because the statement may still be running. A recount that ends before it
+        commits would miss it."""
         self.parts.clear()
 
     # ------------------------------------------------------------------- send
     def send(self) -> None:
-        """Send the deltas to Redis, after the database has committed. Whatever fails does not concern the site; only an
-        exception that is meant for it comes out, such as a time limit."""
+        """Send the deltas to Redis, after the database has committed. A failure does not reach the site, except for an
+        exception that is meant for it, such as a time limit."""
         with in_schema(connections[self.using], self.schema):
             try:
                 self._send()
@@ -241,7 +241,7 @@ class TransactionLog:
             self.announce(0)
 
     def announce(self, first: int) -> None:
-        """Tell the site whose counts the transaction has changed, from an entry on, unless it was told already."""
+        """Send ``counts_changed`` for the entries from ``first`` on, unless it was sent for them already."""
         first = max(first, self.announced)
         self.announced = len(self.entries)
         if not counts_changed.receivers:
@@ -304,7 +304,7 @@ class TransactionLog:
         try:
             try:
                 reply.read()
-            except DatabaseChanged:  # the parts went along to the new keys, where nothing is known of the rows
+            except DatabaseChanged:  # the parts were moved to the new keys, where nobody knows what the rows say
                 part = parts[0][0]
                 buffer = part.counter.buffer_of(part.members[0])
                 buffer.commit([(part.id, dict.fromkeys(deltas)) for part, deltas in parts])
@@ -334,5 +334,5 @@ def _owners(commits: Iterable[list[PartDeltas]]) -> list[tuple[Declaration, str]
 
 
 def _plain(name: str) -> str:
-    """The name of a savepoint without quotes."""
+    """Return the name of a savepoint without quotes."""
     return name.rstrip(";").strip('"`').lower()
