@@ -77,8 +77,7 @@ class Reader:
         return result | self._rows(by_rows) if by_rows else result
 
     def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
-        """Return the counts of the owners with these values in all columns but the last, by the last column. Owners
-        without rows that count are left out."""
+        """The counts of owners that have any, and these values in all columns but the last, by the last one."""
         counter, group = self.counter, group_of(first)
         ledger = Ledger.of(self.using)
         touched = any(member.startswith(group) for member in ledger.all_touched(counter))
@@ -97,10 +96,10 @@ class Reader:
         return {counter.parse(group + last)[-1]: count for last, count in counts.items()}
 
     def _miss_group(self, ledger: Ledger, buffer: Buffer, first: tuple[Any, ...]) -> dict[Any, int]:
-        """Count rows, and cache the counts if nothing has changed meanwhile."""
-        _, may_cache = self._transaction(ledger)
+        """The rows, whose counts are kept if nothing moves meanwhile."""
+        _, keeps = self._transaction(ledger)
         group, token = group_of(first), f"?{uuid4().hex}"
-        ready = buffer.prepare_group(group, token) if may_cache else ""
+        ready = buffer.prepare_group(group, token) if keeps else ""
         counts = self._count_group(first)
         if ready:
             members = ((str(CompositeKey((*first, last))), count) for last, count in counts.items())
