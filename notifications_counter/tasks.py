@@ -1,11 +1,11 @@
-"""What the commands do, for schedulers that call functions.
+"""The work of the commands, for schedulers that call functions.
 
     from notifications_counter import tasks
 
     scheduler.add_job(tasks.flush, "interval", seconds=5)
 
-They go through every database, and every schema of a tenant. Runs that overlap do no harm, and neither does one that is
-killed. What they return can be written as JSON.
+They go through every database, and every tenant's schema. They may overlap, and be killed. Their results can be
+serialized as JSON.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def clean() -> int:
 
 
 def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:
-    """Delete notifications that are older, as `prune_notifications` does. Returns how many."""
+    """Delete notifications older than ``days``, as `prune_notifications` does. Returns how many."""
     return prune_notifications(timedelta(days=days), read_only, keep_newest).deleted

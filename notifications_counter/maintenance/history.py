@@ -29,11 +29,11 @@ MESSAGES = {
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
     "declared": "its declaration has changed. Rows are counted until processes with another one have been gone for "
     "%(wait)d s.",
-    "replaced": "a flusher of another release declares it in another way. This process does not flush it any more. "
-    "Restart it with the code of that release.",
+    "replaced": "a flusher of another release declares it differently. This process no longer flushes it. Restart it "
+    "with the code of that release.",
     "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`.",
 }
-"""The log message of each event, a format string for its fields."""
+"""The log message of each event: a format string for its fields."""
 
 history = EventLog("history")
 

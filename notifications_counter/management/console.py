@@ -51,9 +51,9 @@ class CounterCommand(BaseCommand):
     def add_places(self, parser: CommandParser) -> None:
         """Add options that restrict the command to one database or schema."""
         parser.add_argument(
-            "--database", metavar="ALIAS", help="only this database (default: all that have the tables)"
+            "--database", metavar="ALIAS", help="use only this database (default: all that have the tables)"
         )
-        parser.add_argument("--schema", metavar="NAME", help="only this schema of a tenant (default: all)")
+        parser.add_argument("--schema", metavar="NAME", help="use only this tenant's schema (default: all)")
 
 
 def find_counters(counters: Iterable[Counter], database: str | None, schema: str | None) -> list[LocalCounter[Counter]]:

@@ -322,7 +322,7 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
 
 
 def test_json_is_for_check():
-    with pytest.raises(CommandError, match="--json is for --check"):
+    with pytest.raises(CommandError, match="only with --check"):
         call_command("flush_counters", "--json")
 
 

@@ -29,7 +29,7 @@ class Command(CounterCommand):
         parser.add_argument(
             "--loop",
             action="store_true",
-            help="go on until SIGTERM or Ctrl-C: a pass a minute, coarse counters less often",
+            help="run until SIGTERM or Ctrl-C: once a minute, less often for coarse counters",
         )
 
     def handle(self, *, loop: bool, verbosity: int, **options: Any) -> None:

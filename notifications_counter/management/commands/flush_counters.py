@@ -29,12 +29,12 @@ class Command(CounterCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()
-        how.add_argument("--loop", action="store_true", help="go on until SIGTERM or Ctrl-C")
+        how.add_argument("--loop", action="store_true", help="run until SIGTERM or Ctrl-C")
         how.add_argument(
             "--check",
             action="store_true",
-            help="flush nothing; exit with 1 if anything is wrong, such as a change that has waited for longer than "
-            "--max-age: for monitoring",
+            help="for monitoring: flush nothing, and exit with 1 if anything is wrong, such as a change that has "
+            "waited for longer than --max-age",
         )
         parser.add_argument(
             "--interval",
@@ -51,10 +51,10 @@ class Command(CounterCommand):
             type=at_least(0, float),
             default=MAX_AGE,
             metavar="SECONDS",
-            help="for --check (default: %(default)s)",
+            help="with --check: how long a change may wait (default: %(default)s)",
         )
         parser.add_argument(
-            "--json", action="store_true", dest="as_json", help="for --check: print what it has seen as JSON"
+            "--json", action="store_true", dest="as_json", help="with --check: print the state of all counters as JSON"
         )
 
         self.add_places(parser)
@@ -77,7 +77,7 @@ class Command(CounterCommand):
         self.chunk_size = chunk_size
         self.database, self.schema = database, schema
         if as_json and not check:
-            raise CommandError("--json is for --check.")
+            raise CommandError("--json can be used only with --check.")
         with plain_errors(), stop_on_signals() as stop:
             if check:
                 self.check_state(max_age, as_json)

@@ -13,14 +13,14 @@ from ..console import CounterCommand, Meter, find_counters, number, plain_errors
 
 
 class Command(CounterCommand):
-    help = "Compares every count with the rows of the database and corrects it."
+    help = "Compares every count with the database's rows, and corrects it."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--user",
             action="append",
             metavar="KEY",
-            help="primary key of a user whose notifications are recounted instead of everything; repeatable",
+            help="recount only the notifications of the user with this primary key; may be repeated",
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would change")
         parser.add_argument(
