@@ -1,4 +1,4 @@
-"""The description of the JSON, as OpenAPI 3.1. Written by hand; the tests compare it with what the views do."""
+"""The description of the JSON API, as OpenAPI 3.1. It is written by hand; tests compare it with the views."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _object(optional: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]
 
 
 def document(server: str) -> dict[str, Any]:
-    """The whole of it. ``server``: where the URLs of the app begin."""
+    """Return the description. ``server`` is where the app's URLs begin."""
     return {
         "openapi": "3.1.0",
         "info": {
