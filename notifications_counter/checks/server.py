@@ -18,7 +18,7 @@ from ..counters import all_counters
 from ..events import EventLog
 from ..exceptions import BufferUnavailable, CommandRefused
 from ..maintenance.places import at, places
-from ..primary_keys import SEPARATOR
+from ..primary_keys import CompositeKey, group_of
 from ..timeseries import TimeSeries
 from .registration import REDIS_TAG, Messages, check, id_
 from .settings import is_django_redis
@@ -75,7 +75,7 @@ def check_commands(buffer: Buffer) -> Messages:
     """Try every command of the counters, under keys that nothing else uses, and yield those that the server refuses."""
     base = f"{buffer.keys.base}:check:{uuid4().hex}"
     trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
-    user, part, group = "1", "part", f"[1{SEPARATOR}"
+    user, group, part = str(CompositeKey((1, 2))), group_of([1]), "part"
     attempts: list[Callable[[], Any]] = [
         lambda: trial.recover(1, "server"),
         lambda: trial.complete(1, "server"),
@@ -85,7 +85,8 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.fix(1, "lease", {user: 1}),
         lambda: trial.keep(trial.snapshot([user]), {user: 1}),
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
-        lambda: trial.keep_group(trial.prepare_group(group, "token"), group, "token", {"2]": 1}),
+        lambda: trial.prepare_group(group, "token"),
+        lambda: trial.keep_group("1:", group, "token", {"2]": 1}),
         lambda: trial.group(group),
         lambda: trial.mark_dirty([user]),
         lambda: trial.dirty(0, 1),

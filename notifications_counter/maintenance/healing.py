@@ -167,18 +167,17 @@ class Healer:
             requests.filter(pk__in=[pk for pk, *_ in found]).delete()
 
     def _recount_dirty(self, buffer: Buffer, until: float) -> None:
-        """Recount dirty owners, oldest first, a few at a time because their number of rows is not known."""
+        """Recount dirty owners, oldest first, a few at a time because their number of rows is not known. Look at least
+        once, so that each heal makes progress, however slow the machine is."""
         seen: set[str] = set()
         first, size = 0, FEW
-        while not self._is_over(until):
-            page = buffer.dirty(first, size)
-            members = [member for member in page if member not in seen]
-            if not page:
-                return
-            if not members:  # still dirty: they were active all the time
-                first += len(page)
-                continue
-            seen.update(members)
+        while not self.stopped() and (page := buffer.dirty(first, size)):
             started = time.monotonic()
-            self.result.add(self.recounter.recount(members))
-            size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
+            if members := [member for member in page if member not in seen]:
+                seen.update(members)
+                self.result.add(self.recounter.recount(members))
+                size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
+            else:  # still dirty: they were active all the time
+                first += len(page)
+            if time.monotonic() > until:
+                return

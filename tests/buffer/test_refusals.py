@@ -243,6 +243,16 @@ def test_a_refused_extra_does_not_silence_the_counters(use, alice, caplog):
         assert all(f"does not run {name}: " in refused for name in ("update_series", "page_events"))
 
 
+def test_a_command_that_only_a_breakdown_needs(use):
+    with servers.redis("--rename-command", "PEXPIRE", "") as server:
+        use(server.url)
+        unread.heal()
+        [message] = {m.msg for m in check_redis() if m.id == "notifications_counter.E022"}
+        assert "does not run prepare_group: " in message
+        with redis.Redis.from_url(server.url) as client:
+            assert not [key for key in client.scan_iter() if b":check:" in key and b":lease:" not in key]
+
+
 def test_the_server_of_the_tests_refuses_nothing():
     assert not [message for message in check_redis() if message.id == "notifications_counter.E022"]
 
