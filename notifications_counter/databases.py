@@ -118,13 +118,13 @@ def look_up(connection: Any) -> Database:
 
     BufferUnavailable if it has none.
     """
-    in_transaction = _in_transaction(connection)
+    inside = in_transaction(connection)
     try:
-        with transaction.atomic(using=connection.alias) if in_transaction else nullcontext():
-            if (found := _read(connection)) is None and not in_transaction:
+        with transaction.atomic(using=connection.alias) if inside else nullcontext():
+            if (found := _read(connection)) is None and not inside:
                 _rows(connection).get_or_create(pk=1, defaults={"uid": _new_row()})
                 found = _read(connection)
-            if found and found.id in left_databases and not in_transaction:
+            if found and found.id in left_databases and not inside:
                 _rows(connection).filter(uid=found.row).update(uid=_new_row())
                 found = _read(connection)
     except DatabaseError as error:
@@ -177,7 +177,8 @@ def in_schema(connection: Any, schema: str | None) -> Iterator[None]:
         tenants.set_tenant(before)
 
 
-def _in_transaction(connection: Any) -> bool:
+def in_transaction(connection: Any) -> bool:
+    """Return whether a connection is in a transaction, of ``atomic()`` or without autocommit."""
     return connection.in_atomic_block or not connection.get_autocommit()
 
 

@@ -87,7 +87,7 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
         lambda: trial.prepare_group(group, "token"),
         lambda: trial.keep_group("1:", group, "token", {"2]": 1}),
-        lambda: trial.group(group),
+        lambda: trial.client.call(trial.keys.ready, "HGETALL", trial.keys.group("1:", group)),
         lambda: trial.mark_dirty([user]),
         lambda: trial.dirty(0, 1),
         lambda: trial.cut(1),

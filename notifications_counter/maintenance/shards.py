@@ -17,7 +17,7 @@ from ..buffer import Buffer, Status
 from ..buffer.shard import BATCHES
 from ..buffer.types import Cut
 from ..conf import options
-from ..databases import identify, look_up_changed
+from ..databases import identify, in_transaction, look_up_changed
 from ..declaration import Declaration, switched_off
 from ..exceptions import NotInTransaction, ShardsChanged
 from .history import record_event
@@ -232,8 +232,7 @@ def find_shards(counter: Declaration) -> bool:
 def refuse_in_transaction(using: str) -> None:
     """Raise NotInTransaction inside a transaction, where a flush or a recount could neither commit nor see what others
     commit."""
-    connection = connections[using]
-    if connection.in_atomic_block or not connection.get_autocommit():
+    if in_transaction(connections[using]):
         raise NotInTransaction(
             "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
             "be rolled back, and miss what others commit. Call it outside of atomic()."
