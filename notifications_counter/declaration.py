@@ -250,7 +250,7 @@ class Declaration:
         if not fields or not isinstance(owner, tuple | list) or len(owner) != len(fields):
             names = self.owner if isinstance(self.owner, tuple) else (self.owner,)
             raise ValueError(
-                f"Counter {self.name!r} counts for {' and '.join(names)}: pass {len(fields)} values, not "
+                f"Counter {self.name!r} counts for {' and '.join(names)}, and needs {len(fields)} values, not "
                 f"{owner!r:.200}."
             )
         return tuple(map(self._key, fields, owner))
