@@ -53,7 +53,7 @@ def _forget_clients(*, setting: str, **_: Any) -> None:
 
 
 def in_groups(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Yield items in groups, one for each command, whose sizes add up to ``most``. A larger item is on its own."""
+    """Yield items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
     group: list[T] = []
     total = 0
     for item in items:
@@ -215,7 +215,7 @@ class Client:
         return pool  # it enforces a limit, or finds the master among several servers
 
     def pool(self, key: str) -> Any:
-        """The connections to the server that holds ``key``."""
+        """Return the connections to the server that holds ``key``."""
         return self._connections
 
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
@@ -238,7 +238,7 @@ class Client:
             raise
 
     def node_of(self, key: str) -> Client:
-        """The client of the server that holds ``key``."""
+        """Return the client of the server that holds ``key``."""
         return self
 
     def check(self, key: str) -> None:

@@ -49,7 +49,7 @@ class Node(Client):
         self._cluster = cluster
 
     def pool(self, key: str) -> Any:
-        """The connections to this node."""
+        """Return the connections to this node."""
         if self.breaker.down_since is not None:  # another node may have taken its place
             reload_nodes(self._cluster.redis)
         return node_pool(self._cluster.redis, key)

@@ -359,8 +359,8 @@ class Buffer:
         )  # fmt: skip
 
     def info(self) -> dict[str, str]:
-        """Return INFO of the server that holds the shard; empty if the server refuses it. Unlike CONFIG GET, managed
-        servers allow it."""
+        """Return INFO of the server that holds the shard; empty if the server refuses it. Managed servers allow it,
+        unlike CONFIG GET."""
         lines = decode(self.client.send(self.keys.state, "INFO").read(may_be_refused=True) or "").splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 

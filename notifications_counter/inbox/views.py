@@ -37,11 +37,11 @@ class OwnNotifications(LoginRequiredMixin, View):
     """The base of all views of the inbox, pages and JSON."""
 
     def get_queryset(self) -> NotificationQuerySet:
-        """The notifications that this view can see and change."""
+        """Return the notifications that this view can see and change."""
         return NotificationController(self.request.user).notifications
 
     def of_kind(self, kind: str) -> NotificationQuerySet:
-        """The notifications of one kind, or all if ``kind`` is empty."""
+        """Return the notifications of one kind, or all if ``kind`` is empty."""
         rows = self.get_queryset()
         return rows.filter(kind=kind.replace("\0", "")) if kind else rows
 

@@ -75,7 +75,7 @@ class Ledger:
 
     @classmethod
     def of(cls, using: str) -> Ledger:
-        """The ledger of this thread's connection to a database."""
+        """Return the ledger of this thread's connection to a database."""
         connection = connections[using]
         try:
             return connection.__dict__["counter_ledger"]
