@@ -388,19 +388,20 @@ class Declaration:
             grouped.setdefault(self.buffer_of(str(member)), []).append(member)
         yield from grouped.items()
 
-    def each_shard(self, members: Sequence[Any], call: Callable[[Buffer, list[Any]], object]) -> list[Any]:
-        """Call a function with each shard and its members. Returns the members for which Redis was out of reach."""
+
+def each_shard(counter: Declaration, members: Sequence[Any], call: Callable[[Buffer, list[Any]], object]) -> list[Any]:
+    """Call a function with each shard and its members. Returns the members for which Redis was out of reach."""
+    try:
+        shards = list(counter.by_shard(members))
+    except BufferUnavailable:  # nobody knows which keys are those of this database
+        return list(members)
+    failed: list[Any] = []
+    for buffer, mine in shards:
         try:
-            shards = list(self.by_shard(members))
-        except BufferUnavailable:  # nobody knows which keys are those of this database
-            return list(members)
-        failed: list[Any] = []
-        for buffer, mine in shards:
-            try:
-                call(buffer, mine)
-            except BufferUnavailable:
-                failed += mine
-        return failed
+            call(buffer, mine)
+        except BufferUnavailable:
+            failed += mine
+    return failed
 
 
 def target_of(field: Any) -> Any:

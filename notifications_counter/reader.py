@@ -12,7 +12,7 @@ from django.db.models import Count, Q, QuerySet
 
 from .buffer import Buffer, Snapshot
 from .buffer.shard import in_calls
-from .declaration import Declaration
+from .declaration import Declaration, each_shard
 from .exceptions import BufferUnavailable
 from .primary_keys import CompositeKey, group_of
 from .sql.owners import is_one_of, of_owners
@@ -73,7 +73,7 @@ class Reader:
                 for some in in_calls(missed):
                     result.update(self._miss(ledger, buffer, some))
 
-        by_rows += counter.each_shard(rest, read)
+        by_rows += each_shard(counter, rest, read)
         return result | self._rows(by_rows) if by_rows else result
 
     def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:

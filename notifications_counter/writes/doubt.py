@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 
 from ..buffer import Buffer
 from ..buffer.shard import USERS_PER_CALL
-from ..declaration import Declaration
+from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable
 
 
@@ -22,7 +22,7 @@ def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declarat
     grouped: dict[Declaration, list[str]] = defaultdict(list)
     for counter, member in owners:
         grouped[counter].append(member)
-    return [(c, member) for c, members in grouped.items() for member in c.each_shard(members, Buffer.mark_dirty)]
+    return [(c, member) for c, members in grouped.items() for member in each_shard(c, members, Buffer.mark_dirty)]
 
 
 def forget(counter: Declaration) -> None:

@@ -24,7 +24,7 @@ from ..buffer.packet import Call, PacketReply, send_together
 from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
 from ..databases import in_schema, schema_of, working_on
-from ..declaration import Declaration
+from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..signals import counts_changed
 from ..timeseries import TimeSeries
@@ -79,7 +79,7 @@ class TransactionLog:
         for counter, members in owners.items():
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
-            failed += [(counter, m) for m in counter.each_shard(new, partial(_add_parts, parts, counter))]
+            failed += [(counter, m) for m in each_shard(counter, new, partial(_add_parts, parts, counter))]
         for packet in in_groups(parts, lambda part: len(part.members), USERS_PER_CALL):
             if self.unread:
                 failed += self.settle()
