@@ -126,23 +126,20 @@ class TransactionLog:
 
     def begin_the_changed(self) -> None:
         """Register every owner whose count changes, or write a RecountRequest for it, before the database commits."""
-        with in_schema(connections[self.using], self.schema):
-            self._begin_the_changed()
-
-    def _begin_the_changed(self) -> None:
         owners = {counter: [m for m, delta in deltas.items() if delta != 0] for counter, deltas in self.net().items()}
-        try:
-            failed = self.begin(owners) + self.settle()
-        except BaseException:
-            self.settle()  # an unread reply would keep its connection
-            raise
-        try:
-            request_recounts(self.using, failed)
-        except DatabaseError:
-            about = {"event": "requests_failed", "database": self.using, "users": len(failed)}
-            logger.exception("RecountRequests of %d users could not be written.", len(failed), extra=about)
-        else:
-            self.requested.update(failed)
+        with in_schema(connections[self.using], self.schema):
+            try:
+                failed = self.begin(owners) + self.settle()
+            except BaseException:
+                self.settle()  # an unread reply would keep its connection
+                raise
+            try:
+                request_recounts(self.using, failed)
+            except DatabaseError:
+                about = {"event": "requests_failed", "database": self.using, "users": len(failed)}
+                logger.exception("RecountRequests of %d users could not be written.", len(failed), extra=about)
+            else:
+                self.requested.update(failed)
 
     # ----------------------------------------------------------------- record
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:

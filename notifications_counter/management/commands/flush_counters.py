@@ -116,13 +116,10 @@ class Command(CounterCommand):
 
     def run(self, local: LocalCounter[Counter], stop: Stop, quiet: bool = False) -> None:
         """Heal and flush one counter at one place. ``quiet``: print nothing if there was nothing to do."""
-        with at(local.place):
-            self.run_here(local.counter, local.name, stop, quiet)
-
-    def run_here(self, counter: Counter, name: str, stop: Stop, quiet: bool) -> None:
-        if self.verbosity > 1:
-            self.tell_shards(counter, name)
-        with Meter(self.stdout, self.verbosity) as meter:
+        name, counter, place = local
+        with at(place), Meter(self.stdout, self.verbosity) as meter:
+            if self.verbosity > 1:
+                self.tell_shards(counter, name)
             healed = counter.heal(
                 progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
             )
