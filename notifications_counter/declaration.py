@@ -183,7 +183,7 @@ class Declaration:
 
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
-        """The fields whose values make up an owner's key: those that foreign keys refer to in the end."""
+        """The fields whose values make up an owner's key, at the end of any foreign keys."""
         return tuple(map(target_of, self.total_fields))
 
     @cached_property

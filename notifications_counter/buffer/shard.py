@@ -48,7 +48,7 @@ HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
 
 left_databases: set[str] = set()
-"""Ids of databases whose keys were left for those of another database, as far as this process knows."""
+"""Ids of databases whose keys were left for another database, as far as this process knows."""
 
 
 def in_calls(users: Sequence[T], most: int = USERS_PER_CALL) -> Iterator[Sequence[T]]:

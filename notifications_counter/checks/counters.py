@@ -39,7 +39,7 @@ from .registration import TAG, Messages, check, id_
 UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallIntegerField
 
 KEYS = CharField | IntegerField | TextField | UUIDField
-"""Primary keys whose text is always the same. That of a decimal may be 1 or 1.00."""
+"""Primary keys whose text is always the same. The text of a decimal may be 1 or 1.00."""
 
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""

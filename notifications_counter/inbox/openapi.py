@@ -107,8 +107,8 @@ PATHS: dict[str, Any] = {
             "A page of notifications, newest first.",
             "Page",
             [
-                _parameter("unread", "Only those that are unread; or, if false, read.", type="boolean"),
-                _parameter("kind", "Only those of this kind; empty for every kind.", **_TEXT),
+                _parameter("unread", "True: only unread notifications. False: only read ones.", type="boolean"),
+                _parameter("kind", "Only notifications of this kind; empty for every kind.", **_TEXT),
                 _parameter("since", "Only those created at this time or later.", **_TIME),
                 _parameter("limit", "How many.", type="integer", minimum=1, maximum=MAX_LIMIT, default=20),
                 _parameter("before", "The “older” of another page: the page after it.", **_PLACE),

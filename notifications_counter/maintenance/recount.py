@@ -254,8 +254,8 @@ class Recounter:
         return {m: key for m, key in keys.items() if not fixed.get(m)}
 
     def _compare(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> None:
-        """Compare without changing anything. A difference is wrong only if every look shows the same one: that of a
-        transaction between its two commits goes away."""
+        """Compare without changing anything. A difference is wrong only if every look shows the same one, because one
+        that comes from a transaction between its two commits goes away."""
         suspects: dict[str, tuple[int | None, int]] = {}
         left = keys
         for look in range(TRIES):

@@ -1,4 +1,4 @@
-"""PostgreSQL: the chunk is sent as arrays; those of integers as text, which drivers bind faster."""
+"""PostgreSQL: the chunk is sent as arrays. Arrays of integers are sent as text, which drivers bind faster."""
 
 from typing import Any
 
