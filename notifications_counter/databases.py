@@ -104,7 +104,7 @@ def identify(connection: Any) -> Database:
 
 
 def look_up_changed(connection: Any) -> Database:
-    """Return the database, after a look whether its row is still the same."""
+    """Return the database, after checking that its row is still the same; if not, look it up again."""
     known = _known.get(_key(connection))
     with suppress(DatabaseError):
         if known and _rows(connection).filter(uid=known.row).exists():

@@ -301,8 +301,8 @@ def _watch(connection: Any, **_: Any) -> None:
     if connection.alias not in connections:  # the nameless one that creates databases
         return
     Ledger.of(connection.alias).drop_logs()
-    # Not at the first use of a counter, because a test may count its queries. Not for tenants: the schema is not known
-    # yet.
+    # Here, and not at the first use of a counter, because a test may count its queries. Not for tenants, because their
+    # schema is not known yet.
     with suppress(BufferUnavailable, LookupError):  # a system check reports a model that does not exist
         if (
             apps.models_ready

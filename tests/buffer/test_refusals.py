@@ -4,12 +4,11 @@ that it is over."""
 import logging
 import os
 import re
-import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.timeseries import TimeSeries
 from tests.support import (
     OtherConnection,
+    Relay,
     assert_heals,
     assert_reads,
     begin_now,
@@ -278,40 +278,22 @@ def test_no_command_has_too_many_arguments(use, make_user):
 
 
 # --------------------------------------------------------------------------------------------- a reply that breaks off
-class Line:
-    """The way to a server, which can be broken in the middle of a reply."""
+class Line(Relay):
+    """It can be broken in the middle of a reply."""
 
     def __init__(self, server: servers.Server):
-        self.server = server
         self.left: int | None = None  # bytes of replies that still come through; None: all
         self.broken = 0  # replies that did not come through
         self.most_arguments = 0
-        self.socket = socket.create_server((servers.HOST, 0))
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(server)
 
-    @property
-    def url(self) -> str:
-        return "redis://{}:{}/0".format(*self.socket.getsockname())
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                here, _ = self.socket.accept()
-                there = socket.create_connection((servers.HOST, self.server.port))
-                threading.Thread(target=self._carry, args=(here, there), daemon=True).start()
-
-    def _carry(self, here: socket.socket, there: socket.socket) -> None:
-        with here, there, suppress(OSError):
-            while True:
-                for source in select.select([here, there], [], [])[0]:
-                    if not (data := source.recv(65536)):
-                        return
-                    if source is there and self.left is not None:
-                        self.broken += len(data) > self.left
-                        data, self.left = data[: self.left], max(0, self.left - len(data))
-                    if source is here and (length := re.match(rb"\*(\d+)\r\n", data)):
-                        self.most_arguments = max(self.most_arguments, int(length[1]) - 1)
-                    (there if source is here else here).sendall(data)
+    def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
+        if is_reply and self.left is not None:
+            self.broken += len(data) > self.left
+            data, self.left = data[: self.left], max(0, self.left - len(data))
+        if not is_reply and (length := re.match(rb"\*(\d+)\r\n", data)):
+            self.most_arguments = max(self.most_arguments, int(length[1]) - 1)
+        return super().pass_on(data, is_reply, to)
 
 
 @pytest.fixture
