@@ -1,4 +1,4 @@
-"""Notifications to edit, the counters' own tables to look at, and a dashboard."""
+"""The admin: notifications to edit, the counters' own tables to view, and a dashboard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     CountModelAdmin = admin.ModelAdmin[UserNotificationsCount]
 else:
     if apps.is_installed("unfold"):
-        from unfold.admin import ModelAdmin  # or its pages would not match the others
+        from unfold.admin import ModelAdmin  # so that the pages match the site's others
     else:
         ModelAdmin = admin.ModelAdmin
     NotificationModelAdmin = CountModelAdmin = ModelAdmin
@@ -42,7 +42,7 @@ else:
 T = TypeVar("T")
 
 PATIENCE = 20.0
-"""Seconds after which an action of a page ends, before a web server times out."""
+"""Seconds after which an action stops, so that no web server times out."""
 
 USERNAME = get_user_model().USERNAME_FIELD
 
@@ -152,8 +152,8 @@ def out_of_patience() -> Callable[[], bool]:
 
 
 def look(rows: Iterable[Any]) -> None:
-    """Give stored counts what is not in their rows: the user, what waits in Redis, and the count. For all of them
-    together, because each would cost queries and round trips."""
+    """Add to stored counts what their rows lack: the user, what waits in Redis, and the count. All rows are looked up
+    together, to save queries and round trips."""
     by_member = {str(row.pk): row for row in rows}
     keys = [row.pk for row in by_member.values()]
     users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
@@ -200,7 +200,7 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
         return row
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Search by name or key. Without a join, which would hide deleted users."""
+        """Search by name or key, without a join, which would hide deleted users."""
         if not search_term:
             return queryset, False
         users = get_user_model()._base_manager.filter(**{f"{USERNAME}__icontains": search_term})
@@ -273,7 +273,7 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
         return TemplateResponse(request, "admin/notifications_counter/dashboard/change_list.html", context)
 
     def act(self, request: HttpRequest) -> HttpResponse:
-        """Press a button, and come back."""
+        """Do what a button says, and redirect to the page."""
         try:
             counter = get_counter(request.POST.get("counter", ""))
             place = self.place_of(counter, request.GET.get("at", ""))
@@ -292,11 +292,11 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
         return HttpResponseRedirect(request.get_full_path())
 
     def place_of(self, counter: Counter, where: str) -> Place:
-        """The place that an address names, or else the first of those that the user may see. ConfigurationError if they
-        may not."""
-        for work in dashboard.work_in_view():
-            if work.counter is counter and where in ("", dashboard.key_of(work.place)):
-                return work.place
+        """Return the place that a URL names, by default the first that the user may see. ConfigurationError if the user
+        may not see it."""
+        for local in dashboard.visible():
+            if local.counter is counter and where in ("", dashboard.key_of(local.place)):
+                return local.place
         raise ConfigurationError(f"Counter {counter.name!r} is not in {where!r}.")
 
 

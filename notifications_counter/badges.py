@@ -1,7 +1,7 @@
-"""What a badge shows: the count of a counter for an owner. A script names the badge when it asks for the count again.
+"""What a badge shows: a counter's count for an owner. A script asks for the count again by the name of the badge.
 
-The built-in counters, for the user who asks, go by their names. The name of any other badge is signed for the user
-whose page shows it: templates decide who may see which count, and a script cannot ask for more.
+The badges of built-in counters, for the user who asks, are named after the counters. The name of any other badge is
+signed for the user whose page shows it. So templates decide who may see which count, and a script cannot ask for more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which rows count: a Q over a row's own columns, for the database and, where it is simple enough, for Python."""
+"""Which rows count: a Q over a row's own columns, evaluated by the database, or in Python if it is simple enough."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .internals import AND, OR, Col, WhereNode
 Predicate = Callable[[Mapping[str, Any], str], bool | None]
 
 NOT_NULL = object()
-"""Stands for a value of which no more is known than that it is not NULL."""
+"""Stands for a value that is not NULL and otherwise unknown."""
 
 MISSING = object()
 
@@ -26,7 +26,7 @@ class Undecidable(Exception):
 
 
 class Condition:
-    """``Q`` that says which rows of a model count."""
+    """A Q that says which rows of a model count."""
 
     def __init__(self, model: type[Model], condition: Q):
         self.model = model
@@ -38,18 +38,18 @@ class Condition:
 
     @cached_property
     def flag(self) -> Case | Value:
-        """An expression that is 1 for a row that counts and 0 for another."""
+        """An expression that is 1 for a row that counts, and otherwise 0."""
         if not self.q:
             return Value(1)
         return Case(When(self.q, then=Value(1)), default=Value(0), output_field=IntegerField())
 
     @cached_property
     def fields(self) -> frozenset[Field]:
-        """The columns the condition reads."""
+        """The columns that the condition reads."""
         return frozenset(e.target for e in self.expressions() if isinstance(e, Col))
 
     def expressions(self) -> Iterator[Any]:
-        """Every node of the condition, outermost first."""
+        """Yield every node of the condition, outermost first."""
         todo: list[Any] = [self.where]
         while todo:
             node = todo.pop()
@@ -64,10 +64,10 @@ class Condition:
         return _compile(self.where)
 
     def holds(self, values: Mapping[str, Any], using: str) -> bool | None:
-        """Does a row with these values, by attribute name, count? None if only the database can tell.
+        """Return whether a row with these values, by attribute name, counts. None if only the database can tell.
 
-        Decided in Python only where database and Python cannot disagree: NULL or not, and equality of booleans and
-        integers. Equality of texts depends on a collation, so it is left to the database.
+        Python decides only what the database cannot see differently: whether a value is NULL, and the equality of
+        booleans and integers. The equality of texts depends on a collation.
         """
         try:
             return self._predicate(values, using) is True
@@ -92,7 +92,7 @@ def _undecidable(values: Mapping[str, Any], using: str) -> bool | None:
 
 
 def _compile_node(node: WhereNode) -> Predicate:
-    """Three-valued logic, as in SQL: None is unknown."""
+    """Compile AND and OR with three-valued logic, as in SQL: None is unknown."""
     children = [_compile(child) for child in node.children]
     if len(children) == 1 and not node.negated:
         return children[0]
@@ -103,7 +103,7 @@ def _compile_node(node: WhereNode) -> Predicate:
         for child in children:
             try:
                 results.append(child(values, using))
-            except Undecidable:  # another child may decide by itself
+            except Undecidable:  # another child may be decisive
                 undecided = True
         if decisive not in results:
             if undecided:
@@ -124,7 +124,7 @@ def _value(values: Mapping[str, Any], field: Field, using: str) -> Any:
     try:
         return field.get_db_prep_save(value, connections[using])
     except (ArithmeticError, AttributeError, TypeError, ValueError, ValidationError, Error):
-        # The statement will raise the same, from where the site expects it.
+        # The statement will raise the same error, where the site expects it.
         raise Undecidable from None
 
 

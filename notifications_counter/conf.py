@@ -1,12 +1,14 @@
 """The one settings dict, ``NOTIFICATIONS_COUNTER``, read live.
 
-``options.FLUSH_CHUNK`` is the value in force; ``ENTRIES`` says what each entry means and which values it takes.
+``options.FLUSH_CHUNK`` is the value in force; ``Options`` says what each entry means and which values it takes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -14,112 +16,93 @@ from django.dispatch import receiver
 
 SETTING = "NOTIFICATIONS_COUNTER"
 
+T = TypeVar("T")
 
-def _positive_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+def is_integer(value: object) -> bool:
+    """Return whether a value is an int. True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _positive(value: Any) -> bool:
+    return is_integer(value) and value > 0
 
 
 def _seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-
-
-def _minute(value: Any) -> bool:
-    return _seconds(value) and value >= 60
+    return (is_integer(value) or isinstance(value, float)) and value >= 0
 
 
 def _name(value: Any) -> bool:
     return isinstance(value, str) and value != "" and not set(value) & set("{}")
 
 
-def _precisions(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) > 0
-        and all(_positive_int(precision) and precision <= 2_678_400 for precision in value)
-        and len(set(value)) == len(value)
-    )
+def _distinct(value: Any, valid: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list | tuple) and all(map(valid, value)) and len(set(value)) == len(value)
 
 
-def _names(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and all(isinstance(name, str) for name in value)
-        and len(set(value)) == len(value)
-    )
-
-
-def _samples(value: Any) -> bool:
-    return _positive_int(value) and value <= 10_000
+def _precision(value: Any) -> bool:
+    return _positive(value) and value <= 2_678_400
 
 
 def _bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-@dataclass(frozen=True)
-class Entry:
-    default: Any
+@dataclass
+class Entry(Generic[T]):
+    """An entry of the settings dict, as an attribute of ``options``."""
+
+    default: T
     valid: Callable[[Any], bool]
     expected: str
+    name: str = field(init=False)
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
 
-ENTRIES = {
-    "CACHE_ALIAS": Entry("default", _name, "the name of a cache in CACHES"),
-    "KEY_PREFIX": Entry("nc", _name, "a non-empty string without braces"),
-    "SHARDS": Entry(1, _positive_int, "a positive integer"),
-    "TOTAL_TTL": Entry(86400, _positive_int, "a positive integer, in seconds"),
-    "FLUSH_CHUNK": Entry(20_000, _positive_int, "a positive integer"),
-    "HEAL_AFTER": Entry(60, _seconds, "a non-negative number of seconds"),
-    "MAX_TRANSACTION_AGE": Entry(3600, _minute, "a number of seconds, at least 60"),
-    "DEPLOY_SECONDS": Entry(300, _seconds, "a non-negative number of seconds"),
-    "RETRY_AFTER": Entry(5, _seconds, "a non-negative number of seconds"),
-    "PRECISIONS": Entry(
-        (1, 5, 60, 300, 3600, 18000, 86400),
-        _precisions,
-        "a list of distinct integers from 1 to 2678400 (31 days), in seconds",
-    ),
-    "SAMPLES": Entry(120, _samples, "an integer from 1 to 10000"),
-    "RECORD_EVENTS": Entry(True, _bool, "True or False"),
-    "RECORD_ACTIVITY": Entry(False, _bool, "True or False"),
-    "NOTIFICATIONS": Entry(True, _bool, "True or False"),
-    "COUNTERS": Entry(("unread",), _names, "a list of distinct names"),
-}
+    def __get__(self, options: Options, owner: type) -> T:
+        return options.entries.get(self.name, self.default)
 
 
 class Options:
-    """Attribute access to the entries in force."""
+    """The entries in force, each with its default, what makes a value valid, and that in words."""
 
-    CACHE_ALIAS: str
-    KEY_PREFIX: str
-    SHARDS: int
-    TOTAL_TTL: int
-    FLUSH_CHUNK: int
-    HEAL_AFTER: float
-    MAX_TRANSACTION_AGE: float
-    DEPLOY_SECONDS: float
-    RETRY_AFTER: float
-    PRECISIONS: Sequence[int]
-    SAMPLES: int
-    RECORD_EVENTS: bool
-    RECORD_ACTIVITY: bool
-    NOTIFICATIONS: bool
-    COUNTERS: Sequence[str]
+    CACHE_ALIAS = Entry("default", _name, "the name of a cache in CACHES")
+    KEY_PREFIX = Entry("nc", _name, "a non-empty string without braces")
+    SHARDS = Entry(1, _positive, "a positive integer")
+    TOTAL_TTL = Entry(86400, _positive, "a positive integer, in seconds")
+    FLUSH_CHUNK = Entry(20_000, _positive, "a positive integer")
+    HEAL_AFTER = Entry[float](60, _seconds, "a non-negative number of seconds")
+    MAX_TRANSACTION_AGE = Entry[float](
+        3600, lambda value: _seconds(value) and value >= 60, "a number of seconds, at least 60"
+    )
+    DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
+    RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
+    PRECISIONS = Entry[Sequence[int]](
+        (1, 5, 60, 300, 3600, 18000, 86400),
+        lambda value: _distinct(value, _precision) and len(value) > 0,
+        "a list of distinct integers from 1 to 2678400 (31 days), in seconds",
+    )
+    SAMPLES = Entry(120, lambda value: _positive(value) and value <= 10_000, "an integer from 1 to 10000")
+    RECORD_EVENTS = Entry(True, _bool, "True or False")
+    RECORD_ACTIVITY = Entry(False, _bool, "True or False")
+    NOTIFICATIONS = Entry(True, _bool, "True or False")
+    COUNTERS = Entry[Sequence[str]](
+        ("unread",), lambda value: _distinct(value, lambda name: isinstance(name, str)), "a list of distinct names"
+    )
 
     @cached_property
-    def _entries(self) -> dict[str, Any]:
+    def entries(self) -> dict[str, Any]:
         """The dict, looked up once: Django raises and catches an exception each time a setting is missing."""
         entries = getattr(settings, SETTING, None)
         return entries if isinstance(entries, dict) else {}  # a system check reports anything else
 
     def is_set(self, name: str) -> bool:
-        """Return whether the site sets this entry, and not its default holds."""
-        return name in self._entries
+        """Return whether the site sets this entry itself."""
+        return name in self.entries
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in ENTRIES:
-            raise AttributeError(name)
-        return self._entries.get(name, ENTRIES[name].default)
 
+ENTRIES: dict[str, Entry[Any]] = {name: entry for name, entry in vars(Options).items() if isinstance(entry, Entry)}
 
 options = Options()
 
@@ -127,11 +110,13 @@ options = Options()
 @receiver(setting_changed)
 def _forget_entries(*, setting: str, **_: Any) -> None:
     if setting == SETTING:
-        vars(options).pop("_entries", None)
+        vars(options).pop("entries", None)
 
 
 def swappable() -> str | None:
-    """``Meta.swappable`` of ``Notification``, its totals and its imports. Without NOTIFICATIONS they are swapped out,
-    so that Django gives them no table, no relation and no admin. AUTH_USER_MODEL is the one such setting that every
-    site has."""
+    """Return ``Meta.swappable`` for ``Notification``, its totals and its imports.
+
+    Without NOTIFICATIONS they are swapped out, so Django gives them no table, no relation and no admin. AUTH_USER_MODEL
+    is the one setting for swapped models that every site has.
+    """
     return None if options.NOTIFICATIONS else "AUTH_USER_MODEL"

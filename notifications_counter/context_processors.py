@@ -11,7 +11,7 @@ from .counters import unread as counter
 
 
 def unread(request: HttpRequest) -> dict[str, Callable[[], int]]:
-    """``unread_count`` for every template. It is a function, so a page without it costs nothing."""
+    """Add ``unread_count`` to every template. It is a function, so that a page without it costs nothing."""
 
     def unread_count() -> int:
         user = user_of(request)

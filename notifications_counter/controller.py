@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
+from .conf import is_integer
 from .counters import unread
 from .models import Notification
 from .primary_keys import primary_key
@@ -14,7 +15,7 @@ from .querysets import NotificationQuerySet
 from .writes.ledger import Ledger
 
 MAX_DELTA = 2**31
-"""More rows than one user can have."""
+"""No user has this many rows."""
 
 
 class NotificationController:
@@ -59,11 +60,11 @@ class NotificationController:
     def update_unread_count(self, delta: int) -> None:
         """Add to the count, for rows that this transaction has changed in a way that the app cannot see.
 
-        TransactionManagementError outside of a transaction: a recount could see the rows before the count is updated,
-        and count them twice.
+        TransactionManagementError outside a transaction, where a recount could see the rows before the count is
+        updated, and count them twice.
         """
-        if not isinstance(delta, int) or isinstance(delta, bool) or abs(delta) >= MAX_DELTA:
-            raise ValueError(f"delta must be a whole number, not {delta!r}.")
+        if not is_integer(delta) or abs(delta) >= MAX_DELTA:
+            raise ValueError(f"delta must be a whole number with an absolute value below 2 ** 31, not {delta!r}.")
         ledger = Ledger.of(unread.db)
         if not ledger.connection.in_atomic_block and not ledger.in_manual_transaction():
             raise transaction.TransactionManagementError(
@@ -74,7 +75,7 @@ class NotificationController:
 
 
 def _keys(value: Any) -> list[Any]:
-    """Return the primary key that a value stands for, in a list; an empty list if there is none."""
+    """Return a list of the primary key that a value stands for; empty if there is none."""
     try:
         return [primary_key(Notification._meta.pk, value)]
     except ValueError:

@@ -1,6 +1,6 @@
 """Counters: start reading here.
 
-A counter tells how many rows of a source model satisfy a condition, for each owner. It is always right: each owner has
+A counter knows how many rows of a source model satisfy a condition, for each owner. It is always right: each owner has
 a row with a stored total, changes that are not flushed yet wait in Redis, and a read adds the two.
 """
 
@@ -30,19 +30,20 @@ class Counter(Declaration):
 
     # ------------------------------------------------------------------ reads
     def count(self, user: Any) -> int:
-        """How many rows count for this owner, given as an instance or a primary key."""
+        """Return the number of rows that count for an owner, given as an instance or a primary key."""
         return Reader(self).count(self.key(user))
 
     def counts(self, users: Iterable[Any]) -> dict[Any, int]:
-        """The same for many: ``{primary key: count}``, in two round trips at most when warm."""
-        as_they_are = int if self.has_integer_keys else None  # a call for each costs as much as its reply
+        """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
+        as_they_are = int if self.has_integer_keys else None  # converting a key takes as long as reading its count
         return Reader(self).counts(
             [user if type(user) is as_they_are and -LIMIT <= user < LIMIT else self.key(user) for user in users]
         )
 
     def breakdown(self, owner: Any) -> dict[Any, int]:
-        """For an owner of several columns: ``{value of the last column: count}``, for a value of the first, or for a
-        sequence of values of all columns but the last. Without those that count nothing. In two round trips when warm.
+        """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,
+        or a sequence of values of all columns but the last. Zero counts are left out. Takes two round trips if the
+        counts are cached.
         """
         return Reader(self).breakdown(self.first_of_key(owner))
 
@@ -65,11 +66,12 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         chunk_size: int | None = None,
     ) -> FlushResult:
-        """Write what waits in Redis to the database, ``chunk_size`` (None: FLUSH_CHUNK) users in one statement.
+        """Write what waits in Redis to the database, ``chunk_size`` users (by default FLUSH_CHUNK) in each statement.
 
-        ``progress`` is called with the users done and all users of the batch, ``stopped`` is asked after each chunk.
+        After each chunk, ``progress`` is called with the number of users done and of all users in the batch, and the
+        flush ends if ``stopped`` returns True. NotInTransaction inside a transaction.
         """
-        return Flusher(self, chunk_size or options.FLUSH_CHUNK).flush(progress, stopped)
+        return Flusher(self, chunk_size or options.FLUSH_CHUNK, progress, stopped).flush()
 
     def heal(
         self,
@@ -78,13 +80,13 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         report: Callable[[Correction], None] | None = None,
     ) -> RecountResult:
-        """Do what the flusher does before it flushes: recover Redis if it was restarted or replaced, or lost data; then
+        """Do what the flusher does before each flush: recover Redis if it was restarted or replaced, or lost data; then
         recount owners whose count is in doubt, for at most ``seconds``.
 
-        ``progress`` is called with the number of users a recovery has recounted so far, ``report`` with each wrong
-        count, ``stopped`` is asked after each page. NotInTransaction if called inside a transaction.
+        ``progress`` is called with the number of users that a recovery has recounted so far, and ``report`` with each
+        wrong count. The call ends after a page if ``stopped`` returns True. NotInTransaction inside a transaction.
         """
-        return Healer(self, report).heal(seconds, progress, stopped)
+        return Healer(self, report, progress, stopped).heal(seconds)
 
     def recount(
         self,
@@ -116,20 +118,20 @@ class Counter(Declaration):
         return result
 
     def invalidate(self) -> None:
-        """Discard what Redis holds. Call it after the database was restored from a backup.
+        """Discard what Redis holds. Call this after you have restored the database from a backup.
 
-        The first read of each user counts rows, until the next ``heal`` has recounted everyone. NotInTransaction inside
+        Until the next ``heal`` has recounted everyone, the first read of each user counts rows. NotInTransaction inside
         a transaction.
         """
         Healer(self).invalidate()
 
     def status(self) -> list[ShardStatus]:
-        """The state of each shard."""
+        """Return the state of each shard."""
         return Healer(self).status()
 
 
 def all_counters() -> list[Counter]:
-    """Return every counter, in the order of declaration."""
+    """Return every counter, in the order of their declarations."""
     return [counter for counter in declarations() if isinstance(counter, Counter)]
 
 
@@ -153,7 +155,7 @@ HAS_NOTIFICATIONS = options.NOTIFICATIONS
 """Read when Django starts, as their models are."""
 
 BUILT_IN: dict[str, Counter] = {}
-"""The counters of notifications. COUNTERS says which are switched on; `unread` always is."""
+"""The counters of notifications. COUNTERS names those that are switched on; `unread` always is."""
 
 
 def counters_of_notifications() -> list[Counter]:
@@ -162,7 +164,7 @@ def counters_of_notifications() -> list[Counter]:
 
 
 def _disabled(name: str) -> str:
-    """Why a built-in counter is switched off; empty if it is on."""
+    """Return why a built-in counter is switched off; empty if it is on."""
     if not HAS_NOTIFICATIONS:
         return NO_NOTIFICATIONS
     names = options.COUNTERS if ENTRIES["COUNTERS"].valid(options.COUNTERS) else ()  # a system check reports others

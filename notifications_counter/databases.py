@@ -1,9 +1,8 @@
 """Which database a counter's keys in Redis belong to.
 
-Each database, and each schema of a tenant, has an id of its own, which is part of every key. So a test database,
-another tenant, or another site on the same Redis can neither read nor change its counts. The id follows from a random
-row, because a database that was emptied or replaced is another one, and from where the row is, because a copy has the
-same row.
+Each database, and each tenant's schema, has its own id, which is part of every key. So a test database, another tenant
+or another site on the same Redis can neither read nor change its counts. The id depends on a random row, because a
+database that was emptied or replaced is another one, and on where the row is, because a copy has the same row.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .buffer.shard import left_databases
 from .exceptions import BufferUnavailable
 
 OF_TESTS = "test"
-"""How the rows of test databases begin."""
+"""The prefix of the rows of test databases."""
 
 DAY = 86400
 """Seconds."""
@@ -39,13 +38,13 @@ DAY = 86400
 class Database:
     """A database, or a schema.
 
-    ``id``       of the database as it is now
-    ``logs``     the same without the server, which may be replaced: what the event log and the time-sliced counters
-                 hold is nowhere else
-    ``place``    where it is: the next database there leaves the keys of this one
-    ``row``      the random part of the id
-    ``in_memory``  whether it is one of SQLite in memory
-    ``buffers``  of each counter that has been used
+    ``id``         of the database as it is now
+    ``logs``       the id without the server, which may be replaced: event log and time-sliced counters are stored only
+                   in Redis, and must survive that
+    ``place``      where it is; the next database there leaves the keys of this one
+    ``row``        the random part of the id
+    ``in_memory``  whether it is a SQLite database in memory
+    ``buffers``    of each counter that has been used
     """
 
     __slots__ = ("id", "logs", "place", "row", "in_memory", "buffers")
@@ -67,7 +66,7 @@ class Database:
 
     @property
     def ttl(self) -> int | str:
-        """Seconds after which its keys go that would stay for ever, if it is one of a test run; '' for others."""
+        """Seconds after which its lasting keys expire if it is a test database; '' for others."""
         return DAY if self.row.startswith(OF_TESTS) else ""
 
 
@@ -77,7 +76,7 @@ _alias: ContextVar[str | None] = ContextVar("alias", default=None)
 
 @contextmanager
 def working_on(alias: str) -> Iterator[None]:
-    """Let everything use this database, instead of the one that the router names."""
+    """Make the app use this database instead of the one that the router names."""
     token = _alias.set(alias)
     try:
         yield
@@ -86,18 +85,18 @@ def working_on(alias: str) -> Iterator[None]:
 
 
 def alias_for(model: Any) -> str:
-    """The database for the rows of a model, for what this thread or task is working on."""
+    """Return the alias of the database in which this thread or task works on rows of a model."""
     return _alias.get() or router.db_for_write(model)
 
 
 def current() -> Database:
-    """The database that this thread or task is working on, for what belongs to no model. BufferUnavailable if it has
-    no id yet."""
+    """Return the database that this thread or task works on, for data that belongs to no model. BufferUnavailable if it
+    has no id yet."""
     return identify(connections[alias_for(apps.get_model("notifications_counter", "DatabaseId"))])
 
 
 def identify(connection: Any) -> Database:
-    """The database that a connection works on. BufferUnavailable if it has no id yet.
+    """Return the database that a connection works on. BufferUnavailable if it has no id yet.
 
     Each process asks a database, or a schema, once.
     """
@@ -105,7 +104,7 @@ def identify(connection: Any) -> Database:
 
 
 def look_up_changed(connection: Any) -> Database:
-    """Ask again only whether the row is still the same, and look the database up if it is not."""
+    """Return the database, after checking that its row is still the same; if not, look it up again."""
     known = _known.get(_key(connection))
     with suppress(DatabaseError):
         if known and _rows(connection).filter(uid=known.row).exists():
@@ -114,18 +113,18 @@ def look_up_changed(connection: Any) -> Database:
 
 
 def look_up(connection: Any) -> Database:
-    """Ask the database for its id. It is made if it is missing, and made again if its keys were left; but not in a
-    transaction, which may be rolled back.
+    """Ask the database for its id. If it has none, or its keys were left, make a new one, except in a transaction,
+    which may be rolled back.
 
-    BufferUnavailable if there is none.
+    BufferUnavailable if it has none.
     """
-    in_transaction = _in_transaction(connection)
+    inside = in_transaction(connection)
     try:
-        with transaction.atomic(using=connection.alias) if in_transaction else nullcontext():
-            if (found := _read(connection)) is None and not in_transaction:
+        with transaction.atomic(using=connection.alias) if inside else nullcontext():
+            if (found := _read(connection)) is None and not inside:
                 _rows(connection).get_or_create(pk=1, defaults={"uid": _new_row()})
                 found = _read(connection)
-            if found and found.id in left_databases and not in_transaction:
+            if found and found.id in left_databases and not inside:
                 _rows(connection).filter(uid=found.row).update(uid=_new_row())
                 found = _read(connection)
     except DatabaseError as error:
@@ -149,7 +148,7 @@ def _forget(**_: Any) -> None:
 
 
 def forget_buffers() -> None:
-    """Drop the buffers of every counter, after a change of settings. The databases are the same."""
+    """Drop the buffers of every counter after a change of settings."""
     for database in _known.values():
         database.buffers = {}
 
@@ -159,13 +158,13 @@ def _key(connection: Any) -> tuple[str, Any, str | None]:
 
 
 def schema_of(connection: Any) -> str | None:
-    """The schema of a tenant in which a connection works, as a tenant library has set it."""
+    """Return the tenant's schema that a connection uses, as a tenant library has set it."""
     return getattr(connection, "schema_name", None)
 
 
 @contextmanager
 def in_schema(connection: Any, schema: str | None) -> Iterator[None]:
-    """Let a connection work in the schema of another tenant for a while."""
+    """Make a connection use the schema of another tenant for a while."""
     if schema_of(connection) == schema or schema is None:
         yield
         return
@@ -178,7 +177,8 @@ def in_schema(connection: Any, schema: str | None) -> Iterator[None]:
         tenants.set_tenant(before)
 
 
-def _in_transaction(connection: Any) -> bool:
+def in_transaction(connection: Any) -> bool:
+    """Return whether a connection is in a transaction, of ``atomic()`` or without autocommit."""
     return connection.in_atomic_block or not connection.get_autocommit()
 
 
@@ -187,7 +187,7 @@ def _rows(connection: Any) -> QuerySet[Any]:
 
 
 def _read(connection: Any) -> Database | None:
-    """The row, and where it is, as the database says: processes may have other settings for the same database."""
+    """Return the row and its place according to the database, whose settings may differ between processes."""
     table = connection.ops.quote_name(apps.get_model("notifications_counter", "DatabaseId")._meta.db_table)
     about = {
         "postgresql": ", current_database(), "
@@ -214,12 +214,14 @@ def _read(connection: Any) -> Database | None:
 
 
 def _new_row() -> str:
-    """``mail.outbox`` is there while Django's test runner, or pytest-django, has set this process up."""
+    """Make a random row. ``mail.outbox`` exists only if Django's test runner, or pytest-django, has set up the
+    process."""
     return ((OF_TESTS if hasattr(mail, "outbox") else "") + uuid4().hex)[:32]
 
 
 def _in_memory(row: str, name: Any) -> Database:
-    """Each process has a database of this name, and a fork has a copy of its parent's, with the same row."""
+    """Return a database in memory. Each process has its own, and a fork has a copy of its parent's, with the same
+    row."""
     return Database(row, [name, gethostname(), os.getpid()], in_memory=True)
 
 

@@ -1,6 +1,6 @@
 """What a counter counts: rows of a source model that satisfy a condition, for each owner.
 
-Every declaration is registered here, by name and by the table of its source. ``counters.py`` adds the methods that
+Declarations are registered here, by name and by the tables of source and totals. ``counters.py`` adds the methods that
 sites call.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -36,16 +36,16 @@ _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
 UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
-"""What JSON or a field raises at a member that the app has not written."""
+"""What JSON or a field raises for a member that the app has not written."""
 
 
 def declarations() -> Iterable[Declaration]:
-    """Every declaration, in the order in which they were made."""
+    """Return every declaration, in the order in which they were made."""
     return _declarations.values()
 
 
 def switched_off(source: str) -> dict[str, Declaration]:
-    """The built-in counters of a source that are switched off, by name, unless the site uses that name."""
+    """Return the built-in counters of a source that are switched off, by name, unless the site uses the name itself."""
     return {
         name: counter
         for name, counter in _switched_off.items()
@@ -61,7 +61,7 @@ class Tables(NamedTuple):
 
 
 def counters_of_table(table: str) -> Tables | None:
-    """Return the counters that a table belongs to, by any model that writes to it; None for other tables."""
+    """Return the counters that a table belongs to, whatever model writes to it; None for other tables."""
     if not _by_table and apps.models_ready:
         _by_table[""] = None
         for counter in _declarations.values():
@@ -76,17 +76,17 @@ def counters_of_table(table: str) -> Tables | None:
 class Declaration:
     """Which rows a counter counts, for whom, and where the totals are stored.
 
-    ``source``     the counted model, as ``"app.Model"``
-    ``owner``      its foreign key to the owner; or several columns, of which any may be a foreign key
-    ``condition``  a Q over the row's own columns: which rows count
-    ``totals``     the model, on BaseCount, whose one-to-one primary key is the owner; for several columns, a model that
-                   has columns of the same names as a composite primary key, or under a unique constraint
-    ``field``      its integer field that holds the count
-    ``batch_field``  its field that holds the last batch added to the count; counters that share a totals model need one
-                   each
-    ``activity``   name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
-    ``disabled``   for a built-in counter that is switched off: why, and what to do. It is not registered, and cannot
-                   be used
+    ``source``       the counted model, as ``"app.Model"``
+    ``owner``        its foreign key to the owner; or several columns, any of which may be a foreign key
+    ``condition``    a Q over the row's own columns that says which rows count
+    ``totals``       a subclass of BaseCount whose one-to-one primary key is the owner; for several columns, a model
+                     with columns of the same names, as its composite primary key or under a unique constraint
+    ``field``        its integer field for the count
+    ``batch_field``  its field for the last batch that was added to the count; counters that share a totals model each
+                     need their own
+    ``activity``     name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
+    ``disabled``     for a built-in counter that is switched off: why, and what to do. It is not registered, and cannot
+                     be used
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Declaration:
         _by_table.clear()
 
     def _switch(self, disabled: str) -> None:
-        """Switch a built-in counter off, for this reason; or on, if there is none."""
+        """Switch a built-in counter off for the reason given, or on if there is none."""
         if disabled and not self.disabled:
             _switched_off[self.name] = _declarations.pop(self.name)
             _by_table.clear()
@@ -148,7 +148,7 @@ class Declaration:
 
     @property
     def sharing(self) -> list[Declaration]:
-        """The counters whose totals are in the same rows, this one included."""
+        """The counters whose totals are in the same rows, including this one."""
         tables = counters_of_table(self.totals._meta.db_table)
         return [counter for counter in tables.totals if counter.db == self.db] if tables else [self]
 
@@ -159,7 +159,7 @@ class Declaration:
 
     @cached_property
     def owner_fields(self) -> tuple[Any, ...]:
-        """The columns of the source that say who the owner is."""
+        """The columns of the source that identify the owner."""
         names = (self.owner,) if isinstance(self.owner, str) else self.owner
         return tuple(self.source._meta.get_field(name) for name in names)
 
@@ -177,22 +177,22 @@ class Declaration:
 
     @cached_property
     def total_fields(self) -> tuple[Any, ...]:
-        """The columns of the totals that say whose they are."""
+        """The columns of the totals that identify the owner."""
         options = self.totals._meta
         return (options.pk,) if isinstance(self.owner, str) else tuple(map(options.get_field, self.owner))
 
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
-        """The fields whose values make up an owner's key, at the end of the foreign keys."""
-        return tuple(map(_target, self.total_fields))
+        """The fields whose values make up an owner's key, at the end of any foreign keys."""
+        return tuple(map(target_of, self.total_fields))
 
     @cached_property
     def fingerprint(self) -> str:
-        """What is counted, for whom, and where the totals are. Not the name of the counter, nor the SQL, which changes
-        with versions of Django."""
+        """A digest of what is counted, for whom, and where the totals are. It includes neither the counter's name, nor
+        SQL, which differs between versions of Django."""
         try:
             condition, _ = MigrationWriter.serialize(self.q)
-        except ValueError:  # something in it is written in a way that Django does not know
+        except ValueError:  # Django cannot serialize it
             condition = re.sub(r" at 0x[0-9a-f]+", "", repr(self.q))
         source, totals = self.source._meta, self.totals._meta
         fields = (*self.owner_fields, totals.get_field(self.field), totals.get_field(self.batch_field))
@@ -205,7 +205,7 @@ class Declaration:
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:
-        """The columns of the source that decide a count: the owner, and those that the condition reads."""
+        """The columns of the source that decide a count: the owner's, and those that the condition reads."""
         return (*self.owner_fields, *self.condition.fields)
 
     @cached_property
@@ -221,21 +221,20 @@ class Declaration:
         return self._generated or not self._names.isdisjoint(names)
 
     def has_columns(self, model: type[Model]) -> bool:
-        """Return whether a model of the source's table has all these columns. A historical model may lack some, or have
-        others."""
+        """Return whether a model of the source's table has all these columns. A historical model may not."""
         if model._meta.concrete_model is self.source:
             return True
         return set(map(_identity, self.columns)) <= set(map(_identity, model._meta.concrete_fields))
 
     @property
     def db(self) -> str:
-        """The database of this counter, for what this thread or task is working on."""
+        """The alias of the database in which this thread or task uses this counter."""
         return alias_for(self.source)
 
     # ------------------------------------------------------------------- keys
     def key(self, owner: Any) -> Any:
-        """Return the primary key of an owner, given as an instance or a key; if the owner is several columns, the
-        CompositeKey of a sequence of these. Raises ValueError for anything else."""
+        """Return the primary key of an owner, given as an instance or a key. An owner of several columns is given as a
+        sequence of these, and its key is a CompositeKey. Raises ValueError for anything else."""
         if not self.has_several_columns:
             if self.has_integer_keys and type(owner) is int and -LIMIT <= owner < LIMIT:
                 return owner
@@ -256,7 +255,7 @@ class Declaration:
         if not fields or not isinstance(owner, tuple | list) or len(owner) != len(fields):
             names = self.owner if isinstance(self.owner, tuple) else (self.owner,)
             raise ValueError(
-                f"Counter {self.name!r} counts for {' and '.join(names)}: this needs {len(fields)} values, not "
+                f"Counter {self.name!r} counts for {' and '.join(names)}, and needs {len(fields)} values, not "
                 f"{owner!r:.200}."
             )
         return tuple(map(self._key, fields, owner))
@@ -275,8 +274,8 @@ class Declaration:
         return primary_key(field, owner)
 
     def encode(self, key: Any) -> str | None:
-        """Return the member that stands for an owner in Redis, None if there is no owner. The key of several columns
-        is any sequence of their values; if one of them is None, there is no owner."""
+        """Return the member that stands for an owner in Redis, or None if there is no owner. The key of several columns
+        is a sequence of their values; if any of them is None, there is no owner."""
         if key is None or type(key) is int:
             return None if key is None else str(key)
         try:
@@ -286,18 +285,18 @@ class Declaration:
         return None if self.has_several_columns and None in found else str(found)
 
     def key_of(self, values: Iterable[Any]) -> Any:
-        """Return the key that values of the columns make up, as the database or a member has them."""
+        """Return the key made up of these values of the columns, as the database or a member has them."""
         found = [field.to_python(value) for field, value in zip(self.key_fields, values, strict=True)]
         return CompositeKey(found) if self.has_several_columns else found[0]
 
     def parse(self, text: str) -> Any:
-        """Return the key that ``str()`` has made this text of."""
+        """Return the key whose ``str()`` is this text."""
         return self.key_of(json.loads(text) if self.has_several_columns else (text,))
 
     def decode(self, member: str) -> Any:
         """Return the primary key that a member stands for. Raises ValidationError if there is none.
 
-        The field's validators are not asked: ``save()`` does not run them either.
+        The field's validators are not run, as in ``save()``.
         """
         try:
             key = self.parse(member)
@@ -310,14 +309,14 @@ class Declaration:
 
     @cached_property
     def separator(self) -> str:
-        """What joins the members that ``decode_joined`` takes. Empty if it takes none: a text may contain anything."""
+        """The separator for ``decode_joined``. Empty if members cannot be joined, because they may contain any text."""
         if self.has_several_columns:
             return SEPARATOR
         return "," if self.has_integer_keys else ""
 
     def decode_joined(self, members: str) -> list[list[Any]]:
-        """Return the primary keys that joined members stand for, column by column. Raises ValidationError if one stands
-        for none. This is much faster than one by one, and leaves less to the garbage collector."""
+        """Return the primary keys that joined members stand for, column by column. Raises ValidationError if one is
+        invalid. This is much faster than one by one, and leaves less to the garbage collector."""
         width, same = len(self.key_fields), False
         columns: list[list[Any]] = []
         with suppress(*UNREADABLE):
@@ -342,8 +341,8 @@ class Declaration:
         return list(zip(*keys, strict=True)) if self.has_several_columns else [keys]
 
     def db_columns(self, columns: Sequence[Sequence[Any]], connection: Any) -> list[list[Any]]:
-        """Convert columns of primary keys for the driver. Integers are as they are. Others count as prepared, because
-        MySQL would otherwise refuse 0."""
+        """Convert columns of primary keys for the driver, except for integers, which need no conversion. The others are
+        passed as prepared, because Django refuses 0 on MySQL otherwise."""
         return [
             list(column)
             if isinstance(field, IntegerField)
@@ -354,11 +353,12 @@ class Declaration:
     # ---------------------------------------------------------------- buffers
     @property
     def buffers(self) -> list[Buffer]:
-        """One for each shard, of the database that this thread works on. BufferUnavailable if that has no id yet."""
+        """The buffers of all shards, in the database that this thread works on. BufferUnavailable if it has no id
+        yet."""
         return self.buffers_in(connections[self.db])
 
     def buffers_in(self, connection: Any) -> list[Buffer]:
-        """The same for the database of a connection."""
+        """Return the buffers of all shards in the database of a connection."""
         database = identify(connection)
         try:
             return database.buffers[self]
@@ -368,16 +368,16 @@ class Declaration:
             return database.buffers.setdefault(self, buffers)
 
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
-        """The buffer of a shard, of which there are so many."""
+        """Return the buffer of one of so many ``shards``."""
         keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
         return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, "" if self.disabled else self.fingerprint)
 
     def buffer_of(self, member: str, connection: Any = None) -> Buffer:
-        """The shard of an owner."""
+        """Return the buffer of an owner's shard."""
         buffers = self.buffers if connection is None else self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
-        # Those that differ only in the last of several columns share a shard.
+        # Owners that differ only in the last of several columns share a shard.
         place = member.rpartition(TAB)[0] if self.has_several_columns else member
         return buffers[crc32(place.encode(errors="surrogateescape")) % len(buffers)]
 
@@ -394,8 +394,23 @@ class Declaration:
         yield from grouped.items()
 
 
-def _target(field: Any) -> Any:
-    """Return the field whose values a foreign key has, at the end of a chain of them; any other field itself."""
+def each_shard(counter: Declaration, members: Sequence[Any], call: Callable[[Buffer, list[Any]], object]) -> list[Any]:
+    """Call a function with each shard and its members. Returns the members for which Redis was out of reach."""
+    try:
+        shards = list(counter.by_shard(members))
+    except BufferUnavailable:  # nobody knows which keys are those of this database
+        return list(members)
+    failed: list[Any] = []
+    for buffer, mine in shards:
+        try:
+            call(buffer, mine)
+        except BufferUnavailable:
+            failed += mine
+    return failed
+
+
+def target_of(field: Any) -> Any:
+    """Return the field at the end of a chain of foreign keys, whose values they have; any other field itself."""
     while field.remote_field:
         field = field.target_field
     return field
@@ -403,9 +418,9 @@ def _target(field: Any) -> Any:
 
 @lru_cache(maxsize=1000)
 def _column_of_key(model: type[Model]) -> tuple[str, str]:
-    """Return the table and column that a model's primary keys come from. A child or a profile has those of its parent,
-    and a historical model those of the current one."""
-    return _column(_target(model._meta.pk))
+    """Return the table and column that a model's primary keys come from. A child model or a profile has the keys of its
+    parent, and a historical model those of the current model."""
+    return _column(target_of(model._meta.pk))
 
 
 def _column(field: Any) -> tuple[str, str]:
@@ -413,14 +428,14 @@ def _column(field: Any) -> tuple[str, str]:
 
 
 def _identity(field: Any) -> tuple[str, str, str, str]:
-    """What two models of a table must have in common, so that the same expressions fit this column."""
-    target = _target(field)
+    """Return what two models of a table must have in common so that expressions on this column fit both."""
+    target = target_of(field)
     kind = "Integer" if isinstance(target, IntegerField) else target.get_internal_type()
     return field.name, field.attname, field.column, kind
 
 
 def enter_after_migrate(using: str, **_: Any) -> None:
-    """Look the id of a database up after ``migrate`` or ``flush``. If it is a new one, every process hears of it."""
+    """Look up the id of a database after ``migrate`` or ``flush``. If it is new, all processes learn of it."""
     connection = connections[using]
     with suppress(BufferUnavailable):
         look_up(connection)

@@ -1,8 +1,8 @@
 """An event log in Redis: events by time and by type, and counts over a range.
 
-An event is a dict with at least a ``type``, and a ``timestamp`` (now, if it has none); it comes back as the same dict
-with its ``id``. Ranges are half-open: ``start`` is in, ``end`` is out. Times are seconds since the epoch or aware
-datetimes. Every function raises BufferUnavailable when Redis is out of reach, or the database has not been migrated.
+An event is a dict with at least a ``type``. Its ``timestamp`` defaults to now. It is returned as the same dict, with
+its ``id``. Ranges include ``start`` and exclude ``end``. Times are seconds since the epoch or aware datetimes. Every
+function raises BufferUnavailable if Redis is out of reach or the database has not been migrated.
 
     record_event({"type": "login", "user": 7})
     count_types(start=nine, end=ten)
@@ -22,22 +22,23 @@ from asgiref.sync import sync_to_async
 from .buffer.client import ARGUMENTS, Argument, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode, pairs
-from .conf import options
+from .conf import is_integer, options
 from .databases import current
 
 Event = dict[str, Any]
 Time = float | int | datetime
+When = Time | None
 
 EVENTS_PER_CALL = 1000
-"""Events that one script call reads or removes at the most, so that it never holds Redis for long."""
+"""The most events that one script call reads or removes, so that it never blocks Redis for long."""
 
 
 class EventLog:
-    """One log for each database, and for each schema of a tenant.
+    """One log for each database, and for each tenant's schema.
 
-    ``name``    second part of its keys
-    ``alias``   the cache whose Redis holds it
-    ``shared``  one log for all of them instead, which needs no database
+    ``name``    second part of the keys
+    ``alias``   the cache whose Redis holds them
+    ``shared``  one log for all databases and schemas instead, which needs no database
     """
 
     def __init__(self, name: str = "events", alias: str | None = None, shared: bool = False):
@@ -59,7 +60,7 @@ class EventLog:
         return ":".join(str(part) for part in (self.base, *parts))
 
     def _run(self, name: str, *args: Argument) -> Any:
-        """Call a script, with the keys that it names, and return its reply."""
+        """Call a script with the keys that it names, and return its reply."""
         chosen = script(name)
         return self._client.run(chosen, [self._key(key) for key in chosen.keys], (self.base, *args))
 
@@ -69,7 +70,8 @@ class EventLog:
         return self.record_events([event])[0]
 
     def record_events(self, events: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Store many, some hundreds in a round trip. ValueError before anything is stored if one is not valid."""
+        """Store events, some hundreds in a round trip, and return their ids. ValueError, before anything is stored, if
+        one is invalid."""
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
         ttl = "" if self.shared else current().ttl
@@ -77,12 +79,12 @@ class EventLog:
             ids += self._run("record_events", ttl, *(argument for event in some for argument in event))
         return ids
 
-    def trim(self, max_age: float | None = None, max_length: int | None = None, now: Time | None = None) -> int:
+    def trim(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
         """Remove events older than ``max_age`` seconds, and the oldest beyond ``max_length``. Returns how many."""
         if max_age is not None and not (_is_number(max_age) and max_age >= 0):
-            raise ValueError(f"max_age must be a number of seconds, not negative, and is {max_age!r}.")
-        if max_length is not None and not (_is_whole(max_length) and max_length >= 0):
-            raise ValueError(f"max_length must be a number of events, not negative, and is {max_length!r}.")
+            raise ValueError(f"max_age must be a non-negative number of seconds, not {max_age!r}.")
+        if max_length is not None and not (is_integer(max_length) and max_length >= 0):
+            raise ValueError(f"max_length must be a non-negative number of events, not {max_length!r}.")
         before = ""
         if max_age is not None:
             clock = datetime.now().timestamp() if now is None else _seconds(now, "now")
@@ -96,46 +98,46 @@ class EventLog:
 
     # ------------------------------------------------------------------ reads
     def get_event(self, event_id: int) -> Event | None:
-        """Return the event with this id, None if it does not exist or was removed."""
+        """Return the event with this id, or None if it does not exist."""
         key = self._key("event", event_id)
         fields = self._client.call(key, "HGETALL", key)
         flat = [x for pair in fields.items() for x in pair] if isinstance(fields, dict) else fields
         return _decode(event_id, flat) if flat else None
 
     def latest(self, limit: int = 100, type: str | None = None) -> list[Event]:
-        """The newest events, newest first."""
+        """Return the newest events, newest first."""
         return self._page("before", None, limit, type)
 
     def oldest(self, limit: int = 100, type: str | None = None) -> list[Event]:
-        """The oldest events, oldest first."""
+        """Return the oldest events, oldest first."""
         return self._page("after", None, limit, type)
 
     def before(self, position: Time | Event, limit: int = 100, type: str | None = None) -> list[Event]:
-        """Events before a time, or before an event, newest first. The last of a page is the position of the next."""
+        """Return events before a time or an event, newest first. Pass the last one to get the next page."""
         return self._page("before", position, limit, type)
 
     def after(self, position: Time | Event, limit: int = 100, type: str | None = None) -> list[Event]:
-        """Events from a time on, or after an event, oldest first. The last of a page is the position of the next."""
+        """Return events from a time on, or after an event, oldest first. Pass the last one to get the next page."""
         return self._page("after", position, limit, type)
 
-    def count(self, start: Time | None = None, end: Time | None = None) -> int:
-        """How many events happened from ``start`` to ``end``."""
+    def count(self, start: When = None, end: When = None) -> int:
+        """Return the number of events from ``start`` to ``end``."""
         return self._count(self._key("events"), start, end)
 
-    def count_type(self, type: str, start: Time | None = None, end: Time | None = None) -> int:
-        """How many of them are of a type."""
+    def count_type(self, type: str, start: When = None, end: When = None) -> int:
+        """Return how many of them are of a type."""
         return self._count(self._key("events", _type(type)), start, end)
 
     def types(self) -> list[str]:
-        """The types of the events in the log, sorted."""
+        """Return the types of the events in the log, sorted."""
         key = self._key("types")
         return sorted(decode(kind) for kind in self._client.call(key, "SMEMBERS", key))
 
-    def count_types(self, start: Time | None = None, end: Time | None = None, scan: bool = False) -> dict[str, int]:
-        """``{type: n}`` of the events from ``start`` to ``end``, without types that have none.
+    def count_types(self, start: When = None, end: When = None, scan: bool = False) -> dict[str, int]:
+        """Return ``{type: n}`` for the events from ``start`` to ``end``, without types that have none.
 
-        A ZCOUNT for each type; with ``scan``, the script of Redis in Action that reads the type of each event, a
-        page at a time: slower by orders of magnitude, and independent of the sets by type.
+        This takes a ZCOUNT for each type. ``scan`` instead reads the type of each event, a page at a time, as the
+        recipe in Redis in Action does. It is slower by orders of magnitude, but does not rely on the sets by type.
         """
         if not scan:
             counts = {kind: self.count_type(kind, start, end) for kind in self.types()}
@@ -151,19 +153,19 @@ class EventLog:
                 return dict(sorted(tally.items()))
             cursor = (decode(score), decode(last))
 
-    def _count(self, key: str, start: Time | None, end: Time | None) -> int:
+    def _count(self, key: str, start: When, end: When) -> int:
         return self._client.call(key, "ZCOUNT", key, *_range(start, end))
 
     def _page(self, direction: str, position: Time | Event | None, limit: int, type: str | None) -> list[Event]:
-        if not (_is_whole(limit) and limit > 0):
-            raise ValueError(f"limit must be a whole number of at least 1, and is {limit!r}.")
+        if not (is_integer(limit) and limit > 0):
+            raise ValueError(f"limit must be an integer of at least 1, not {limit!r}.")
         key = self._key("events") if type is None else self._key("events", _type(type))
         score = member = ""
         if isinstance(position, Mapping):
             try:
                 score, member = _timestamp(position["timestamp"]), f"{position['id']:016d}"
             except (KeyError, ValueError, TypeError):
-                raise ValueError("A position must be a time, or an event as this log returned it.") from None
+                raise ValueError("A position must be a time, or an event that this log has returned.") from None
         elif position is not None:
             score = _timestamp(position)
         page: list[Event] = []
@@ -188,25 +190,21 @@ class EventLog:
 
 def _type(kind: Any) -> str:
     if not isinstance(kind, str) or not kind or len(kind) > 200:
-        raise ValueError(f"The type of an event must be a text of 1 to 200 characters, and is {kind!r}.")
+        raise ValueError(f"The type of an event must be a string of 1 to 200 characters, not {kind!r}.")
     return kind
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _seconds(time: Time, what: str) -> float | int:
     if isinstance(time, datetime):
         if time.tzinfo is None:
-            raise ValueError(f"{what} is a naive datetime; give it a time zone, or seconds since the epoch.")
+            raise ValueError(f"{what} is a naive datetime; pass an aware one, or seconds since the epoch.")
         return time.timestamp()
     if not _is_number(time):
-        raise ValueError(f"{what} must be seconds since the epoch or an aware datetime, and is {time!r}.")
+        raise ValueError(f"{what} must be seconds since the epoch or an aware datetime, not {time!r}.")
     return time
 
 
@@ -214,16 +212,16 @@ def _timestamp(time: Time) -> str:
     return repr(_seconds(time, "A timestamp"))
 
 
-def _range(start: Time | None, end: Time | None) -> tuple[str, str]:
+def _range(start: When, end: When) -> tuple[str, str]:
     return "-inf" if start is None else _timestamp(start), "+inf" if end is None else f"({_timestamp(end)}"
 
 
 def _encode(event: Mapping[str, Any]) -> list[Argument]:
-    """Type, timestamp, number of fields, fields and values."""
+    """Return the type, timestamp, number of fields, and then fields and values."""
     if not isinstance(event, Mapping) or "type" not in event:
-        raise ValueError(f"An event is a dict with at least a type; this is {event!r}.")
+        raise ValueError(f"An event must be a dict with at least a type, not {event!r}.")
     if "id" in event:
-        raise ValueError("An event gets its id from the log; leave it out, or give the field another name.")
+        raise ValueError("An event gets its id from the log; remove the field, or give it another name.")
     kind = _type(event["type"])
     timestamp: Any = event.get("timestamp")
     fields: dict[str, Any] = {k: v for k, v in event.items() if k != "timestamp"}
@@ -232,11 +230,11 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
     flat: list[Argument] = []
     for name, value in fields.items():
         if not isinstance(name, str) or not name:
-            raise ValueError(f"The fields of an event are named by texts, not by {name!r}.")
+            raise ValueError(f"The name of an event's field must be a non-empty string, not {name!r}.")
         try:
             flat += (name, json.dumps(value, ensure_ascii=False, allow_nan=False))
         except (TypeError, ValueError):
-            raise ValueError(f"Field {name!r} holds {value!r}, which JSON cannot hold; convert it first.") from None
+            raise ValueError(f"Field {name!r} is {value!r}, which JSON cannot represent; convert it first.") from None
     return [kind, "" if timestamp is None else repr(timestamp), len(fields), *flat]
 
 

@@ -1,21 +1,21 @@
-"""What can go wrong, each with a text that says what to do."""
+"""The exceptions that the app raises. Each message says what to do."""
 
 
 class CounterError(Exception):
-    """Base of every error this app raises."""
+    """The base class of the app's exceptions."""
 
 
 class BufferUnavailable(CounterError):
-    """Redis did not answer, or refused. Counts are still right: readers count rows."""
+    """Redis did not answer, or refused a command. Counts are still right, because readers count rows."""
 
 
 class CommandRefused(BufferUnavailable):
-    """Redis will not run a command, now or later: it has no such command, or the user of the connection may not run it.
-    Counts are still right. ``manage.py check --deploy`` names all that is missing."""
+    """Redis will never run a command, because it does not have it, or the connection's user may not run it. Counts are
+    still right. ``manage.py check --deploy`` names every such command."""
 
 
 class DatabaseChanged(BufferUnavailable):
-    """The keys belong to a database that has another id by now. The next call looks its id up."""
+    """The database that the keys belong to has another id now. The next call looks it up."""
 
 
 class ConfigurationError(CounterError):
@@ -27,5 +27,5 @@ class ShardsChanged(CounterError):
 
 
 class NotInTransaction(CounterError):
-    """A flush or a recount was called inside a transaction: nothing tells whether that will be committed, and it would
-    not see what others commit."""
+    """A flush or a recount was called inside a transaction, which may be rolled back, and does not see what others
+    commit."""

@@ -16,7 +16,7 @@ from .querysets import NotificationQuerySet
 
 
 class BaseCount(models.Model):
-    """Stored totals of a counter. A child adds the owner, as a one-to-one primary key without a database constraint
+    """Stored totals of a counter. A subclass adds the owner, as a one-to-one primary key without a database constraint
     and without a cascade, and a signed integer for the count."""
 
     flushed_batch = models.BigIntegerField(_("flushed batch"), default=0, editable=False)
@@ -68,8 +68,8 @@ class Notification(models.Model):
 
     @property
     def safe_url(self) -> str:
-        """``url`` if a page may show it as a link: within this site, or a whole one of http or https. Else empty, as
-        for ``javascript:``, or for ``//example.com``, which only looks like a path."""
+        """``url`` if a page may show it as a link: a path on this site, or a complete http or https URL. Empty for
+        others, such as ``javascript:``, or ``//example.com``, which only looks like a path."""
         url = self.url.strip()
         try:
             host = urlsplit(url).netloc if url.lower().startswith(("http://", "https://")) else None
@@ -97,14 +97,14 @@ class Notification(models.Model):
     def _mark(self, how: str) -> bool:
         using = router.db_for_write(type(self), instance=self)
         mine = Notification.objects.using(using).filter(pk=self.pk)
-        # Naming the owner makes it one statement; should the row have another owner by now, it is asked for.
+        # If the filter names the owner, this is one statement. The row may have another owner by now.
         changed = bool(getattr(mine.filter(user=self.user_id), how)() or getattr(mine, how)())
         self.seen_at, self.read_at = mine.values_list("seen_at", "read_at").first() or (None, None)
         return changed
 
 
 class UserNotificationsCount(BaseCount):
-    """The stored numbers of unread and of unseen notifications of a user; what waits in Redis comes on top."""
+    """The stored numbers of a user's unread and unseen notifications. What waits in Redis is not included."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL,
@@ -115,7 +115,7 @@ class UserNotificationsCount(BaseCount):
         verbose_name=_("user"),
     )
     unread_count = models.IntegerField(_("unread count"), default=0)
-    # With a default of the database, a flush of the other count does not write them.
+    # With database defaults, a flush of the other count does not write these.
     unseen_count = models.IntegerField(_("unseen count"), default=0, db_default=0)
     unseen_batch = models.BigIntegerField(
         _("flushed batch of the unseen count"), default=0, db_default=0, editable=False
@@ -155,7 +155,7 @@ class UserKindNotificationsCount(BaseCount):
 
 
 class DatabaseId(models.Model):
-    """The id of this database, in its only row. A database that was emptied or replaced has another one."""
+    """The id of this database, in a single row. A database that was emptied or replaced has another one."""
 
     uid = models.CharField(_("id"), max_length=32)
 
@@ -168,9 +168,9 @@ class DatabaseId(models.Model):
 
 
 class CounterShard(models.Model):
-    """One shard of a counter: its epoch; the last batch that was finished, under a random mark, and how many users of
-    the next one are written; the batch up to which batches are rejected; how far the audit has come; and the
-    fingerprint of the declaration in force."""
+    """One shard of a counter: its epoch; the last finished batch with its random mark, and how many users of the next
+    one are written; the batch up to which batches are rejected; how far the audit has come; and the fingerprint of the
+    declaration in force, and since when."""
 
     counter = models.CharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))
@@ -194,7 +194,7 @@ class CounterShard(models.Model):
 
 
 class Dashboard(CounterShard):
-    """Stands for the dashboard in the admin: its place in the menu, and the permissions to see it and to use it."""
+    """Represents the dashboard in the admin: its entry in the menu, and the permissions to view and use it."""
 
     class Meta:
         proxy = True
@@ -208,8 +208,8 @@ class Dashboard(CounterShard):
 
 
 class RecountRequest(models.Model):
-    """Asks for a recount of an owner, written while Redis was out of reach; or of everyone, if a statement does not say
-    whose counts it changed. Written and deleted, never changed."""
+    """Asks for a recount: of an owner, written while Redis was out of reach; or of everyone, if a statement does not
+    say whose counts it changed. Requests are written and deleted, never changed."""
 
     counter = models.CharField(_("counter"), max_length=100)
     owner = models.TextField(_("owner"), blank=True)
@@ -225,7 +225,7 @@ class RecountRequest(models.Model):
 
 
 class ImportProgress(models.Model):
-    """How far an import of notifications from another app's table has come: the primary key of its last row."""
+    """How far an import of notifications from another app's table has come: the primary key of the last row."""
 
     table = models.CharField(_("table"), max_length=255, primary_key=True)
     position = models.BigIntegerField(_("position"), default=0)

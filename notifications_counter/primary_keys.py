@@ -1,4 +1,4 @@
-"""Primary keys that come from outside, and keys of several columns."""
+"""Validation of primary keys, and keys of several columns."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ LIMIT = 2**63
 """Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
 
 TAB = "\t"
-"""What precedes each value but the first in the text of a CompositeKey. JSON escapes a tab in a value."""
+"""Precedes each value but the first in the text of a CompositeKey. JSON escapes a tab in a value."""
 
 SEPARATOR = f",{TAB}"
 
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,\t?(?:0|-?[1-9]\d{0,18}))*")
-"""Integers as ``str()`` writes them, joined."""
+"""Integers as ``str()`` writes them, joined by commas."""
 
 
 class CompositeKey(tuple[Any, ...]):
-    """The values of several owner columns. It equals the tuple of these values.
+    """The values of several owner columns. It is equal to the tuple of these values.
 
-    Like ``str()`` of any other key, its text is the member that stands for the owner in Redis: a list in JSON, which
-    tells texts from numbers, and any text from any other.
+    As with any other key, its ``str()`` is the member that stands for the owner in Redis: a JSON list, so that no two
+    keys have the same text.
     """
 
     __slots__ = ()
@@ -37,12 +37,12 @@ class CompositeKey(tuple[Any, ...]):
 
 
 def group_of(values: Sequence[Any]) -> str:
-    """Return how the texts of all CompositeKeys begin that have these values before the last one."""
+    """Return the beginning of the texts of all CompositeKeys that have these values before the last one."""
     return as_json(values)[:-1] + SEPARATOR
 
 
 def as_json(values: Sequence[Any]) -> str:
-    """Return values as the text of a CompositeKey has them."""
+    """Return the text of a CompositeKey of these values."""
     return json.dumps(values, ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)
 
 
@@ -63,7 +63,7 @@ def primary_key(field: Field, value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What is stored of a member of an Enum whose members are texts or numbers, which str() would call by its name."""
+    """Return the value of a member of an Enum, which is what databases store. Its ``str()`` may be its name."""
     return value.value if isinstance(value, Enum) else value
 
 

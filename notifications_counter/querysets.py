@@ -1,4 +1,4 @@
-"""Notifications in bulk."""
+"""Querysets of notifications."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class NotificationQuerySet(QuerySet):
     """Notifications."""
 
     def unread(self) -> NotificationQuerySet:
-        """Those that are not read."""
+        """Return the unread notifications."""
         return self.filter(read_at__isnull=True)
 
     def read(self) -> NotificationQuerySet:
-        """Those that are read."""
+        """Return the notifications that are read."""
         return self.filter(read_at__isnull=False)
 
     def unseen(self) -> NotificationQuerySet:
-        """Those that are neither seen nor read."""
+        """Return the notifications that are neither seen nor read."""
         return self.filter(seen_at__isnull=True, read_at__isnull=True)
 
     def for_user(self, user: Any) -> NotificationQuerySet:
-        """Those of one user, given as an instance or a primary key."""
+        """Return the notifications of a user, given as an instance or a primary key."""
         return self.filter(user=user)
 
     def mark_as_seen(self) -> int:

@@ -1,4 +1,4 @@
-"""Reading a counter: the cached total, else the row plus what waits, else the rows themselves."""
+"""Reads a counter: the cached total; else the stored total plus what waits in Redis; else the rows themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db.models import Count, Q, QuerySet
 
 from .buffer import Buffer, Snapshot
 from .buffer.shard import in_calls
-from .declaration import Declaration
+from .declaration import Declaration, each_shard
 from .exceptions import BufferUnavailable
 from .primary_keys import CompositeKey, group_of
 from .sql.owners import is_one_of, of_owners
@@ -27,7 +27,7 @@ READ_COMMITTED = {"read committed", "read uncommitted"}
 
 
 class Reader:
-    """Reads one counter."""
+    """Reads one counter. Owners are given by their primary keys."""
 
     __slots__ = ("counter", "using")
 
@@ -36,28 +36,23 @@ class Reader:
         self.using = counter.db
 
     def count(self, key: Any) -> int:
-        """The count of one owner."""
-        counter = self.counter
-        member = str(key)
+        """Return the count of one owner."""
+        counter, member = self.counter, str(key)
         ledger = Ledger.of(self.using)
-        if ledger.touched(counter, member) or self._sees_old_data(ledger):
-            return self.count_rows([key]).get(key, 0)
-        try:
-            buffer = counter.buffer_of(member, ledger.connection)
-            totals = buffer.totals((member,))
-            if totals is not None:
-                total = totals[0]
-                if total is None:
-                    return self._miss(ledger, buffer, {member: key})[key]
-                if total >= 0:
-                    return total
-                return self._negative({member: key})[key]
-        except BufferUnavailable:
-            return self.count_rows([key]).get(key, 0)
-        return self.count_rows([key]).get(key, 0)
+        if not ledger.touched(counter, member) and not self._sees_old_data(ledger):
+            try:
+                buffer = counter.buffer_of(member, ledger.connection)
+                if (totals := buffer.totals((member,))) is not None:
+                    (total,) = totals
+                    if total is None:
+                        return self._miss(ledger, buffer, [key])[key]
+                    return total if total >= 0 else self._negative([key])[key]
+            except BufferUnavailable:
+                pass
+        return self._rows([key])[key]
 
     def counts(self, keys: Sequence[Any]) -> dict[Any, int]:
-        """The counts of many owners."""
+        """Return the counts of many owners."""
         counter = self.counter
         result: dict[Any, Any] = dict.fromkeys(keys, 0)
         rest, by_rows = list(result), []
@@ -67,27 +62,21 @@ class Reader:
         elif touched := ledger.all_touched(counter):
             by_rows = [key for key in rest if str(key) in touched]
             rest = [key for key in rest if str(key) not in touched]
-        try:
-            shards = list(counter.by_shard(rest))
-        except BufferUnavailable:
-            shards, by_rows = [], by_rows + rest
-        for buffer, mine in shards:
-            try:
-                totals = buffer.totals(mine)
-                if totals is None:
-                    by_rows += mine
-                    continue
-                result.update(zip(mine, totals, strict=True))
-                if None in totals or min(totals) < 0:  # type: ignore[operator, type-var]
-                    missed = [key for key in mine if result[key] is None]
-                    result |= self._negative({str(key): key for key in mine if (result[key] or 0) < 0})
-                    for some in in_calls(missed):
-                        result |= self._miss(ledger, buffer, {str(key): key for key in some})
-            except BufferUnavailable:
-                by_rows += mine
-        if by_rows:
-            result |= dict.fromkeys(by_rows, 0) | self.count_rows(by_rows)
-        return result
+
+        def read(buffer: Buffer, mine: list[Any]) -> None:
+            totals = buffer.totals(mine)
+            if totals is None:
+                by_rows.extend(mine)
+                return
+            result.update(zip(mine, totals, strict=True))
+            if None in totals or min(totals) < 0:  # type: ignore[operator, type-var]
+                missed = [key for key in mine if result[key] is None]
+                result.update(self._negative([key for key in mine if (result[key] or 0) < 0]))
+                for some in in_calls(missed):
+                    result.update(self._miss(ledger, buffer, some))
+
+        by_rows += each_shard(counter, rest, read)
+        return result | self._rows(by_rows) if by_rows else result
 
     def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
         """The counts of owners that have any, and these values in all columns but the last, by the last one."""
@@ -149,59 +138,52 @@ class Reader:
                 found.setdefault(tuple(first), {})[value] = count
         return found
 
-    def _miss(self, ledger: Ledger, buffer: Buffer, keys: dict[str, Any]) -> dict[Any, int]:
-        """No cached total: the row plus what waits, kept if nothing moves meanwhile. During a recovery the rows, and
-        the owners are adopted."""
-        sees_all, keeps = self._transaction(ledger)
-        lease = uuid4().hex if sees_all and keeps else ""
-        snapshot = buffer.snapshot(list(keys), lease, reader=True)
+    def _miss(self, ledger: Ledger, buffer: Buffer, keys: Sequence[Any]) -> dict[Any, int]:
+        """Add the stored total to what waits in Redis, because no total is cached, and cache the sum if nothing has
+        changed meanwhile. During a recovery, count rows and adopt the owners."""
+        sees_all, may_cache = self._transaction(ledger)
+        lease = uuid4().hex if sees_all and may_cache else ""
+        members = {str(key): key for key in keys}
+        snapshot = buffer.snapshot(list(members), lease, reader=True)
         if snapshot.recovering and lease:
-            return self._adopt(buffer, snapshot, lease, keys)
-        clean = {m: key for m, key in keys.items() if not snapshot.users[m].dirty}
-        if not snapshot.recovered or not sees_all:
-            clean = {}
+            return self._adopt(buffer, snapshot, lease, members)
+        clean = {}
+        if snapshot.recovered and sees_all:
+            clean = {member: key for member, key in members.items() if not snapshot.users[member].dirty}
         stored = self.stored(list(clean.values()))
-        totals: dict[str, int] = {}
-        for member, key in clean.items():
-            total = snapshot.value(member, *stored.get(key, (0, 0)))
-            if total is not None:
-                totals[member] = total
-        result = {key: 0 for m, key in keys.items() if m not in totals}
-        if result:
-            result |= self.count_rows(list(result))
-        if negative := {m: keys[m] for m, total in totals.items() if total < 0}:
-            result |= self._negative(negative)
-        kept = {m: total for m, total in totals.items() if total >= 0}
-        result |= {keys[m]: total for m, total in kept.items()}
-        if kept and keeps:
-            self._keep(buffer, snapshot, kept)
-        return result
+        found = {member: snapshot.value(member, *stored.get(key, (0, 0))) for member, key in clean.items()}
+        totals = {member: total for member, total in found.items() if total is not None}
+        result = self._rows([key for member, key in members.items() if member not in totals])
+        result |= self._negative([members[member] for member, total in totals.items() if total < 0])
+        right = {member: total for member, total in totals.items() if total >= 0}
+        if right and may_cache:
+            with suppress(BufferUnavailable):  # the totals are right all the same
+                buffer.keep(snapshot, right)
+        return result | {members[member]: total for member, total in right.items()}
 
-    def _keep(self, buffer: Buffer, snapshot: Snapshot, totals: dict[str, int]) -> None:
-        try:
-            buffer.keep(snapshot, totals)
-        except BufferUnavailable:
-            return  # the totals are right all the same
-
-    def _adopt(self, buffer: Buffer, snapshot: Snapshot, lease: str, keys: dict[str, Any]) -> dict[Any, int]:
-        """Count rows, and correct the owners as a recount does: from now on they have totals, which follow each change.
-        The recovery need not come to them first."""
-        rows = dict.fromkeys(keys.values(), 0) | self.count_rows(list(keys.values()))
-        stored = self.stored(list(keys.values()))
-        totals = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
-        corrections = {m: rows[keys[m]] - total for m, total in totals.items() if total is not None}
+    def _adopt(self, buffer: Buffer, snapshot: Snapshot, lease: str, members: dict[str, Any]) -> dict[Any, int]:
+        """Count rows, and correct the owners as a recount does. From now on they have cached totals that follow each
+        change, so the recovery need not come to them first."""
+        rows = self._rows(list(members.values()))
+        stored = self.stored(list(members.values()))
+        totals = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in members.items()}
+        corrections = {m: rows[members[m]] - total for m, total in totals.items() if total is not None}
         with suppress(BufferUnavailable):  # the rows are right all the same
-            buffer.fix(snapshot.epoch, lease, corrections, {m: rows[key] for m, key in keys.items()})
+            buffer.fix(snapshot.epoch, lease, corrections, {m: rows[key] for m, key in members.items()})
         return rows
 
-    def _negative(self, keys: dict[str, Any]) -> dict[Any, int]:
-        """Count rows, and have the owners recounted: a count below zero is wrong, or lacks a delta that was committed
+    def _negative(self, keys: Sequence[Any]) -> dict[Any, int]:
+        """Count rows, and have the owners recounted. A count below zero is wrong, or lacks a delta that was committed
         and not sent yet."""
-        mark_dirty((self.counter, member) for member in keys)
-        return dict.fromkeys(keys.values(), 0) | self.count_rows(list(keys.values()))
+        mark_dirty((self.counter, str(key)) for key in keys)
+        return self._rows(keys)
+
+    def _rows(self, keys: Sequence[Any]) -> dict[Any, int]:
+        """Return the number of rows that count for each of these owners."""
+        return dict.fromkeys(keys, 0) | self.count_rows(keys)
 
     def count_rows(self, keys: Sequence[Any]) -> dict[Any, int]:
-        """Return the number of rows that count, for owners that have any."""
+        """Return the number of rows that count. Owners without such rows are left out."""
         counter = self.counter
         found: dict[Any, int] = {}
         for chunk in chunks(keys, self.using):
@@ -215,14 +197,14 @@ class Reader:
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
     def stored(self, keys: Sequence[Any]) -> dict[Any, tuple[int, int]]:
-        """Return ``(count, flushed_batch)`` of the stored totals that exist. By cursor: the ORM is slower."""
+        """Return ``(count, flushed_batch)`` of the stored totals that exist."""
         counter, connection = self.counter, connections[self.using]
         target = Target(counter, connection)
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE "
         found: dict[Any, tuple[int, int]] = {}
         for chunk in chunks(keys, self.using):
             theirs, params = is_one_of(counter, target.owners, chunk, connection)
-            with connection.cursor() as cursor:
+            with connection.cursor() as cursor:  # the ORM is slower
                 cursor.execute(select + theirs, params)
                 for *key, count, batch in cursor.fetchall():
                     found[counter.key_of(key)] = (count, batch)
@@ -241,9 +223,8 @@ class Reader:
         )
 
     def _transaction(self, ledger: Ledger) -> tuple[bool, bool]:
-        """Return whether this connection sees what others commit, and whether it sees nothing else, so that others may
-        read it. On PostgreSQL the level of a transaction can come from the server's settings, so the server is asked.
-        """
+        """Return whether this connection sees what others commit, and whether it sees nothing else, so that its counts
+        may be cached for others. PostgreSQL is asked, because the isolation level may come from its own settings."""
         connection = ledger.connection
         if not connection.in_atomic_block:
             return True, True

@@ -6,21 +6,21 @@ counts_changed = Signal()
 """Sent after a commit, once for each counter whose counts have changed, or may have changed.
 
 ``sender``, ``counter``  the counter
-``owners``               the primary keys of the owners; None if the statement does not say whose counts it changed
+``owners``               the primary keys of the owners; None if it is unknown whose counts have changed
 ``using``                the alias of the database
 
 If a receiver raises, Django logs the exception and calls the others.
 """
 
 redis_called = Signal()
-"""Sent after each command to Redis, for traces. Without receivers, it costs nothing.
+"""Sent after each command to Redis, for tracing. It costs nothing if it has no receivers.
 
 ``sender``   the class of the client
 ``name``     the name of the script or the command
 ``cache``    the alias of the cache
 ``started``  when it was sent, in nanoseconds since the epoch
 ``ended``    when the reply was read
-``error``    the exception of redis-py, None if there was none
+``error``    the exception of redis-py, or None
 
 If a receiver raises, Django logs the exception and calls the others.
 """

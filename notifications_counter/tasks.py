@@ -1,11 +1,11 @@
-"""What the commands do, for schedulers that call functions.
+"""The work of the commands, for schedulers that call functions.
 
     from notifications_counter import tasks
 
     scheduler.add_job(tasks.flush, "interval", seconds=5)
 
-They go through every database, and every schema of a tenant. Runs that overlap do no harm, and neither does one that is
-killed. What they return can be written as JSON.
+They go through every database, and every tenant's schema. They may overlap, and be killed. Their results can be
+serialized as JSON.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datetime import timedelta
 
 from .counters import all_counters
 from .maintenance.cleaning import clean_everywhere
-from .maintenance.places import at, workplaces
-from .maintenance.recount import remove_orphans
+from .maintenance.orphans import remove_orphans
+from .maintenance.places import at, local_counters
 from .maintenance.retention import prune as prune_notifications
 
 
@@ -24,7 +24,7 @@ def flush() -> dict[str, int]:
     """Heal every counter, then write what waits in Redis to the database, as `flush_counters` does. Returns how many
     users were flushed, by counter."""
     flushed: Tally[str] = Tally()
-    for _, counter, place in workplaces(all_counters()):
+    for _, counter, place in local_counters(all_counters()):
         with at(place):
             counter.heal()
             flushed[counter.name] += counter.flush().users
@@ -35,7 +35,7 @@ def recount() -> dict[str, int]:
     """Heal every counter and compare every count with the rows, as `recount_counters` does. Returns how many counts
     were corrected, by counter."""
     corrected: Tally[str] = Tally()
-    for _, counter, place in workplaces(all_counters()):
+    for _, counter, place in local_counters(all_counters()):
         with at(place):
             corrected[counter.name] += counter.heal().corrected + counter.recount(resume=True).corrected
             remove_orphans(counter)
@@ -48,5 +48,5 @@ def clean() -> int:
 
 
 def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:
-    """Delete notifications that are older, as `prune_notifications` does. Returns how many."""
+    """Delete notifications older than ``days``, as `prune_notifications` does. Returns how many."""
     return prune_notifications(timedelta(days=days), read_only, keep_newest).deleted

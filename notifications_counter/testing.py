@@ -1,4 +1,4 @@
-"""For the tests of sites that use this app."""
+"""Helpers for the tests of sites that use this app."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .conf import SETTING, options
 
 @contextmanager
 def isolated_counters(**entries: object) -> Iterator[str]:
-    """Counters of their own for a test: Redis keys under a new prefix, which is returned, all gone at the end.
+    """Give a test its own counters: Redis keys with a new prefix, which is returned, and which are deleted at the end.
 
-    ``entries`` are put into NOTIFICATIONS_COUNTER for the duration. Also a decorator. In a TestCase, which never
-    commits, reads count the rows of its transaction, so they are right even without Redis.
+    ``entries`` override NOTIFICATIONS_COUNTER meanwhile. This is a context manager and a decorator. A TestCase never
+    commits, so its reads count the rows of its transaction, and need no Redis.
     """
     prefix = f"test-{uuid4().hex}"
     with override_settings(
@@ -33,7 +33,8 @@ def isolated_counters(**entries: object) -> Iterator[str]:
 
 
 def delete_keys(prefix: str) -> None:
-    """Delete every key of a prefix, on each node. For tests and demos: it looks at all keys of the server."""
+    """Delete every key with a prefix, on each node. Only for tests and demos, because it scans all keys of the
+    server."""
     redis = client_of(options.CACHE_ALIAS).redis
     keys = list(redis.scan_iter(match=f"{{{prefix}:*", count=1000))
     for i in range(0, len(keys), 1000):

@@ -1,13 +1,12 @@
-"""Time-sliced counters in Redis: how often something happened, by slices of time at several precisions at once.
+"""Time-sliced counters in Redis: how often something happened, in slices of time at several precisions.
 
     update_counter("hits")
     get_slices("hits", 60)  # [(slice start, count), …], a slice a minute
 
-The recipe is from Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a
-sorted set of all that is known. Each counter keeps the newest SAMPLES slices of each precision. Slices start at
-multiples of the precision since the epoch. Times are seconds since the epoch or aware datetimes; by
-default, the time of the Redis server. Every function raises BufferUnavailable when Redis is out of reach, or the
-database has not been migrated.
+The recipe is from Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a sorted
+set of all known counters. Each counter keeps the newest SAMPLES slices of each precision. Slices start at multiples of
+the precision since the epoch. Times are seconds since the epoch or aware datetimes; the default is the time of the
+Redis server. Every function raises BufferUnavailable if Redis is out of reach or the database has not been migrated.
 """
 
 from __future__ import annotations
@@ -18,36 +17,36 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from time import monotonic
-from typing import overload
+from typing import Any, overload
 
 from asgiref.sync import sync_to_async
 
 from .buffer.client import ARGUMENTS, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode
-from .conf import ENTRIES, options
+from .conf import ENTRIES, is_integer, options
 from .databases import current
 
-Time = float | int | datetime
+When = float | int | datetime | None
 
 NAMES_PER_CALL = 50
-"""Names that one script call updates at the most."""
+"""The most names that one script call updates."""
 PAGE = 400
-"""Counters that one script call looks at, at the most, so that it holds Redis for a few milliseconds only."""
+"""The most counters that one script call looks at, so that it blocks Redis for only a few milliseconds."""
 PAGE_WORK = 10_000
-"""Slices after which it stops earlier; a counter itself costs as much as 20 of them."""
+"""Slices after which such a call stops early. A counter itself takes as long as 20 of them."""
 LATEST = 32_503_680_000
-"""Seconds; the year 3000. A later time was given in milliseconds."""
+"""The year 3000, in seconds. A later time must be in milliseconds."""
 LARGEST = 2**53
-"""Up to which Lua knows whole numbers."""
+"""Lua has integers up to this."""
 LONGEST = 200
-"""Characters of a name."""
+"""The most characters of a name."""
 
 
 @dataclass
 class CleanResult:
-    """What a cleaning did: ``counters`` looked at, each precision of a name being one; ``slices`` removed; counters
-    ``gone``, because nothing was left of them; ``seconds`` it took."""
+    """What a cleaning did: how many ``counters`` it looked at, each precision of a name being one; how many ``slices``
+    it removed; how many counters are ``gone``, because they had no slices left; and how many ``seconds`` it took."""
 
     counters: int = 0
     slices: int = 0
@@ -56,13 +55,13 @@ class CleanResult:
 
 
 class TimeSeries:
-    """A family of counters for each database, and for each schema of a tenant. What is not given is taken from the
-    settings, each time it is needed.
+    """A family of counters for each database, and for each tenant's schema. Missing arguments are read from the
+    settings, each time they are needed.
 
     ``precisions``  lengths of slices, in seconds
     ``samples``     slices kept of each
-    ``prefix``      first part of the keys; a family lives on one node of a cluster
-    ``alias``       the cache whose Redis holds it
+    ``prefix``      first part of the keys
+    ``alias``       the cache whose Redis holds them
     ``shared``      one family for all databases and schemas instead, which needs no database
     """
 
@@ -101,14 +100,14 @@ class TimeSeries:
         return client_of(self._alias or options.CACHE_ALIAS)
 
     # ---------------------------------------------------------------- update
-    def update_counter(self, name: str, count: int = 1, now: Time | None = None) -> None:
-        """Count at every precision, in one round trip and one atomic step. A negative count takes back."""
+    def update_counter(self, name: str, count: int = 1, now: When = None) -> None:
+        """Add to the count at every precision, atomically and in one round trip. ``count`` may be negative."""
         self.update_counters({name: count}, now)
 
-    def update_counters(self, counts: Mapping[str, int], now: Time | None = None) -> None:
-        """The same for many names: a round trip for each 50, each name in one atomic step.
+    def update_counters(self, counts: Mapping[str, int], now: When = None) -> None:
+        """Do the same for many names, in a round trip for each 50. Each name is updated atomically.
 
-        ValueError before anything is counted if a name or count will not do.
+        ValueError, before anything is counted, if a name or a count is invalid.
         """
         time = "" if now is None else _seconds(now)
         for name, count in counts.items():
@@ -125,37 +124,24 @@ class TimeSeries:
     # ------------------------------------------------------------------ read
     @overload
     def get_slices(
-        self, name: str, precision: int, start: Time | None = None, end: Time | None = None, fill: bool = False
+        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False
     ) -> list[tuple[int, int]]: ...
     @overload
     def get_slices(
-        self,
-        name: str,
-        precision: int,
-        start: Time | None = None,
-        end: Time | None = None,
-        fill: bool = False,
-        *,
-        tz: tzinfo,
+        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, *, tz: tzinfo
     ) -> list[tuple[datetime, int]]: ...
     def get_slices(
-        self,
-        name: str,
-        precision: int,
-        start: Time | None = None,
-        end: Time | None = None,
-        fill: bool = False,
-        tz: tzinfo | None = None,
+        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, tz: Any = None
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
         """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now: ``get_counter`` in the book.
 
-        If a counter has none of these, it was updated with a ``now`` of its own; then they are the slices up to its
-        newest. The result is the same on every server, and whether or not a cleaner has run.
+        A counter that has none of these was updated with a ``now`` of its own. Then the result is its slices up to the
+        newest. The result does not depend on the server, nor on whether a cleaner has run.
 
         ``start``, ``end``: only slices that start at ``start`` or later and before ``end``.
-        ``fill``: also slices without a count, as zeros: from ``start`` (else the first with a count) to ``end`` (else
-        the last with a count), none older than those that are kept, and at most SAMPLES after now.
-        ``tz``: aware datetimes of this time zone as slice starts, instead of seconds.
+        ``fill``: also slices without a count, as zeros, from ``start`` (or the first with a count) to ``end`` (or the
+        last with a count), but none older than those that are kept, and at most SAMPLES after now.
+        ``tz``: return slice starts as aware datetimes in this time zone instead of seconds.
         """
         _check_name(name)
         self._check_precision(precision)
@@ -180,14 +166,14 @@ class TimeSeries:
         return shown if tz is None else [(datetime.fromtimestamp(slice_, tz), count) for slice_, count in shown]
 
     def counters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
-        """Names of counters, in a stable order: at most ``limit`` of them, after the name ``after``.
+        """Return the names of counters in a stable order: at most ``limit`` of them, after the name ``after``.
 
-        Those kept at ``precision``; by default the coarsest, where a counter stays longest. A page that is empty comes
-        after the last one.
+        They are those kept at ``precision``, by default the coarsest, where a counter stays longest. The list is empty
+        after the last page.
         """
         if after:
             _check_name(after)
-        if not _is_whole(limit) or limit < 1:
+        if not is_integer(limit) or limit < 1:
             raise ValueError(f"limit={limit!r}: pass the number of names that you want, at least 1.")
         precision = self.precisions[0] if precision is None else precision
         self._check_precision(precision)
@@ -206,14 +192,14 @@ class TimeSeries:
     def clean_counters(
         self,
         due: Callable[[int], bool] = lambda precision: True,
-        now: Time | None = None,
+        now: When = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> CleanResult:
-        """Remove the slices that are older than the newest SAMPLES up to ``now``, and what is empty then.
+        """Remove the slices that are older than the newest SAMPLES up to ``now``, and counters without any slices.
 
-        ``due`` says which precisions are looked at. ``progress`` is called with the number of counters looked at and
-        of all there were at the start, ``stopped`` is asked between two script calls. Several may clean at once.
+        ``due`` returns whether to clean a precision. ``progress`` is called with the number of counters looked at and
+        of all counters at the start, and ``stopped`` between two script calls. Several processes may clean at once.
         """
         started, result = monotonic(), CleanResult()
         time = "" if now is None else _seconds(now)
@@ -239,7 +225,7 @@ class TimeSeries:
         return result
 
     def _known_precisions(self) -> Iterator[int]:
-        """Of what is known; that may be more than the settings have."""
+        """Yield the precisions of known counters, some of which may not be in the settings."""
         known, low = f"{self.base}:known", "-"
         while found := self._client.call(known, "ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
             precision = int(decode(found[0]).partition(":")[0])
@@ -247,7 +233,7 @@ class TimeSeries:
             low = f"[{precision};"
 
     def _check_precision(self, precision: object) -> None:
-        if not _is_whole(precision) or precision not in self.precisions:
+        if not is_integer(precision) or precision not in self.precisions:
             configured = ", ".join(map(str, reversed(self.precisions)))
             raise ValueError(
                 f"Nothing is counted at a precision of {precision!r}; pass one of {configured} (seconds), or add it to "
@@ -255,37 +241,24 @@ class TimeSeries:
             )
 
     # ----------------------------------------------------------------- async
-    async def aupdate_counter(self, name: str, count: int = 1, now: Time | None = None) -> None:
+    async def aupdate_counter(self, name: str, count: int = 1, now: When = None) -> None:
         """``update_counter`` for async code."""
         await sync_to_async(self.update_counter)(name, count, now)
 
-    async def aupdate_counters(self, counts: Mapping[str, int], now: Time | None = None) -> None:
+    async def aupdate_counters(self, counts: Mapping[str, int], now: When = None) -> None:
         """``update_counters`` for async code."""
         await sync_to_async(self.update_counters)(counts, now)
 
     @overload
     async def aget_slices(
-        self, name: str, precision: int, start: Time | None = None, end: Time | None = None, fill: bool = False
+        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False
     ) -> list[tuple[int, int]]: ...
     @overload
     async def aget_slices(
-        self,
-        name: str,
-        precision: int,
-        start: Time | None = None,
-        end: Time | None = None,
-        fill: bool = False,
-        *,
-        tz: tzinfo,
+        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, *, tz: tzinfo
     ) -> list[tuple[datetime, int]]: ...
     async def aget_slices(
-        self,
-        name: str,
-        precision: int,
-        start: Time | None = None,
-        end: Time | None = None,
-        fill: bool = False,
-        tz: tzinfo | None = None,
+        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, tz: Any = None
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
         """``get_slices`` for async code."""
         return await sync_to_async(self.get_slices)(name, precision, start, end, fill, tz=tz)  # type: ignore
@@ -300,12 +273,8 @@ def _first(precision: int) -> str:
 
 
 def _end(precision: int) -> str:
-    """Where the members of a precision end: the character after the colon is the semicolon."""
+    """Return where the members of a precision end. The character after the colon is the semicolon."""
     return f"({precision};"
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_name(name: object) -> None:
@@ -313,13 +282,13 @@ def _check_name(name: object) -> None:
         raise ValueError(f"{name!r} is not a name for a counter; pass a string that is not empty.")
     if len(name) > LONGEST:
         raise ValueError(f"The name {name[:20]!r}… has {len(name)} characters; pass one with at most {LONGEST}.")
-    # Control characters, and halves of characters, which cannot be sent.
+    # Control characters, and surrogates, which cannot be sent.
     if any(c in "{}" or unicodedata.category(c) in ("Cc", "Cs") for c in name):
         raise ValueError(f"The name {name!r} has braces or control characters; pass one without them.")
 
 
-def _check_count(count: object) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or not 0 < abs(count) < LARGEST:
+def _check_count(count: Any) -> None:
+    if not is_integer(count) or not 0 < abs(count) < LARGEST:
         raise ValueError(f"count={count!r}: pass an integer that is not 0 and has at most 15 digits.")
 
 

@@ -1,4 +1,4 @@
-"""A circuit breaker: after a failure, Redis is left alone for RETRY_AFTER seconds."""
+"""A circuit breaker: after a failure, nothing is sent to Redis for RETRY_AFTER seconds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ NEVER = re.compile(
     r"(not |un)supported|disabled|too many arguments|compiling script",
     re.IGNORECASE,
 )
-"""What servers say of a command that they will refuse for as long as they are set up in this way."""
+"""Matches the errors of commands that a server will refuse until its configuration changes."""
 
 logger = logging.getLogger("notifications_counter")
 
 
 class Breaker:
-    """Knows whether the Redis of a cache is down, or out of memory. It logs the beginning and the end, once each."""
+    """Knows whether the Redis of a cache is down, out of memory, or refuses commands. Logs the beginning and the end of
+    each, once."""
 
     def __init__(self, alias: str):
         self.alias = alias
@@ -45,7 +46,7 @@ class Breaker:
             )
 
     def trip(self, error: Exception) -> BufferUnavailable:
-        """Note a failure, and return what to raise."""
+        """Note a failure, and return the exception to raise."""
         now = time.monotonic()
         self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:
@@ -56,7 +57,7 @@ class Breaker:
         return BufferUnavailable(f"Redis (cache {self.alias!r}) is out of reach: {error}")
 
     def miss(self, error: Exception) -> BufferUnavailable:
-        """Note that all connections are in use, and return what to raise. It is no outage: the others go on."""
+        """Note that all connections are in use, and return the exception to raise. This is not an outage."""
         now = time.monotonic()
         if self.missed_at is None or now - self.missed_at > MISS_SECONDS:
             self.missed_at = now
@@ -77,7 +78,7 @@ class Breaker:
 
     # ------------------------------------------------------------ single commands
     def refuse(self, error: Exception, name: str) -> CommandRefused:
-        """Note that Redis will never run a command or script. The others go on, so Redis is not left alone."""
+        """Note that Redis will never run a command or script, and return the exception to raise. Others still run."""
         reason = str(error).rstrip(".")
         if reason not in self.refused.values():
             about = {"event": "redis_refuses", "cache": self.alias, "command": name, "reason": reason}
@@ -90,7 +91,8 @@ class Breaker:
         return CommandRefused(f"Redis (cache {self.alias!r}) does not run {name}: {reason}")
 
     def trip_full(self, error: Exception, script: str) -> BufferUnavailable:
-        """Note that there is no memory for a script. Others make room, or only read, so Redis is not left alone."""
+        """Note that there is no memory for a script, and return the exception to raise. Scripts that only read, or free
+        memory, still run."""
         if not self.no_room_for:
             about = {"event": "redis_full", "cache": self.alias, "reason": str(error)}
             logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error, extra=about)

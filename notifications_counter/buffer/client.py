@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -15,39 +14,36 @@ from django.core.signals import setting_changed
 from django.dispatch import Signal, receiver
 from django_redis import get_redis_connection
 from redis import ConnectionPool
-from redis.exceptions import NoScriptError, OutOfMemoryError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
-from ..internals import connection_factory, has_input, is_exhausted, is_inherited, new_connection, send_packed
+from ..internals import connection_factory, is_exhausted, send_packed
 from ..signals import redis_called
 from . import keys
 from .breaker import NEVER, Breaker
+from .connections import FAILURES, Connections
 from .scripts import Script, script
 
 try:
-    # redis-py calls it too, after spending twice its time on each argument.
+    # redis-py calls it as well, after spending twice its time on each argument.
     from hiredis import pack_command as pack_command
 except ImportError:
 
     def pack_command(arguments: Sequence[Argument]) -> bytes:
-        """A command as Redis reads it."""
+        """Return a command as Redis reads it."""
         parts = [a if isinstance(a, bytes) else str(a).encode() for a in arguments]
         return b"".join([b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)])
 
 
 Argument = str | int | bytes
 T = TypeVar("T")
-FRESH_SECONDS = 0.1
-"""Seconds for which an idle connection is used again without asking whether it is still alive."""
-IDLE_SECONDS = 60
-"""Seconds after which a connection that nobody needs is closed."""
 ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
-FAILURES = (RedisError, RedisClusterException, OSError)
+
 _clients: dict[str, Client] = {}
 keys_left = Signal()
-"""Sent when a script finds that the database of its keys has another id now."""
+"""Sent when a script finds that the database which its keys belong to has another id now."""
 
 
 @receiver(setting_changed)
@@ -57,7 +53,7 @@ def _forget_clients(*, setting: str, **_: Any) -> None:
 
 
 def in_groups(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Items in groups whose sizes add up to at most so much, for one command each. A larger item is on its own."""
+    """Yield items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
     group: list[T] = []
     total = 0
     for item in items:
@@ -72,7 +68,7 @@ def in_groups(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterat
 
 
 def client_of(alias: str) -> Client:
-    """The client of a cache alias. ConfigurationError if it is not a django-redis cache."""
+    """Return the client of a cache alias. ConfigurationError if it is not a django-redis cache."""
     client = _clients.get(alias)
     if client is None:
         try:
@@ -89,79 +85,56 @@ def client_of(alias: str) -> Client:
 
 
 class Outages(NamedTuple):
-    """How often processes were without Redis, and for how many seconds, all processes added up."""
+    """How often processes could not reach Redis, and for how many seconds, summed over all processes."""
 
     number: int
     seconds: float
 
 
-class Connections:
-    """Connections to one server, the most recently used first.
+class Exchange:
+    """A connection on which something was sent. Read what comes back or close it, or it is never returned."""
 
-    It replaces a plain pool of redis-py whose size the site has not limited, and costs a third of it. Those that nobody
-    has needed for a minute are closed.
-    """
+    __slots__ = ("_client", "_pool", "_connections", "_started")
 
-    def __init__(self, pool: Any):
+    def __init__(self, client: Client):
+        self._client = client
+        self._started = time.time_ns() if redis_called.receivers else 0
+        self._connections: list[Any] = []  # at most one; nothing that is taken out of a list is returned twice
+
+    def _send(self, pool: Any, packed: bytes) -> None:
         self._pool = pool
-        self._idle: deque[tuple[Any, float]] = deque()
+        self._connections.append(pool.get_connection())
+        send_packed(self._connections[0], packed)
 
-    def get_connection(self) -> Any:
-        """Return a connection that is not in use.
+    def _return(self) -> None:
+        self._pool.release(self._connections.pop())
 
-        One that was used a moment ago is not tested, because that takes a system call. If it has died since, that is
-        an outage.
-        """
-        while True:
-            try:
-                connection, released = self._idle.pop()
-            except IndexError:
-                return new_connection(self._pool)
-            if not is_inherited(connection):
-                break
-        if time.monotonic() - released > FRESH_SECONDS:
-            connection.connect()
-            try:
-                usable = not has_input(connection)
-            except FAILURES:
-                usable = False
-            if not usable:
-                connection.disconnect()
-        return connection
-
-    def release(self, connection: Any) -> None:
-        """Take a connection back."""
-        now = time.monotonic()
-        self._idle.append((connection, now))
-        try:
-            if now - self._idle[0][1] > IDLE_SECONDS:
-                self._idle.popleft()[0].disconnect()
-        except IndexError:  # other threads have just taken them all
-            pass
+    def close(self) -> None:
+        """Return the connection without reading the reply, which the next command would otherwise read as its own."""
+        if self._connections:
+            self._connections[0].disconnect()
+            self._return()
 
 
-class Reply:
-    """The reply to a command. Read it or close it, or its connection is never returned."""
+class Reply(Exchange):
+    """The reply to a command."""
 
-    __slots__ = ("_client", "_pool", "_connections", "_script", "_command", "_started")
+    __slots__ = ("_script", "_command")
 
     def __init__(self, client: Client, script: Script | None, command: tuple[Argument, ...]):
-        self._client, self._script, self._command = client, script, command
-        self._started = time.time_ns() if redis_called.receivers else 0
-        self._connections: list[Any] = []  # the one in use; nothing that is taken out of a list is returned twice
+        super().__init__(client)
+        self._script, self._command = script, command
 
     @property
     def _name(self) -> str:
         return self._script.name if self._script is not None else str(self._command[0])
 
     def send(self, pool: Any) -> None:
-        """Send the command, over a connection of the pool."""
-        self._pool = pool
-        self._connections.append(pool.get_connection())
-        send_packed(self._connections[0], pack_command(self._command))
+        """Send the command over a connection of the pool."""
+        self._send(pool, pack_command(self._command))
 
     def receive(self) -> Any:
-        """What Redis answered, or the exception of redis-py."""
+        """Return what Redis answered, or raise the exception of redis-py."""
         connection = self._connections[0]
         try:
             answer = connection.read_response()
@@ -169,11 +142,11 @@ class Reply:
             assert self._script is not None
             send_packed(connection, pack_command(("EVAL", self._script.source, *self._command[2:])))
             answer = connection.read_response()
-        self._pool.release(self._connections.pop())
+        self._return()
         return answer
 
     def read(self, may_be_refused: bool = False) -> Any:
-        """What Redis answered; None if it refused, and may.
+        """Return what Redis answered; None if ``may_be_refused`` and it refused.
 
         BufferUnavailable if it did not answer, or refused, or if the reply was closed.
         """
@@ -183,7 +156,7 @@ class Reply:
                 raise BufferUnavailable(f"Nobody waited for the reply of Redis (cache {client.alias!r}).")
             answer = self.receive()
         except ResponseError as error:
-            self._pool.release(self._connections.pop())
+            self._return()
             self.announce(error)
             if may_be_refused:
                 return None
@@ -203,15 +176,9 @@ class Reply:
         return answer
 
     def announce(self, error: Exception | None = None) -> None:
-        """Tell the site of the command, for its traces."""
+        """Send ``redis_called``."""
         if self._started:
             self._client.announce(self._name, self._started, error)
-
-    def close(self) -> None:
-        """Return the connection without reading the reply, which the next command would take for its own."""
-        if self._connections:
-            self._connections[0].disconnect()
-            self._pool.release(self._connections.pop())
 
 
 class Client:
@@ -231,7 +198,7 @@ class Client:
 
     @cached_property
     def is_limited(self) -> bool:
-        """Whether the site limits the number of connections. Then nothing holds one while it waits for another."""
+        """Whether the site limits the number of connections. If it does, never hold one while waiting for another."""
         cache: Any = settings.CACHES[self.alias]
         about = cache.get("OPTIONS", {})
         return (
@@ -245,16 +212,16 @@ class Client:
         pool = self.redis.connection_pool
         if type(pool) is ConnectionPool and not self.is_limited:
             return Connections(pool)
-        return pool  # it keeps the limit, or knows more, such as which server is the master
+        return pool  # it enforces a limit, or finds the master among several servers
 
     def pool(self, key: str) -> Any:
-        """The connections to the server that holds ``key``."""
+        """Return the connections to the server that holds ``key``."""
         return self._connections
 
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
         """Send a command to the server that holds ``key``, without waiting for the reply.
 
-        For RETRY_AFTER seconds after a failure only urgent commands are sent; BufferUnavailable for the others.
+        For RETRY_AFTER seconds after a failure, only ``urgent`` commands are sent. Others raise BufferUnavailable.
         """
         if self.breaker.down_since is not None and not urgent:
             self.check(key)
@@ -265,20 +232,20 @@ class Client:
         except FAILURES as error:
             reply.close()
             reply.announce(error)
-            raise self.breaker.miss(error) if is_exhausted(error) else self.breaker.trip(error) from error
+            raise self.lost(error) from error
         except BaseException:  # it is meant for the site: a time limit, an interrupt
             reply.close()
             raise
 
     def node_of(self, key: str) -> Client:
-        """The client of the server that holds ``key``."""
+        """Return the client of the server that holds ``key``."""
         return self
 
     def check(self, key: str) -> None:
-        """BufferUnavailable while Redis is down.
+        """Raise BufferUnavailable while Redis is down.
 
-        A server that refuses writes, such as a replica, would still answer readers, with old data. So it must accept a
-        write first.
+        A server that refuses writes, such as a replica, still answers readers, with old data. It must accept a write
+        before it is used again.
         """
         self.breaker.check()
         if self.breaker.refuses:
@@ -303,12 +270,16 @@ class Client:
         """Call a script and return its reply."""
         return self.call(keys[0], "EVALSHA", script.sha, len(keys), *keys, *args, script=script, urgent=urgent)
 
+    def lost(self, error: Exception) -> BufferUnavailable:
+        """Note that a command could not be sent, and return the exception to raise."""
+        return self.breaker.miss(error) if is_exhausted(error) else self.breaker.trip(error)
+
     def refused(self, error: ResponseError, script: Script | None, name: str) -> BufferUnavailable:
-        """Note a refusal, and return what to raise. A server without memory can still free some, and answer readers."""
+        """Note a refusal, and return the exception to raise."""
         if str(error).startswith("LEFT "):
             keys_left.send(sender=self)
             return DatabaseChanged("The database was replaced or emptied. Its counts are read from the rows meanwhile.")
-        # Redis 6.2 wraps the error of a command inside a script in one of its own.
+        # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
         if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
             return self.breaker.trip_full(error, script.name)
         if NEVER.search(str(error)):
@@ -317,26 +288,20 @@ class Client:
         return self.breaker.trip(error)
 
     def announce(self, name: str, started: int, error: Exception | None) -> None:
-        """Tell the site of a command that was sent at ``started``, in nanoseconds, for its traces."""
+        """Send ``redis_called`` for a command that was sent at ``started``, in nanoseconds."""
         about = {"name": name, "cache": self.alias, "started": started, "ended": time.time_ns(), "error": error}
         redis_called.send_robust(sender=type(self), **about)
 
     # ---------------------------------------------------------------- outages
     def answered(self, name: str) -> None:
         """Note that Redis has run a command or script, after an outage or a refusal."""
-        if self.breaker.down_since is not None:
-            self.recovered()
+        if self.breaker.down_since is not None and (seconds := self.breaker.reset()) is not None:
+            with suppress(*FAILURES):  # this is for statistics only
+                self._count_outage(seconds)
         self.breaker.accept(name)
 
-    def recovered(self) -> None:
-        """Note that Redis answers again, and count the outage for everyone to see."""
-        seconds = self.breaker.reset()
-        if seconds is not None:
-            with suppress(*FAILURES):  # it is for statistics only
-                self._count_outage(seconds)
-
     def _count_outage(self, seconds: float) -> None:
-        """Add an outage to the statistics. Not by send(): if it fails, that is not one more outage."""
+        """Add an outage to the statistics. Not with send(), which would count a failure as another outage."""
         key = keys.outages(options.KEY_PREFIX)
         for field, number in (("outages", 1), ("outage_ms", round(seconds * 1000))):
             reply = Reply(self, None, ("HINCRBY", key, field, number))
@@ -348,7 +313,7 @@ class Client:
                 raise
 
     def outages(self) -> Outages:
-        """The outages that processes have noticed and outlived. BufferUnavailable during one."""
+        """Return the outages that have ended, as processes have noticed them. BufferUnavailable during one."""
         key = keys.outages(options.KEY_PREFIX)
         number, milliseconds = self.call(key, "HMGET", key, "outages", "outage_ms")
         return Outages(int(number or 0), int(milliseconds or 0) / 1000)

@@ -15,7 +15,8 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from ..internals import disconnect_nodes, node_pool, pool_options, reload_nodes
 from .breaker import Breaker
-from .client import FAILURES, Argument, Client, Reply
+from .client import Argument, Client, Reply
+from .connections import FAILURES
 from .scripts import Script
 
 
@@ -40,7 +41,7 @@ class NodeBreaker(Breaker):
 
 
 class Node(Client):
-    """One node of a cluster. After a failure it is left alone, while the others are not."""
+    """One node of a cluster. Only the node that failed is left alone for a while."""
 
     def __init__(self, cluster: Cluster):
         super().__init__(cluster.alias)
@@ -48,7 +49,7 @@ class Node(Client):
         self._cluster = cluster
 
     def pool(self, key: str) -> Any:
-        """The connections to this node."""
+        """Return the connections to this node."""
         if self.breaker.down_since is not None:  # another node may have taken its place
             reload_nodes(self._cluster.redis)
         return node_pool(self._cluster.redis, key)
@@ -76,7 +77,8 @@ class Cluster(Client):
         return any(node.breaker.down_since is not None for node in list(self._nodes.values()))
 
     def node_of(self, key: str) -> Node:
-        """The node without a name stands for one that is not known yet: `redis` asks the cluster when it is made."""
+        """Return the node that holds ``key``. The node without a name stands for all until the cluster's client exists,
+        because making it asks the cluster."""
         try:
             return self._nodes[self.__dict__["redis"].get_node_from_key(key).name]
         except (KeyError, *FAILURES):
@@ -99,9 +101,9 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
         }
         NOTIFICATIONS_COUNTER = {"CACHE_ALIAS": "counters", "SHARDS": 6}
 
-    ``LOCATION`` is any node, or better a name behind which there is always one that is up; it tells the others. Each
-    process has one client for each location, with a pool of connections to each node. RedisClusterException if no node
-    answers.
+    ``LOCATION`` is any node, or better a host name that always leads to one that is up. The app learns of the others
+    from it. Each process has one client for each location, with a pool of connections to each node.
+    RedisClusterException if no node answers.
     """
 
     client_class = Cluster
@@ -110,7 +112,7 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
     _lock = Lock()
 
     def get_connection(self, params: dict[str, Any]) -> RedisCluster:
-        """The client of a cluster, as django-redis asks for it."""
+        """Return the client of a cluster. django-redis calls this."""
         url = params["url"]
         with self._lock:
             if url not in self._clusters:

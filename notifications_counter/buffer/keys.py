@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 
 
 def outages(prefix: str) -> str:
-    """The key that counts outages. It belongs to a whole Redis, not to a counter."""
+    """Return the key that counts outages. It belongs to the whole Redis, not to a counter."""
     return f"{{{prefix}:outages}}"
 
 
@@ -12,9 +12,9 @@ def outages(prefix: str) -> str:
 class Keys:
     """The keys of one shard of one counter in one database.
 
-    All share the hash tag in ``base``, so a shard lives on one node of a cluster. With more than one shard the tag
-    also says how many there are, so that after a change of SHARDS no key of the old partition is read. ``database``
-    holds the id of the database that came last to a place: see ``lua/enter.lua``.
+    All share the hash tag in ``base``, so a shard lives on one node of a cluster. If there are several shards, the tag
+    includes their number, so that after a change of SHARDS no key of the old partition is read. ``database`` holds the
+    id of the last database at a place: see ``lua/enter.lua``.
     """
 
     base: str
@@ -42,14 +42,15 @@ class Keys:
         return cls(f"{tag}:{database}", f"{tag}:database:{place}")
 
     def total(self, ready: str, member: str) -> str:
-        """Cached total of a user. ``lua/shared.lua`` builds the same from the base."""
+        """Return the key of a user's cached total. ``lua/shared.lua`` builds the same."""
         return f"{self.base}:total:{_epoch(ready)}:{member}"
 
     def group(self, ready: str, group: str) -> str:
-        """Kept counts of the users whose members begin with ``group``. ``lua/shared.lua`` builds the same."""
+        """Return the key of the cached counts of a group: users whose members begin with ``group``. ``lua/shared.lua``
+        builds the same."""
         return f"{self.base}:group:{_epoch(ready)}:{group}"
 
 
 def _epoch(ready: str) -> str:
-    """The number in ``ready``, without the declaration and the mark of a recovery."""
+    """Return the number in ``ready``, without the declaration and the mark of a recovery."""
     return ready.partition(":")[0].removesuffix("?")

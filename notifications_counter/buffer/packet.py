@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, ResponseError
 
 from ..exceptions import BufferUnavailable
-from ..internals import is_exhausted, send_packed
-from ..signals import redis_called
-from .client import FAILURES, Argument, Client, Reply, pack_command
+from ..internals import send_packed
+from .client import Argument, Client, Exchange, Reply, pack_command
+from .connections import FAILURES
 from .scripts import Script
 
 
@@ -48,35 +47,30 @@ def send_together(client: Client, calls: Sequence[Call], urgent: bool = False) -
     return replies
 
 
-class Packet:
-    """Calls to one server. Their replies are read all at once, and each has an outcome of its own."""
+class Packet(Exchange):
+    """Calls to one server. Their replies are read together, and each has an outcome of its own."""
 
     def __init__(self, client: Client):
+        super().__init__(client)
         self.calls: list[Call] = []
-        self._client = client
-        self._started = time.time_ns() if redis_called.receivers else 0
-        self._connections: list[Any] = []  # the one in use; nothing that is taken out of a list is returned twice
         self._outcomes: list[Any] | None = None
 
     def send(self, urgent: bool) -> None:
-        """Send the calls. If that fails, their outcomes say so."""
+        """Send the calls. If that fails, their outcomes are the exception to raise."""
         client, key = self._client, self.calls[0].keys[0]
         try:
             if client.breaker.down_since is not None and not urgent:
                 client.check(key)
-            self._pool = client.pool(key)
-            self._connections.append(self._pool.get_connection())
-            send_packed(self._connections[0], b"".join(call.pack("EVALSHA", call.script.sha) for call in self.calls))
+            self._send(client.pool(key), b"".join(call.pack("EVALSHA", call.script.sha) for call in self.calls))
         except BufferUnavailable as error:
             self._outcomes = [error] * len(self.calls)
         except FAILURES as error:
             self.close()
-            lost = client.breaker.miss(error) if is_exhausted(error) else client.breaker.trip(error)
-            self._outcomes = [lost] * len(self.calls)
+            self._outcomes = [client.lost(error)] * len(self.calls)
             self._announce([error] * len(self.calls))
 
     def outcomes(self) -> list[Any]:
-        """What Redis answered to each call, or the BufferUnavailable to raise."""
+        """Return what Redis answered to each call, or the BufferUnavailable to raise."""
         if self._outcomes is None:
             client, answers = self._client, self._receive()
             self._announce(answers)
@@ -108,22 +102,15 @@ class Packet:
         except BaseException:
             self.close()
             raise
-        self._pool.release(self._connections.pop())
+        self._return()
         return answers
 
     def _announce(self, answers: Sequence[Any]) -> None:
-        """Tell the site of each call, for its traces."""
+        """Send ``redis_called`` for each call."""
         if self._started:
             for call, answer in zip(self.calls, answers, strict=True):
-                self._client.announce(
-                    call.script.name, self._started, answer if isinstance(answer, Exception) else None
-                )
-
-    def close(self) -> None:
-        """Return the connection without reading the replies, which the next command would take for its own."""
-        if self._connections:
-            self._connections[0].disconnect()
-            self._pool.release(self._connections.pop())
+                error = answer if isinstance(answer, Exception) else None
+                self._client.announce(call.script.name, self._started, error)
 
 
 def _read(connection: Any) -> Any:
@@ -142,12 +129,12 @@ class PacketReply:
         self._packet, self._place = packet, place
 
     def read(self) -> Any:
-        """What Redis answered. BufferUnavailable if it did not answer, or refused."""
+        """Return what Redis answered. BufferUnavailable if it did not answer, or refused."""
         outcome = self._packet.outcomes()[self._place]
         if isinstance(outcome, BufferUnavailable):
             raise outcome
         return outcome
 
     def close(self) -> None:
-        """Give up the replies of the packet that have not been read."""
+        """Drop all replies of the packet that have not been read."""
         self._packet.close()

@@ -1,7 +1,7 @@
 """The Lua scripts: one file each, known to Redis by its SHA-1.
 
-The head of a script names its keys: ``-- KEYS  state (hash)  ready (integer)``. Nothing else knows their order: the
-names become local variables of the script, and callers send the keys that ``Script.keys`` lists.
+The head of a script names its keys: ``-- KEYS  state (hash)  ready (text)``. Nothing else knows their order: the names
+become local variables of the script, and callers send the keys that ``Script.keys`` lists.
 """
 
 import re
@@ -27,7 +27,7 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """The script in ``lua/<name>.lua``, behind the names of its keys and the parts of ``shared.lua`` that it uses."""
+    """Return the script in ``lua/<name>.lua``, after its keys and the parts of ``shared.lua`` that it uses."""
     body = _read(name)
     head = KEYS.search(body)
     assert head, f"{name}.lua does not name its KEYS"
@@ -41,7 +41,7 @@ def _read(name: str) -> str:
 
 
 def _shared(body: str) -> str:
-    """The parts of ``shared.lua`` that a script uses. Each call creates them, so the others would cost time."""
+    """Return the parts of ``shared.lua`` that a script uses. Each call creates them, so others would cost time."""
     shared = ""
     for part in reversed(_read("shared").split("\n\n")):
         defined = re.search(r"^local (?:function )?(\w+)", part, re.MULTILINE)

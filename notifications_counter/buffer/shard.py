@@ -21,17 +21,17 @@ BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
 
 LEASE = 60_000
-"""Milliseconds a lease lasts. A correction that takes longer is tried again; safety does not depend on it."""
+"""Milliseconds that a lease lasts. A correction that takes longer is tried again; safety does not depend on it."""
 
 USERS_PER_CALL = 1000
-"""The most users in one call, so that no script holds Redis for more than a few milliseconds, and none has more than
+"""The most users in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
 ARGUMENTS arguments: a user takes three at most."""
 
 CORRECTIONS_PER_CALL = 500
-"""The most corrections in one call: they take several times as long as what is right."""
+"""The most corrections in one call: a wrong count takes several times as long as a right one."""
 
 WRITES = ("begin", "commit")
-"""Scripts without which Redis does not hear of changes."""
+"""Scripts without which Redis does not learn of changes."""
 
 T = TypeVar("T")
 
@@ -42,29 +42,28 @@ NAMELESS = "nameless"
 """The name of a server whose INFO is refused, or has none of these fields."""
 
 HEARD_SECONDS = 1
-"""Seconds after which a process that counts rows says again that it lives."""
+"""Seconds after which a process that counts rows says again that it is alive."""
 
 HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
 
-
 left_databases: set[str] = set()
-"""Ids of databases whose keys this process has found to be left."""
+"""Ids of databases whose keys were left for another database, as far as this process knows."""
 
 
 def in_calls(users: Sequence[T], most: int = USERS_PER_CALL) -> Iterator[Sequence[T]]:
-    """The users that one call takes, then those of the next."""
+    """Yield users in groups of at most ``most``, one for each call."""
     for i in range(0, len(users), most):
         yield users[i : i + most]
 
 
 def as_json(users: Sequence[str]) -> str:
-    """Users as one argument. A thousand arguments take longer."""
+    """Return users as one argument, which is faster than a thousand."""
     return json.dumps(users, ensure_ascii=False)
 
 
 class _KeysOf(dict[str, list[str]]):
-    """The keys of a shard that a script names, looked up once for each script."""
+    """The keys of a shard that each script names, looked up once."""
 
     def __init__(self, keys: Keys):
         self._keys = keys
@@ -77,8 +76,8 @@ class _KeysOf(dict[str, list[str]]):
 class Buffer:
     """One shard of one counter in Redis. Every method raises BufferUnavailable if Redis is unavailable.
 
-    ``ttl``  seconds after which the traces of a test database go, '' for others
-    ``fingerprint``  of the declaration
+    ``ttl``          seconds after which the lasting keys of a test database expire, '' for other databases
+    ``fingerprint``  of the counter's declaration
     """
 
     def __init__(self, client: Client, keys: Keys, ttl: int | str = "", fingerprint: str = ""):
@@ -87,7 +86,7 @@ class Buffer:
         self.ttl = ttl
         self.fingerprint = fingerprint
         self._heard_at = -math.inf
-        # The value of `ready` when totals were last read, and the beginning of their keys that follows from it.
+        # The value of `ready` when totals were last read, and the beginning of their keys, which depends on it.
         self._seen: tuple[str | bytes, str] = ("", keys.total("0", ""))
         self._keys_of = _KeysOf(keys)
         self._entered = False
@@ -99,10 +98,10 @@ class Buffer:
         return self.client.run(script(name), self._keys_of[name], args, urgent)
 
     def enter(self) -> bool:
-        """Register these keys as those of the database, before their first use. Returns whether the keys of a database
-        that was here before were left for them.
+        """Register these keys as those of the database, before their first use. Returns whether the keys of a previous
+        database at this place were left for them.
 
-        DatabaseChanged, here and in every other method, if these keys were left.
+        This and every other method raises DatabaseChanged if these keys were left.
         """
         id_ = self.keys.base.rpartition(":")[2]
         try:
@@ -115,11 +114,11 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
-        """The cached totals, None for each that is not cached. None for all if Redis is new, or has lost ``ready``.
+        """Return the cached totals, None for each that is not cached; or None if Redis is new or has lost ``ready``.
 
-        ``members`` may also be keys that are written like them.
+        ``members`` may also be keys whose ``str()`` is a member.
         """
-        self._refuse_old()
+        self._before_read()
         if len(members) < ARGUMENTS:
             return self._totals(members)
         found: list[int | None] = []
@@ -130,14 +129,14 @@ class Buffer:
             found += totals
         return found
 
-    def _refuse_old(self) -> None:
-        """Raise BufferUnavailable if what is cached may be too old."""
+    def _before_read(self) -> None:
+        """Raise BufferUnavailable if cached counts may be too old."""
         if not self.client.breaker.refused.keys().isdisjoint(WRITES):
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not take changes.")
-
-    def _totals(self, members: Sequence[object]) -> list[int | None] | None:
         if not self._entered:
             self.enter()
+
+    def _totals(self, members: Sequence[object]) -> list[int | None] | None:
         key = self.keys.ready
         while True:
             seen, prefix = self._seen
@@ -145,13 +144,13 @@ class Buffer:
             if ready == seen:
                 try:
                     return [None if t is None else int(t) for t in totals]
-                except ValueError:  # written by something else; a total that is not an integer is made again
+                except ValueError:  # something else wrote it; a total that is not an integer counts as missing
                     return [None if t is None else parse_int(t) for t in totals]
             if not self._follow(ready):
                 return None
 
     def _follow(self, ready: str | bytes | None) -> bool:
-        """Use another value of ``ready`` from now on. False if rows are to be counted."""
+        """Use another value of ``ready`` from now on. Returns False if readers must count rows."""
         if ready is None or not self._ready(ready):
             self.be_heard()
             return False
@@ -159,31 +158,28 @@ class Buffer:
         return True
 
     def _ready(self, value: Any) -> str:
-        """``ready`` without the fingerprint of the declaration; empty if that is another one."""
+        """Return ``ready`` without the fingerprint of the declaration; empty if the fingerprint is another one."""
         epoch, _, fingerprint = decode(value).partition(":")
         mark = "?" if fingerprint.endswith("?") else ""
         return epoch + mark if fingerprint == self.fingerprint + mark else ""
 
     def be_heard(self) -> None:
-        """Say that this process lives, once in HEARD_SECONDS. If another declaration of the counter is in force, nobody
-        trusts what Redis holds, until the processes of one of them are gone."""
+        """Tell Redis that this process is alive, once in HEARD_SECONDS. If it has another declaration of the counter
+        than the one in force, all readers count rows until the processes of one of the two are gone."""
         now = time.monotonic()
         if now - self._heard_at > HEARD_SECONDS:
             self._heard_at = now
             self._run("hear", self.fingerprint)
 
     def group(self, group: str) -> dict[str, int] | None:
-        """The kept counts of the users whose members begin with ``group``, by the rest of these. None if there are
-        none.
-
-        The counts come first: if ``ready`` is still the same after that, it was so then, because no value comes back.
+        """Return the cached counts of the users whose members begin with ``group``, by the rest of the member. None if
+        they are not cached.
         """
-        self._refuse_old()
-        if not self._entered:
-            self.enter()
+        self._before_read()
         key = self.keys.ready
         while True:
             seen = self._seen[0]
+            # The counts come first. No value of ready ever comes back, so if it is the same afterwards, it was so then.
             kept: Any = seen and self.client.call(key, "HGETALL", self.keys.group(decode(seen), group))
             ready = self.client.call(key, "GET", key)
             if ready == seen:
@@ -196,13 +192,13 @@ class Buffer:
         return None if stamp is None or None in counts.values() else counts  # type: ignore[return-value]
 
     def prepare_group(self, group: str, token: str) -> str:
-        """Make room for the counts of a group, before its rows are counted. Returns what to pass to ``keep_group``,
-        empty if the counts cannot be kept."""
+        """Prepare to cache the counts of a group, before its rows are counted. Returns what to pass to ``keep_group``;
+        empty if the counts cannot be cached."""
         ready = decode(self._run("prepare_group", group, token, LEASE, USERS_PER_CALL))
         return ready if self._ready(ready) else ""
 
     def keep_group(self, ready: str, group: str, token: str, counts: dict[str, int]) -> bool:
-        """Keep the counts of a group, by the rest of the members. False if something has changed meanwhile."""
+        """Cache the counts of a group, by the rest of the member. Returns False if something has changed meanwhile."""
         left = list(counts.items())
         while True:
             some, left = left[:USERS_PER_CALL], left[USERS_PER_CALL:]
@@ -213,8 +209,8 @@ class Buffer:
                 return True
 
     def snapshot(self, members: Sequence[str], lease: str = "", reader: bool = False) -> Snapshot:
-        """Return what waits for these users. With a token, also take leases for their correction; a ``reader`` takes
-        those that nobody has, and only during a recovery."""
+        """Return what waits for these users. With a token as ``lease``, also take leases for their correction. A
+        ``reader`` takes only leases that nobody holds, and only during a recovery."""
         ready, epoch, batch, cut, *flat = self._run("snapshot", lease, LEASE, as_json(members), "1" if reader else "")
         users = dict.fromkeys(members, NOTHING)
         for i in range(0, len(flat), 4):
@@ -223,7 +219,7 @@ class Buffer:
         return Snapshot(self._ready(ready), int(epoch or 0), int(batch or 0), bool(cut), users)
 
     def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
-        """Cache totals that were made from the snapshot, for users whose pending has not changed since."""
+        """Cache totals that follow from the snapshot, for users whose pending delta has not changed since."""
         args: list[Argument] = [self._final(snapshot.epoch), snapshot.batch, int(snapshot.cut), options.TOTAL_TTL]
         for member, total in totals.items():
             args += (member, snapshot.users[member].pending or 0, total)
@@ -235,7 +231,7 @@ class Buffer:
         return self.client.start(*self.begin_call(part, members))
 
     def begin_call(self, part: str, members: Sequence[str]) -> Call:
-        """The same, to be sent together with others."""
+        """Return the call of ``begin``, to be sent together with others."""
         if not self._entered:
             self.enter()
         return Call(script("begin"), self._keys_of["begin"], (part, *members))
@@ -245,7 +241,7 @@ class Buffer:
         return self.client.run(*self.commit_call(parts), urgent=True)
 
     def commit_call(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> Call:
-        """The same, to be sent together with others."""
+        """Return the call of ``commit``, to be sent together with others."""
         args: list[Argument] = [self.fingerprint]
         for part, deltas in parts:
             args += (part, len(deltas))
@@ -261,8 +257,8 @@ class Buffer:
     def fix(
         self, epoch: int, lease: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
     ) -> dict[str, bool]:
-        """Add corrections where the lease is still ours, and cache ``totals``, if there are any. False for a user that
-        was active meanwhile."""
+        """Add corrections where the lease is still ours, and cache ``totals``, if given. Returns for each user whether
+        it was fixed; False if it was active meanwhile."""
         fixed = dict.fromkeys(corrections, True)
         few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
         for members in in_calls(list(corrections), USERS_PER_CALL if few else CORRECTIONS_PER_CALL):
@@ -276,18 +272,18 @@ class Buffer:
         return fixed
 
     def listen(self, seconds: int) -> None:
-        """Ask for messages on channel ``keys.live`` for some seconds: lists of users whose counter changed, as JSON."""
+        """Have lists of users whose counter has changed published on the channel ``keys.live``, as JSON."""
         self._run("listen", seconds)
 
     # ------------------------------------------------------------------ flush
     def cut(self, epoch: int, finished: int = 0) -> Cut | None:
-        """The batch to flush. None if nothing waits, or Redis is in another epoch, or behind the last batch that the
-        database has ``finished``."""
+        """Return the batch to flush. None if nothing waits, or Redis is in another epoch, or behind the last batch that
+        the database has ``finished``."""
         batch, size, mark = self._run("cut", epoch, finished)
         return Cut(int(batch), size, decode(mark)) if batch else None
 
     def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
-        """Members of the batch and their deltas, from one rank to another: (member, score).
+        """Return members of the batch and their deltas, from one rank to another.
 
         Empty if another batch is under way, and shorter than asked for if the batch ends meanwhile.
         """
@@ -295,7 +291,7 @@ class Buffer:
         return [(decode(member), decode(score)) for flat in replies for member, score in pairs(flat)]
 
     def fetch_joined(self, batch: int, first: int, last: int, separator: str = ",") -> tuple[str, str] | None:
-        """The same as two texts of joined values. None if another batch is under way."""
+        """Return the same as two texts of joined values. None if another batch is under way."""
         replies = [reply for reply in self._fetch(batch, first, last, separator) if reply]
         members, scores = (separator.join(decode(reply[i]) for reply in replies) for i in (0, 1))
         return (members, scores) if replies else None
@@ -305,9 +301,9 @@ class Buffer:
             yield self._run("fetch", batch, rank, min(rank + USERS_PER_CALL - 1, last), separator)
 
     def finish(self, batch: int, mark: str, refused: Sequence[str] = (), seconds: float = 0) -> bool:
-        """Drop the batch, which is in the database now, under this mark; writing it took this flusher ``seconds``.
+        """Drop the batch, which the database now has under this mark. Writing it took this flusher ``seconds``.
 
-        Users whose delta the database refused are recounted. False if another batch is under way.
+        Users whose delta the database refused are recounted. Returns False if another batch is under way.
         """
         first, others = refused[:USERS_PER_CALL], refused[USERS_PER_CALL:]
         self.mark_dirty(others)
@@ -316,16 +312,16 @@ class Buffer:
         return finished
 
     def reject(self, members: dict[str, str], dirty: bool = False) -> None:
-        """Keep members that cannot be stored for inspection, each with its delta.
+        """Keep members that cannot be stored, each with its delta, for inspection.
 
-        ``dirty``: they were to be recounted, and no longer are.
+        ``dirty``: they are no longer to be recounted.
         """
         for some in in_calls(list(members.items())):
             flat = [value.encode(errors="surrogateescape") for pair in some for value in pair]
             self._run("reject", int(dirty), *flat)
 
     def waiting(self) -> Iterator[list[str]]:
-        """Members with something to flush, a page at a time. Some may come twice."""
+        """Yield members with something to flush, in pages. A member may come twice."""
         for key in (self.keys.pending, self.keys.flushing):
             for page in self._scan("ZSCAN", key, USERS_PER_CALL):
                 yield [decode(member) for member, _ in pairs(page)]
@@ -340,11 +336,11 @@ class Buffer:
 
     # ---------------------------------------------------------------- recount
     def recounted(self) -> str:
-        """Where a recount of everyone was interrupted, if that is less than an hour ago; else empty."""
+        """Return where a recount of everyone was interrupted, if that was less than an hour ago; else empty."""
         return decode(self.client.call(self.keys.recounted, "GET", self.keys.recounted) or "")
 
     def note_recounted(self, position: str) -> None:
-        """Remember how far a recount of everyone has come. Empty: to its end."""
+        """Remember how far a recount of everyone has come. Empty: it is complete."""
         key = self.keys.recounted
         if position:
             self.client.call(key, "SET", key, position, "EX", HOUR)
@@ -353,7 +349,7 @@ class Buffer:
 
     # --------------------------------------------------------------- recovery
     def status(self) -> Status:
-        """The state of the shard at one moment."""
+        """Return the state of the shard at one moment."""
         reply = self._run("status")
         epoch, declared, foreign, server, ready, batch, mark, counted, waiting, flushing, dirty, now, *sizes = reply
         return Status(
@@ -363,71 +359,71 @@ class Buffer:
         )  # fmt: skip
 
     def info(self) -> dict[str, str]:
-        """INFO of the server that holds the shard, empty if the server refuses it; it also works where CONFIG GET is
-        forbidden."""
+        """Return INFO of the server that holds the shard; empty if the server refuses it. Managed servers allow it,
+        unlike CONFIG GET."""
         lines = decode(self.client.send(self.keys.state, "INFO").read(may_be_refused=True) or "").splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def server(self) -> str:
-        """The name of the server that holds the shard: another one after a restart or a failover, also after one there
+        """Return the name of the server that holds the shard. It changes with each restart and failover, even one there
         and back. NAMELESS if the server does not tell.
 
-        Scripts may not ask for it: not every server lets them call INFO.
+        Scripts do not ask for it, because not every server lets them call INFO.
         """
         info = self.info()
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def monitor(self, heal_after: float) -> Monitored:
-        """How many open parts are older than ``heal_after`` seconds, and what has happened so far.
-
-        It looks at about USERS_PER_CALL parts at most.
-        """
+        """Return the statistics, and how many open parts are older than ``heal_after`` seconds. Looks at about
+        USERS_PER_CALL parts at most."""
         suspected, oldest, *flat = self._run("monitor", math.ceil(heal_after), USERS_PER_CALL)
         known = {f.name for f in fields(Stats)}
         stats = {name: int(value) for field, value in pairs(flat) if (name := decode(field)) in known}
         return Monitored(suspected, oldest, Stats(**stats))
 
     def recover(self, epoch: int, server: str) -> bool:
-        """Start an epoch and its recovery, and drop what is unflushed. False if Redis is in this epoch, or a later one.
+        """Start an epoch and its recovery, and drop what is unflushed. Returns False if Redis is in this epoch, or a
+        later one.
 
-        Ask ``server`` before: if another one takes over in between, the name shows it.
+        Ask for ``server`` before this call: if another one takes over in between, its name will differ.
         """
         return bool(self._run("recover", epoch, epoch * BATCHES, server, self.fingerprint))
 
     def forget(self, awaited: str = "") -> None:
-        """Have readers count rows until a new epoch begins, as if this were another Redis.
+        """Have readers count rows until a new epoch begins, as if this Redis were new.
 
         ``awaited`` is the fingerprint of the declaration in force, if the epoch waits for processes of another one.
         """
         self._run("forget", awaited)
 
     def complete(self, epoch: int, server: str) -> bool:
-        """End the recovery of this epoch. False if it has ended before, or another ``server`` was recovered."""
+        """End the recovery of this epoch. Returns False if it had ended before, or if another ``server`` was
+        recovered."""
         return bool(self._run("complete", self._final(epoch), server))
 
     def _final(self, epoch: int) -> str:
-        """The value of ``ready`` once the recovery of an epoch is complete."""
+        """Return the value of ``ready`` once the recovery of an epoch is complete."""
         return f"{epoch}:{self.fingerprint}"
 
     # ---------------------------------------------------------------- healing
     def dirty(self, first: int, number: int) -> list[str]:
-        """Users to recount, longest waiting first, from this rank on."""
+        """Return users to recount from this rank on, longest waiting first."""
         last = first + number - 1
         return [decode(m) for m in self.client.call(self.keys.dirty, "ZRANGE", self.keys.dirty, first, last)]
 
     def open_parts(self) -> Iterator[OpenPart]:
-        """Every part that has begun and not committed."""
+        """Yield every part that has begun and not committed."""
         for page in self._scan("HSCAN", self.keys.open, 100):
             for part, entry in pairs(page):
                 about = json.loads(entry)
                 yield OpenPart(decode(part), about["seq"], about["began"], about["checked"], about["users"])
 
     def recheck(self, part: str, checked: int | None) -> None:
-        """Note when the users of an open part were recounted. None: drop the part, its transaction must be dead."""
+        """Note when the users of an open part were recounted. None: drop the part, whose transaction must be dead."""
         self._run("recheck", part, "" if checked is None else checked)
 
     def seq(self) -> int:
-        """The number of the newest begin or correction."""
+        """Return the number of the newest begin or correction."""
         return int(self.client.call(self.keys.state, "HGET", self.keys.state, "seq") or 0)
 
     def drop_fences(self, before: int) -> None:

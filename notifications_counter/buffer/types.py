@@ -1,4 +1,4 @@
-"""What the scripts of a shard are given and reply, as Python sees it."""
+"""What the scripts of a shard take and reply, as Python types."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NOTHING = Waiting(0, 0, False)
 
 
 class InEpoch:
-    """What both a snapshot and a status say. ``ready`` is empty before the first epoch, and in an epoch of another
-    declaration of the counter."""
+    """What a snapshot and a status have in common. ``ready`` is empty before the first epoch, and while another
+    declaration of the counter is in force."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class InEpoch:
 
     @property
     def recovering(self) -> bool:
-        """Whether a recovery is under way. Then a total is right, and of users without one nothing is known."""
+        """Whether a recovery is under way. Then cached totals are right, and other users must be counted by rows."""
         return self.ready.endswith("?")
 
     @property
@@ -57,9 +57,10 @@ class Snapshot(InEpoch):
         return [member for member, waiting in self.users.items() if waiting is not NOTHING]
 
     def value(self, member: str, count: int, flushed_batch: int) -> int | None:
-        """The counter of a user, given its row, read after the snapshot. None if it cannot be known.
+        """Return the count of a user, given its stored total, read after the snapshot. None if it cannot be known.
 
-        A row with a later batch than the snapshot's tells nothing: the user may have become dirty before that cut.
+        A stored total with a later batch than the snapshot's tells nothing, because the user may have become dirty
+        before that cut.
         """
         pending, flushing, _ = self.users[member]
         if flushed_batch > self.batch or pending is None or flushing is None:
@@ -68,7 +69,7 @@ class Snapshot(InEpoch):
 
 
 class Cut(NamedTuple):
-    """A batch that was cut: its number, how many users are in it, and the mark of the batch before."""
+    """A batch that was cut: its number, how many users are in it, and the mark of the previous batch."""
 
     batch: int
     size: int
@@ -77,11 +78,11 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Status(InEpoch):
-    """The state of a shard. Times are seconds of the Redis clock; None: nothing waits.
+    """The state of a shard. Times are seconds of the Redis clock, None if nothing waits.
 
-    ``declared`` is the fingerprint of the declaration in force; a process of another one was heard of at
-    ``foreign_at``. ``server`` is the name of the server at the last recovery, ``mark`` belongs to the batch that was
-    finished last, and ``counted_dirty`` is how many users were marked dirty, and not recounted since.
+    ``declared`` is the fingerprint of the declaration in force, and ``foreign_at`` the last sign of life of a process
+    with another one. ``server`` is the name of the server at the last recovery, ``mark`` that of the last finished
+    batch. ``counted_dirty`` is the size that ``dirty`` should have.
     """
 
     epoch: int
@@ -109,9 +110,9 @@ class Status(InEpoch):
 
     @property
     def lost_key(self) -> str:
-        """The key that is gone although the others say that it holds something; empty if there is none.
+        """The key that is missing although others say that it holds something; empty if there is none.
 
-        A lost ``flushing`` shows in the database, which has not finished the batch.
+        A lost ``flushing`` shows in the database instead, which has not finished the batch.
         """
         if self.waiting_since is not None and not self.pending:
             return "pending"
@@ -119,17 +120,17 @@ class Status(InEpoch):
 
     @property
     def backlog_age(self) -> int:
-        """Seconds that the oldest change has waited to be flushed, or its user to be recounted."""
+        """How many seconds the oldest change has waited to be flushed, or its user to be recounted."""
         since = [s for s in (self.waiting_since, self.flushing_since, self.dirty_since) if s is not None]
         return max(0, self.now - min(since)) if since else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What has happened to a shard since its Redis was new.
+    """The statistics of a shard since its Redis was new.
 
-    ``batches`` finished, users ``flushed`` in them and the milliseconds that took, ``flush_ms``; users ``recounted``,
-    and how many of them were ``corrected``. A recovery may correct everyone: it counts them as ``restored`` instead.
+    ``batches`` finished; users ``flushed`` in them, and the milliseconds that took, ``flush_ms``; users ``recounted``,
+    and how many of them were ``corrected``, or ``restored`` if a recovery corrected them.
     """
 
     batches: int = 0
@@ -145,7 +146,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Monitored:
-    """What monitoring asks of a shard beside its status. ``oldest_open`` is the age of the oldest part in seconds."""
+    """What monitoring asks of a shard besides its status. ``oldest_open`` is the age of the oldest part in seconds."""
 
     suspected: int
     oldest_open: int
@@ -164,12 +165,12 @@ class OpenPart:
 
 
 def decode(value: Any) -> str:
-    """A reply as text. Bytes that are not UTF-8 become surrogates, so that they can be sent to Redis again."""
+    """Return a reply as text. Bytes that are not UTF-8 become surrogates, which can be sent to Redis again."""
     return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def parse_int(score: Any) -> int | None:
-    """A score as an int, None if it is not an integer."""
+    """Return a score as an int, or None if it is not an integer."""
     try:
         return int(score)
     except ValueError:
@@ -182,5 +183,5 @@ def parse_int(score: Any) -> int | None:
 
 
 def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """A flat list of field, value, … as pairs."""
+    """Yield a flat list of field, value, … as pairs."""
     return zip(flat[::2], flat[1::2], strict=True)

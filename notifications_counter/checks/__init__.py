@@ -1,6 +1,6 @@
-"""System checks: what is set or declared in a way that cannot work, or not well.
+"""System checks of settings, counters, databases and Redis.
 
-Redis itself is asked only by ``manage.py check --deploy``: a missing Redis never keeps a site from starting.
+Only ``manage.py check --deploy`` asks Redis itself. A site starts even if Redis is missing.
 """
 
 from . import counters, server, settings, tables  # noqa: F401

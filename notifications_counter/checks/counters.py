@@ -39,7 +39,7 @@ from .registration import TAG, Messages, check, id_
 UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallIntegerField
 
 KEYS = CharField | IntegerField | TextField | UUIDField
-"""Primary keys whose text is the same wherever it comes from. That of a decimal may be 1 or 1.00."""
+"""Primary keys whose text is always the same. The text of a decimal may be 1 or 1.00."""
 
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
@@ -47,7 +47,7 @@ VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 
 @check(TAG)
 def check_counters() -> Messages:
-    """A counter can see every change of its counts, and store them."""
+    """Each counter can see every change of its counts, and store them."""
     columns: dict[tuple[str, str], str] = {}
     for counter in all_counters():
         try:
@@ -62,8 +62,8 @@ def check_counters() -> Messages:
             continue
         if counter.has_several_columns and len({*counter.owner_fields}) != max(len(counter.owner), 2):
             yield Error(
-                f"The owner of counter {counter.name!r} is not several columns.",
-                hint='Name two or more different columns, or one foreign key as a text: owner="user".',
+                f"The owner of counter {counter.name!r} is a list that does not name several columns.",
+                hint='Name two or more different columns, or a single foreign key as a string: owner="user".',
                 obj=counter.source,
                 id=id_("E026"),
             )
@@ -81,7 +81,7 @@ def check_counters() -> Messages:
                 yield Error(
                     f"{stored[name]} is both {other} and {use}.",
                     hint="Give each counter a field and a batch_field of its own in the totals model. The batch_field "
-                    "remembers the last batch that was flushed: two counters that share one would take each other's "
+                    "remembers the last batch that was flushed. Two counters that share one would mistake each other's "
                     "batches for their own, and lose changes.",
                     obj=counter.totals,
                     id=id_("E016"),
@@ -90,24 +90,24 @@ def check_counters() -> Messages:
 
 @check(TAG)
 def check_doors() -> Messages:
-    """The app is told of every statement that writes."""
+    """The app sees every statement that writes."""
     for method in missing():
         yield Error(
-            f"The counters do not hear of statements that {method}() executes.",
-            hint="Another app has replaced this method of Django after the counters wrapped it. List that app in "
-            "INSTALLED_APPS before 'notifications_counter', or have it call the method that was there.",
+            f"The counters do not see the statements that {method}() executes.",
+            hint="Another app has replaced this method of Django after the counters wrapped it. List that app before "
+            "'notifications_counter' in INSTALLED_APPS, or make it call the method that it replaces.",
             id=id_("E015"),
         )
 
 
 def _check_source(counter: Counter) -> Messages:
-    """Changes are counted in the table that has the column of the owner."""
+    """The source is the model whose table has the columns of the owner."""
     for owner in counter.owner_fields:
         if counter.source._meta.proxy or owner.model is not counter.source:
             yield Error(
                 f"Counter {counter.name!r} cannot use {counter.source._meta.label} as its source, because the field "
                 f"{owner.name!r} is defined in {owner.model._meta.label}.",
-                hint=f"Use {owner.model._meta.label} as its source. Its proxies and child models are counted, too.",
+                hint=f"Use {owner.model._meta.label} as its source. Its proxies and child models are counted as well.",
                 obj=counter.source,
                 id=id_("E007"),
             )
@@ -125,6 +125,8 @@ def _check_totals(counter: Counter) -> Messages:
     key: Any = counter.totals._meta.pk
     row = counter.totals()
     others = [f for f in other_fields(counter) if f.unique or (not f.null and f.pre_save(row, add=True) is None)]
+    names = ": " + ", ".join(field.name for field in others) if others else ""
+    about_others = f"The flusher inserts the rows, so every other field needs a default, and cannot be unique{names}."
     owner = counter.owner_fields[0]
     if counter.has_several_columns:
         if not (issubclass(counter.totals, BaseCount) and _is_key(counter) and not others):
@@ -133,9 +135,8 @@ def _check_totals(counter: Counter) -> Messages:
                 hint=f"It must inherit from BaseCount, and its primary key must be CompositePrimaryKey"
                 f"{counter.owner!r}; or a BigAutoField, which does not run out of numbers, beside a UniqueConstraint "
                 "over these columns, and no other. Each of them must have the type of the source's column of that "
-                "name, without null=True; a foreign key needs on_delete=DO_NOTHING and db_constraint=False. The "
-                "flusher inserts the rows, so every other field needs a default, and cannot be unique"
-                + (f": {', '.join(field.name for field in others)}." if others else "."),
+                "name, without null=True; a foreign key needs on_delete=DO_NOTHING and db_constraint=False. "
+                + about_others,
                 obj=counter.totals,
                 id=id_("E028"),
             )
@@ -151,9 +152,7 @@ def _check_totals(counter: Counter) -> Messages:
         yield Error(
             f"{counter.totals._meta.label} cannot store the totals of counter {counter.name!r}.",
             hint="It must inherit from BaseCount, and its primary key must be a OneToOneField to the model that "
-            f"{counter.owner!r} refers to, with on_delete=DO_NOTHING and db_constraint=False. The flusher inserts the "
-            "rows, so every other field needs a default, and cannot be unique"
-            + (f": {', '.join(field.name for field in others)}." if others else "."),
+            f"{counter.owner!r} refers to, with on_delete=DO_NOTHING and db_constraint=False. {about_others}",
             obj=counter.totals,
             id=id_("E008"),
         )
@@ -180,8 +179,8 @@ def _check_totals(counter: Counter) -> Messages:
 
 
 def _is_key(counter: Counter) -> bool:
-    """Return whether the owner's columns in the totals can be its key: each like that of the source, and all of them
-    together the only thing that is unique."""
+    """Return whether the owner's columns in the totals can be its key: each is like that of the source, and only all of
+    them together are unique."""
     options, names = counter.totals._meta, set(counter.owner)
     connection: Any = connections[counter.db]
     unique = [set(fields) for fields in options.unique_together]
@@ -199,7 +198,7 @@ def _is_key(counter: Counter) -> bool:
         ):
             return False
         types: set[str | None] = set()
-        with suppress(OperationalError):  # MariaDB is asked for its version; whoever works there says what is wrong
+        with suppress(OperationalError):  # MariaDB is asked for its version; other code reports the error
             types = {field.db_type(connection) for field in (source, total)}
         collations = {getattr(field, "db_collation", None) for field in (source, total)}
         if total.null or total.unique or len(types) > 1 or len(collations) > 1:
@@ -208,26 +207,27 @@ def _is_key(counter: Counter) -> bool:
 
 
 def _starts_at_zero(field: Any) -> bool:
-    """Return whether rows that another counter inserts begin with zero."""
+    """Return whether the field is zero in rows that another counter inserts."""
     default = field.get_default() if field.has_default() else field.db_default
     return not field.null and getattr(default, "value", default) == 0
 
 
 def _check_on_delete(counter: Counter) -> Messages:
-    """No statement shows what the database does by itself, which Django 6.1 and newer can ask for."""
+    """The database deletes and changes no rows by itself, as Django 6.1 and newer can ask it to: no statement of the
+    ORM shows that."""
     for field in counter.source._meta.local_concrete_fields:
         on_delete = getattr(field.remote_field, "on_delete", None)
         if type(on_delete).__name__ == "DatabaseOnDelete":
             yield Error(
                 f"Counter {counter.name!r} cannot see what the database does with {field} when a row is deleted.",
-                hint="Use the on_delete of the same name without DB_, which lets Django do it.",
+                hint="Use the on_delete of the same name without DB_, so that Django does it.",
                 obj=field,
                 id=id_("E014"),
             )
 
 
 def _check_condition(counter: Counter) -> Messages:
-    hint = "A counter only sees changes of the rows that it counts. Store what the condition needs in their columns."
+    hint = "A counter sees only changes of the rows that it counts. Store what the condition needs in their columns."
     query = QuerySet(counter.source).filter(counter.q).query
     nodes = list(counter.condition.expressions())
     tables = [alias for alias, uses in query.alias_refcount.items() if uses]
@@ -235,7 +235,7 @@ def _check_condition(counter: Counter) -> Messages:
         yield Error(f"The condition of counter {counter.name!r} depends on other rows.", hint=hint, id=id_("E009"))
     if any(VOLATILE.intersection(base.__name__ for base in type(node).__mro__) for node in nodes):
         yield Error(
-            f"The condition of counter {counter.name!r} depends on the time of the query, or on chance.",
+            f"The condition of counter {counter.name!r} depends on the time of the query, or is random.",
             hint=hint,
             id=id_("E010"),
         )
@@ -254,7 +254,7 @@ def _check_condition(counter: Counter) -> Messages:
 
 
 def _depends_on_time_zone(node: Any) -> bool:
-    """Return whether this is the year, the day or the like of a datetime, which others see in another time zone."""
+    """Return whether this is a part of a datetime, such as its day, which depends on the time zone."""
     return (
         isinstance(node, TimezoneMixin)
         and node.tzinfo is None

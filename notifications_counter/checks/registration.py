@@ -1,4 +1,4 @@
-"""How the checks are registered, and what their ids look like."""
+"""Registers checks."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def check(tag: str, deploy: bool = False) -> Callable[[Callable[[], Messages]], 
 
 
 def id_(name: str) -> str:
-    """The id of a check. Each says one thing, and stands in one place."""
+    """Return the id of a check. Each id has one meaning."""
     return f"notifications_counter.{name}"

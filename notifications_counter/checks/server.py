@@ -1,4 +1,4 @@
-"""Checks of the Redis server, which is asked for its INFO."""
+"""Checks of the Redis server: its INFO, and whether it runs every command."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..counters import all_counters
 from ..events import EventLog
 from ..exceptions import BufferUnavailable, CommandRefused
 from ..maintenance.places import at, places
+from ..primary_keys import CompositeKey, group_of
 from ..timeseries import TimeSeries
 from .registration import REDIS_TAG, Messages, check, id_
 from .settings import is_django_redis
@@ -28,7 +29,7 @@ MINIMUM_VERSION = (6, 2)
 
 @check(REDIS_TAG, deploy=True)
 def check_redis() -> Messages:
-    """Redis is new enough, evicts nothing that is not flushed, and tells who it is."""
+    """Redis is new enough, evicts no changes, has a name, and runs every command that the app uses."""
     if not is_django_redis(options.CACHE_ALIAS):
         return
     found: dict[str, CheckMessage] = {}  # several shards may be on one node
@@ -46,11 +47,11 @@ def check_redis() -> Messages:
 
 
 def check_server(info: Mapping[str, str]) -> Messages:
-    """What is wrong with a server, according to its INFO."""
+    """Yield what is wrong with a server according to its INFO."""
     if missing := [name for name in IDENTITY if not info.get(name)]:
         yield Warning(
-            f"Redis does not tell its {' and '.join(missing)}, so the app may not see that a restart or a failover "
-            "brought older data back.",
+            f"Redis does not tell its {' and '.join(missing)}, so the app may not notice that a restart or a failover "
+            "has brought back older data.",
             hint="Allow the command INFO. If that is not possible, run `manage.py recount_counters --restored` after "
             "each restart and failover.",
             id=id_("W007"),
@@ -71,10 +72,10 @@ def check_server(info: Mapping[str, str]) -> Messages:
 
 
 def check_commands(buffer: Buffer) -> Messages:
-    """Try every command of the counters, under keys that nothing else uses, and name those that the server refuses."""
+    """Try every command of the counters, under keys that nothing else uses, and yield those that the server refuses."""
     base = f"{buffer.keys.base}:check:{uuid4().hex}"
     trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
-    user, part = "1", "part"
+    user, group, part = str(CompositeKey((1, 2))), group_of([1]), "part"
     attempts: list[Callable[[], Any]] = [
         lambda: trial.recover(1, "server"),
         lambda: trial.complete(1, "server"),
@@ -84,6 +85,9 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.fix(1, "lease", {user: 1}),
         lambda: trial.keep(trial.snapshot([user]), {user: 1}),
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
+        lambda: trial.prepare_group(group, "token"),
+        lambda: trial.keep_group("1:", group, "token", {"2]": 1}),
+        lambda: trial.client.call(trial.keys.ready, "HGETALL", trial.keys.group("1:", group)),
         lambda: trial.mark_dirty([user]),
         lambda: trial.dirty(0, 1),
         lambda: trial.cut(1),
@@ -108,7 +112,7 @@ def check_commands(buffer: Buffer) -> Messages:
 
 
 def check_logs() -> Messages:
-    """The same for the event log and the time-sliced counters."""
+    """Do the same for the event log and the time-sliced counters."""
     name = f"check:{uuid4().hex}"
     log = EventLog(name, shared=True)
     series = TimeSeries(prefix=f"{options.KEY_PREFIX}:{name}", shared=True)
@@ -139,9 +143,9 @@ def _refusals(attempts: Iterable[Callable[[], Any]]) -> Messages:
 
 
 def cure(refusal: str) -> str:
-    """What to do about a command that is refused."""
+    """Return what to do about a command that is refused."""
     if "undeclared key" in refusal:
         return "Start Dragonfly with --cluster_mode=emulated --lock_on_hashtags."
     if "perm" in refusal or "can't" in refusal:
         return "Let the Redis user run it on the keys of the counters: ACL SETUSER <user> +@all ~{<KEY_PREFIX>:*."
-    return "Use a server with all commands of Redis 6.2, also inside of scripts."
+    return "Use a server that has all commands of Redis 6.2, inside scripts as well."

@@ -41,7 +41,7 @@ def check_settings() -> Messages:
 
 @check(TAG)
 def check_built_in() -> Messages:
-    """COUNTERS names built-in counters, and `unread`, without which there is no inbox."""
+    """COUNTERS names built-in counters, among them `unread`, which the inbox needs."""
     names = options.COUNTERS
     if not ENTRIES["COUNTERS"].valid(names):
         return
@@ -55,7 +55,7 @@ def check_built_in() -> Messages:
     if options.NOTIFICATIONS and "unread" not in names:
         yield Error(
             f"{SETTING}['COUNTERS'] does not name 'unread', which the inbox and NotificationController need.",
-            hint=f"Add 'unread'. To do without notifications, set {SETTING}['NOTIFICATIONS'] to False.",
+            hint=f"Add 'unread'. If you do not use notifications, set {SETTING}['NOTIFICATIONS'] to False.",
             id=id_("E031"),
         )
 
@@ -63,7 +63,7 @@ def check_built_in() -> Messages:
 # ------------------------------------------------------------------------ cache
 @check(TAG)
 def check_cache() -> Messages:
-    """The counters' cache uses django-redis, has a timeout, and shares its database with no other cache."""
+    """The counters' cache uses django-redis, has a timeout, and does not share its database with another cache."""
     alias = options.CACHE_ALIAS
     if not isinstance(alias, str) or alias not in settings.CACHES:
         yield Error(
@@ -105,7 +105,7 @@ def check_cache() -> Messages:
 
 @check(TAG, deploy=True)
 def check_general_cache() -> Messages:
-    """The counters do not use the cache that everybody else uses."""
+    """The counters do not use the default cache."""
     if options.CACHE_ALIAS == "default" and is_django_redis("default"):
         yield Warning(
             "The counters use the default cache.",
@@ -116,7 +116,7 @@ def check_general_cache() -> Messages:
 
 
 def is_django_redis(alias: Any) -> bool:
-    """Return whether there is such a cache, and it is a django-redis cache."""
+    """Return whether this is the alias of a django-redis cache."""
     from django_redis.cache import RedisCache
 
     caches: dict[Any, Any] = settings.CACHES
@@ -139,7 +139,7 @@ def _how_to_use_django_redis(alias: str) -> str:
 
 
 def _client(alias: str) -> type | None:
-    """Return the CLIENT_CLASS of a django-redis cache, None if there is no such class."""
+    """Return the CLIENT_CLASS of a django-redis cache, or None if there is no such class."""
     try:
         client = import_string(_options(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient")
     except ImportError:
@@ -153,7 +153,7 @@ def _options(alias: str) -> dict[str, Any]:
 
 
 def _locations(alias: str) -> list[dict[str, Any]]:
-    """The parsed URLs of a cache; empty if it is not a Redis cache."""
+    """Return the parsed URLs of a cache; empty if it is not a Redis cache."""
     return _parsed(_urls(alias))
 
 
@@ -173,7 +173,7 @@ def _parsed(urls: list[Any]) -> list[dict[str, Any]]:
 
 
 def _places(alias: str) -> set[tuple[Any, ...]]:
-    """The Redis databases that a cache uses."""
+    """Return the Redis databases that a cache uses."""
     places = set()
     for url in _locations(alias):
         host = url.get("host", "localhost")
@@ -185,7 +185,7 @@ def _places(alias: str) -> set[tuple[Any, ...]]:
 
 
 def _timeout(alias: str, url: dict[str, Any]) -> Any:
-    """How many seconds a reply may take; None if there is no limit."""
+    """Return how many seconds a reply may take, or None if there is no limit."""
     default = default_socket_timeout()
     of_pool = _options(alias).get("CONNECTION_POOL_KWARGS", {})
     return url.get("socket_timeout", of_pool.get("socket_timeout", _options(alias).get("SOCKET_TIMEOUT") or default))
@@ -209,16 +209,16 @@ def check_databases() -> Messages:
         elif connection.vendor not in SUPPORTED:
             yield Warning(
                 f"The counters are not tested with {connection.display_name}, which the database {alias!r} uses.",
-                hint="They are tested with PostgreSQL, MariaDB and SQLite. On other databases, a flush needs several "
+                hint="They are tested with PostgreSQL, MariaDB and SQLite. On other databases, a flush takes several "
                 "statements for each user.",
                 id=id_("W002"),
             )
         for other in connections:
             if other != alias and _is_same_database(connection.settings_dict, connections[other].settings_dict, alias):
                 yield Error(
-                    f"{other!r} in DATABASES is the same database as {alias!r}, whose rows are counted. What "
-                    f"is written as {other!r} is not counted.",
-                    hint=f"Write as {alias!r} and remove {other!r}. If it is only read from, say so: set "
+                    f"{other!r} in DATABASES is the same database as {alias!r}, whose rows are counted. Rows that are "
+                    f"written through {other!r} are not counted.",
+                    hint=f"Write through {alias!r} and remove {other!r}. If {other!r} is only read from, set "
                     f"DATABASES[{other!r}]['TEST'] to {{'MIRROR': {alias!r}}}.",
                     id=id_("E019"),
                 )
@@ -226,7 +226,7 @@ def check_databases() -> Messages:
 
 @check(TAG)
 def check_tenants() -> Messages:
-    """With django-tenants, the app is where the counted rows are."""
+    """With django-tenants, the app's tables are in the same schemas as the counted rows."""
     of_tenants, of_all = (_installed(name) for name in ("TENANT_APPS", "SHARED_APPS"))
     if "notifications_counter" in of_tenants or not of_tenants:
         return
@@ -234,8 +234,8 @@ def check_tenants() -> Messages:
         for model in {counter.source, counter.totals}:
             if model._meta.app_label in of_tenants - of_all:
                 yield Error(
-                    f"Counter {counter.name!r} counts the tenants' rows, and the counters' own tables are shared, so "
-                    "the counts of different tenants would be mixed up.",
+                    f"Counter {counter.name!r} counts the tenants' rows, but the app's own tables are shared, so the "
+                    "counts of different tenants would be mixed up.",
                     hint="Add 'notifications_counter' to TENANT_APPS.",
                     obj=model,
                     id=id_("E025"),
@@ -243,7 +243,7 @@ def check_tenants() -> Messages:
 
 
 def _installed(setting: str) -> set[str]:
-    """The labels of the apps that a setting names."""
+    """Return the labels of the apps that a setting names."""
     return {AppConfig.create(name).label for name in getattr(settings, setting, ())}
 
 
@@ -253,7 +253,7 @@ def _is_same_database(one: dict[str, Any], other: dict[str, Any], alias: str) ->
 
 
 def _place(entry: dict[str, Any]) -> tuple[Any, ...] | None:
-    """Where a database is, None if that cannot be told or it is in memory."""
+    """Return where a database is, or None if that is unknown or it is in memory."""
     name, host = str(entry["NAME"] or ""), entry["HOST"]
     if entry["ENGINE"].endswith(".sqlite3"):
         return None if not name or "memory" in name else (Path(name).resolve(),)

@@ -1,4 +1,4 @@
-"""Checks of the databases' tables, which are there once their migrations were applied."""
+"""Checks of the tables, which exist once the migrations are applied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .registration import TAG, id_
 
 @register(TAG, Tags.database, deploy=True)
 def check_tables(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """The tables exist. It is no business of `migrate`, so it is for a deployment."""
+    """The tables exist. For a deployment only, because `migrate` runs database checks before it makes them."""
     return [
         Error(
             f"The counters' tables are missing from the database {using!r}: {', '.join(tables)}.",
@@ -31,13 +31,13 @@ def check_tables(app_configs: Any = None, databases: Iterable[str] | None = None
 
 @register(TAG, Tags.database, deploy=True)
 def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """The database tells all texts apart by which owners differ."""
+    """The database tells all texts apart in columns of the owner."""
     return [
         Error(
-            f"The database {using!r} takes different texts in {field} for the same, so counter {counter.name!r} would "
-            "mix up their counts.",
-            hint="Give this column, there and in the other model of the counter, a collation that compares characters "
-            "and not letters, such as db_collation='utf8mb4_nopad_bin' on MariaDB, 'utf8mb4_0900_bin' on MySQL.",
+            f"The database {using!r} treats different texts in {field} as equal, so counter {counter.name!r} would mix "
+            "up their counts.",
+            hint="Give this column, and its counterpart in the counter's other model, a collation that compares "
+            "characters exactly, such as db_collation='utf8mb4_nopad_bin' on MariaDB or 'utf8mb4_0900_bin' on MySQL.",
             obj=field,
             id=id_("E027"),
         )
@@ -51,7 +51,7 @@ def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None,
 
 
 def _tells_apart(field: Any, using: str) -> bool:
-    """Return whether these texts differ in a column, whose collation UNION takes over."""
+    """Return whether these texts differ in a column. UNION uses its collation."""
     quote, texts = connections[using].ops.quote_name, ("a", "A", "a ", "\u00e1")
     column = f"SELECT {quote(field.column)} FROM {quote(field.model._meta.db_table)} WHERE 1 = 0"
     with connections[using].cursor() as cursor:
@@ -60,7 +60,7 @@ def _tells_apart(field: Any, using: str) -> bool:
 
 
 def missing_tables(using: str) -> list[str]:
-    """Return the tables that the counters of a database need and that do not exist; none if it does not answer."""
+    """Return the tables that the counters of a database need and that are missing; none if it does not answer."""
     models: set[Any] = {model for c in all_counters() if c.db == using for model in (c.source, c.totals)}
     if models:
         models |= {apps.get_model("notifications_counter", name) for name in ("CounterShard", "RecountRequest")}

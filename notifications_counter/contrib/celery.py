@@ -1,5 +1,5 @@
-"""The functions of ``tasks``, as tasks for Celery. Name this module in ``CELERY_IMPORTS``, and the tasks, such as
-``notifications_counter.tasks.flush``, in the schedule of beat."""
+"""The functions of ``tasks``, as tasks for Celery. Add this module to ``CELERY_IMPORTS``, and the tasks, such as
+``notifications_counter.tasks.flush``, to the schedule of beat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks for django.tasks, which came with Django 6, and for its backport django-tasks. Enqueue them."""
+"""The functions of ``tasks``, as tasks for ``django.tasks`` of Django 6 or its backport django-tasks. Enqueue them."""
 
 from __future__ import annotations
 

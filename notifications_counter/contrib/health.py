@@ -16,10 +16,11 @@ from ..monitoring.report import MAX_AGE, look
 
 @dataclass
 class Counters(HealthCheck):  # type: ignore[misc]
-    """Is anything wrong with a counter? As `flush_counters --check`, ``max_age`` being the seconds a change may wait.
+    """Fails if anything is wrong with a counter, as `flush_counters --check` does. A change may wait for ``max_age``
+    seconds.
 
-    A warning, because counts are right even then. Unavailable if Redis or a database is out of reach; why, which may
-    name hosts and users, is in the log of health_check only.
+    A problem is only a warning, because counts are right all the same. If Redis or a database is out of reach, the
+    service is unavailable. The reason, which may name hosts and users, is only in the log of health_check.
     """
 
     max_age: float = MAX_AGE
@@ -27,7 +28,7 @@ class Counters(HealthCheck):  # type: ignore[misc]
 
     async def run(self) -> None:
         """ServiceWarning or ServiceUnavailable if anything is wrong."""
-        # In the thread of the request, whose connection to the database is closed when the request is over.
+        # In the request's thread, whose database connection is closed at the end of the request.
         await sync_to_async(self._run)()
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""What code that was written for django-notifications-hq needs: ``notify``, and the notifications that it had.
+"""For sites that come from django-notifications-hq: its ``notify``, and an import of its notifications.
 
 from notifications_counter.contrib.notifications_hq import notify
 
@@ -32,7 +32,7 @@ BATCH = 1000
 """Notifications in one transaction."""
 
 ROLES = ("actor", "action_object", "target")
-"""Whom and what a notification is about."""
+"""The objects that a notification is about."""
 
 notify = Signal()
 """``notify.send(actor, recipient=…, verb=…, …)`` creates notifications, with the arguments of django-notifications-hq.
@@ -59,8 +59,8 @@ def create_notifications(
     timestamp: Any = None,
     **kwargs: Any,
 ) -> list[Notification]:
-    """Create a notification for each recipient: a user, a group, or a list or queryset of users. What else is passed
-    goes to ``data``."""
+    """Create a notification for each recipient: a user, a group, or a list or queryset of users. Other arguments go to
+    ``data``."""
     kwargs.pop("signal", None)
     objects = dict(zip(ROLES, (sender, action_object, target), strict=True))
     concrete = {role: kwargs.pop(f"{role}_for_concrete_model", True) for role in ROLES}
@@ -95,7 +95,7 @@ def _reference(kind: ContentType, pk: Any) -> dict[str, str]:
 
 
 def _fields(verb: str, description: str | None, objects: dict[str, Any]) -> dict[str, str]:
-    """What a page shows. The title is the sentence of django-notifications-hq, without the time."""
+    """Return the fields that a page shows. The title is the sentence of django-notifications-hq, without the time."""
     words = {role: str(obj) for role, obj in objects.items() if obj is not None} | {"verb": verb}
     if {"action_object", "target"} <= words.keys():
         title = gettext("%(actor)s %(verb)s %(action_object)s on %(target)s") % {"actor": "", **words}
@@ -115,11 +115,11 @@ def import_notifications(
     progress: Callable[[int, int], None] = lambda done, total: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> ImportResult:
-    """Copy the notifications of django-notifications-hq, the oldest first, but for those that users have deleted.
+    """Copy the notifications of django-notifications-hq, oldest first, except for those that users have deleted.
 
-    A batch is one transaction, together with the note how far the import has come. So another call goes on after the
-    last batch that was committed. ``progress`` is called with the number of rows done and of all, ``stopped`` is asked
-    after each batch. Raises ConfigurationError if there is no such table.
+    Each batch is a transaction, which also stores how far the import has come. So another call continues after the last
+    batch that was committed. ``progress`` is called with the number of rows done and of all rows, and ``stopped`` after
+    each batch. Raises ConfigurationError if there is no such table.
     """
     using = using or router.db_for_write(Notification)
     if table not in connections[using].introspection.table_names():
@@ -150,7 +150,7 @@ def import_notifications(
 
 @cache
 def _source(table: str) -> Any:
-    """A model of the table, which belongs to no app any more. It is in a registry of its own."""
+    """Return a model of the table, in a registry of its own, because its app may be gone."""
     text, flag = models.TextField, models.BooleanField
     columns = {
         **{name: text() for name in ("recipient_id", "verb", "description", "level", "data")},
@@ -192,13 +192,13 @@ def _converted(rows: list[Any]) -> Iterator[Notification]:
 
 
 def _reference_of(row: Any, role: str) -> tuple[int, str] | None:
-    """The id of the content type, and the primary key as text."""
+    """Return the id of the content type, and the primary key as text."""
     kind = getattr(row, f"{role}_content_type_id")
     return None if kind is None else (kind, getattr(row, f"{role}_object_id"))
 
 
 def _objects(rows: list[Any]) -> dict[tuple[int, str], Model]:
-    """What the rows are about, as far as it still exists: a query for each model."""
+    """Return the objects that the rows are about, if they still exist, with a query for each model."""
     keys: dict[Any, dict[Any, str]] = defaultdict(dict)
     for kind, pk in {reference for row in rows for role in ROLES if (reference := _reference_of(row, role))}:
         model = ContentType.objects.get_for_id(kind).model_class()

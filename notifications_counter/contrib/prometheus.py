@@ -1,6 +1,6 @@
 """Metrics for Prometheus (the extra `prometheus`).
 
-They are read from Redis and the database at each request. So any process of the site can answer, and totals cover all
+Each request reads them from Redis and the database. So any process of the site can answer, and totals cover all
 processes.
 """
 
@@ -56,15 +56,15 @@ TOTALS: dict[str, tuple[str, Value]] = {
 
 
 class CounterCollector(Collector):
-    """The state of all counters, in every database and schema, looked at when it is collected. It does not raise if
-    Redis is out of reach: then ``up`` is 0, and what cannot be known is left out."""
+    """Collects the state of all counters, in every database and schema. If Redis is out of reach, it does not raise:
+    ``up`` is 0, and unknown values are left out."""
 
     def collect(self) -> Iterator[Metric]:
-        """Each metric, with a sample for each counter at each place."""
+        """Yield each metric, with a sample for each counter at each place."""
         return _metrics(look())
 
     def describe(self) -> Iterator[Metric]:
-        """Each metric without samples: to register the collector, Redis is not asked."""
+        """Yield each metric without samples, so that registering the collector does not ask Redis."""
         return _metrics(Report([], [], [], None))
 
 
@@ -72,8 +72,8 @@ def _metrics(report: Report) -> Iterator[Metric]:
     up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=LABELS)
     for counter in report.counters:
         up.add_metric(_labels(counter.counter, counter.place), 1)
-    for work in report.unreachable:
-        up.add_metric(_labels(work.counter.name, work.place), 0)
+    for local in report.unreachable:
+        up.add_metric(_labels(local.counter.name, local.place), 0)
     yield up
     for kind, table in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, TOTALS)):
         for name, (about, value) in table.items():
@@ -104,7 +104,7 @@ _registry.register(CounterCollector())
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics of the counters, and no others; in a request for a tenant, only of that tenant. Anybody may see them:
-    let your web server decide who reaches it."""
+    """Return the metrics of the counters; in a tenant's request, only that tenant's. The view is public. Restrict
+    access to it in your web server."""
     encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encoder(_registry), content_type=content_type)

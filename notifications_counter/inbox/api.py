@@ -1,6 +1,6 @@
-"""The inbox as JSON. Logins and CSRF tokens are those of Django's own pages; ``openapi.py`` describes every address.
+"""The inbox as JSON. Sessions and CSRF tokens work as on Django's own pages; ``openapi.py`` describes every URL.
 
-An answer other than 200 and 304 is ``{"detail": "…"}``, a sentence that says what to do.
+A response other than 200 and 304 is ``{"detail": "…"}``, a sentence that says what to do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .views import OwnNotifications, delete, keys
 
 
 class Refused(Exception):
-    """Ends a request with this status and detail."""
+    """Ends a request with a status and a detail."""
 
     def __init__(self, status: int, detail: str, **headers: str):
         super().__init__(detail)
@@ -44,7 +44,7 @@ class Refused(Exception):
 # The dispatch() below checks the token, because Django's middleware would answer with a page.
 @method_decorator([login_not_required, csrf_exempt], name="dispatch")
 class APIView(OwnNotifications):
-    """What the views share: 401, 403 and the like as JSON, and notifications as JSON."""
+    """The base of the views: 401, 403 and the like as JSON, and notifications as JSON."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         user = getattr(request, "user", None)
@@ -65,7 +65,7 @@ class APIView(OwnNotifications):
         raise Refused(405, _("Use one of these methods: %s.") % allowed, Allow=allowed)
 
     def as_json(self, notification: Notification) -> dict[str, Any]:
-        """What a script gets of a notification. ``url`` is safe to use as a link, or empty."""
+        """Return a notification for scripts. Its ``url`` is safe to use as a link, or empty."""
         return {
             "id": notification.pk,
             "kind": notification.kind,
@@ -80,7 +80,8 @@ class APIView(OwnNotifications):
 
 
 class InboxAPI(APIView):
-    """A page of the list: ``notifications``, and the places ``newer`` and ``older``, empty if there is no such page."""
+    """A page of the list: ``notifications``, and where the ``newer`` and ``older`` pages begin, empty if there is
+    none."""
 
     page_size = 20
 
@@ -114,10 +115,10 @@ class NotificationAPI(APIView):
 
 
 class ChangeAPI(APIView):
-    """Changes what the body of a POST names. Answers how many changed, and the built-in counts as they are now.
+    """Changes what the body of a POST names. Returns how many changed, and the built-in counts as they are now.
 
-    ``ids``    any number of them; those that are not there are left out
-    ``which``  ``all``, or all that are ``read``; of the ``kind`` that is named, if any
+    ``ids``    a list; missing notifications are ignored
+    ``which``  ``all``, or all that are ``read``; only of one ``kind`` if it is given
     """
 
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -171,13 +172,13 @@ class CountsAPI(APIView):
 @login_not_required
 @require_safe
 def openapi(request: HttpRequest) -> HttpResponse:
-    """The description of all this, for anybody."""
+    """Return the description of the API. It is public."""
     match = request.resolver_match
     return answer(request, document(reverse("notifications:inbox", current_app=match.namespace if match else None)))
 
 
 def answer(request: HttpRequest, data: Any) -> HttpResponse:
-    """JSON, or 304 if the browser knows it already."""
+    """Return JSON, or 304 if the browser has it already."""
     response: HttpResponse = JsonResponse(data)
     set_response_etag(response)
     return get_conditional_response(request, response["ETag"], response=response) or response

@@ -1,8 +1,8 @@
 """Counts as they change, over Server-Sent Events.
 
-A process with open streams has one thread, and one connection to Redis, that listens for owners whose count changes,
-reads the counts of badges with a stream here, many at once, and hands them to the streams. All counts of open streams
-are also read every few seconds, and after each reconnect, so a missed message only makes a stream late.
+In each process with open streams, one thread with one connection to Redis listens for owners whose count changes. It
+reads the counts of badges that have a stream here, many at once, and hands them to the streams. All counts of open
+streams are also read every few seconds, and after each reconnect, so that a missed message only makes a stream late.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from django.views.decorators.http import require_GET
 from redis.exceptions import ConnectionError
 
 from ..badges import Badge, Shown, badges_of, count_all, counts_of, user_of
-from ..buffer.client import FAILURES, client_of
+from ..buffer.client import client_of
+from ..buffer.connections import FAILURES
 from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter
@@ -42,12 +43,12 @@ logger = logging.getLogger("notifications_counter")
 GAP = 0.25  # between two reads of the count of one user
 REREAD = 20.0  # between two reads of all
 HEARTBEAT = 20.0  # of silence, before a comment shows that the stream is alive: proxies close it after a minute
-MAX_AGE = 300.0  # of a stream; the browser comes again, and is asked again who it is
+MAX_AGE = 300.0  # of a stream; then the browser reconnects, and its session is checked again
 IDLE = 1.0  # after which the thread looks whether any stream is left
 PAUSE = 0.002  # between two messages, after which the counts are read …
 BATCH = 0.05  # … or this long after the first, so that a busy site does not hold them up
 
-RETRY = (1000, 5000)  # milliseconds until the browser comes again, drawn by lot so that not all come at once
+RETRY = (1000, 5000)  # milliseconds until a browser reconnects, at random so that not all reconnect at once
 
 
 class Stream:
@@ -73,7 +74,7 @@ def _tell_all(news: list[tuple[Stream, Badge, Shown]]) -> None:
 
 
 class Live:
-    """The open streams of a process, and the thread that keeps them current, as long as there are any."""
+    """The open streams of a process, and the thread that keeps them up to date as long as there are any."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -82,7 +83,7 @@ class Live:
         self._is_deaf = False
 
     def open(self, badges: Iterable[Badge]) -> Stream:
-        """Open a stream of what badges show. The caller has to close it."""
+        """Open a stream of what badges show. The caller must close it."""
         stream = Stream(badges)
         with self._lock:
             for badge in stream.badges:
@@ -110,7 +111,7 @@ class Live:
                 if not self._is_deaf:
                     unforeseen = None if isinstance(error, FAILURES) else error
                     about = {"event": "live_late", "reason": str(error)}
-                    text = "Live counts are late: Redis cannot be heard: %s"
+                    text = "Live counts are late, because Redis cannot be heard: %s"
                     logger.warning(text, error, exc_info=unforeseen, extra=about)
                 self._is_deaf = True
             finally:
@@ -185,10 +186,12 @@ live = Live()
 @login_not_required
 @require_GET
 async def stream(request: HttpRequest) -> HttpResponseBase:
-    """Events ``counts`` with ``{"unread": 3}``: the counts at once and whenever one changes; of the built-in counters,
-    and of each ``badge`` that the query string names. 401 for an anonymous user; 501 under WSGI, where a stream would
-    hold a worker, and for tenants. The id of an event is its counts, so a browser that reconnects gets only what is
-    new."""
+    """Send events ``counts`` with ``{"unread": 3}``, at once and whenever a count changes: those of the built-in
+    counters, and of each ``badge`` that the query string names. The id of an event is its counts, so a browser that
+    reconnects gets only news.
+
+    401 for an anonymous user; 501 for tenants, and under WSGI, where a stream would block a worker.
+    """
     if not isinstance(request, ASGIRequest):
         return _not_implemented(_("Streams need ASGI."))
     badges = await sync_to_async(_badges_of)(request)
@@ -219,7 +222,7 @@ def _not_implemented(detail: str) -> HttpResponseBase:
 
 
 def _badges_of(request: HttpRequest) -> dict[str, Badge]:
-    """What the stream tells of; nothing if nobody is logged in."""
+    """Return the badges that the stream sends; none if nobody is logged in."""
     user = user_of(request)
     return {} if user is None else badges_of(user, request.GET.getlist("badge"))
 
@@ -231,7 +234,7 @@ def _are_of_tenant(badges: Mapping[str, Badge]) -> bool:
 
 
 def _count_and_close(badges: Mapping[str, Badge]) -> dict[str, Shown]:
-    """The counts. The connections of this thread are closed, or the stream would keep them until it ends."""
+    """Return the counts, and close this thread's connections, which the stream would otherwise keep."""
     try:
         return count_all(badges)
     finally:

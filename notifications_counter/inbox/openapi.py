@@ -1,4 +1,4 @@
-"""The description of the JSON, as OpenAPI 3.1. Written by hand; the tests compare it with what the views do."""
+"""The description of the JSON API, as OpenAPI 3.1. It is written by hand; tests compare it with the views."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _object(optional: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]
 
 
 def document(server: str) -> dict[str, Any]:
-    """The whole of it. ``server``: where the URLs of the app begin."""
+    """Return the description. ``server`` is where the app's URLs begin."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -114,8 +114,8 @@ PATHS: dict[str, Any] = {
             "A page of notifications, newest first.",
             "Page",
             [
-                _parameter("unread", "Only those that are unread; or, if false, read.", type="boolean"),
-                _parameter("kind", "Only those of this kind; empty for every kind.", **_TEXT),
+                _parameter("unread", "True: only unread notifications. False: only read ones.", type="boolean"),
+                _parameter("kind", "Only notifications of this kind; empty for every kind.", **_TEXT),
                 _parameter("since", "Only those created at this time or later.", **_TIME),
                 _parameter("limit", "How many.", type="integer", minimum=1, maximum=MAX_LIMIT, default=20),
                 _parameter("before", "The “older” of another page: the page after it.", **_PLACE),

@@ -1,7 +1,7 @@
 """Pages of notifications, newest first.
 
 A page begins where the previous one ended, not at an offset. So the millionth row is found as fast as the first, new
-rows do not shift pages, and nothing is counted.
+rows do not shift the pages, and nothing is counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Page:
-    """``newer`` and ``older`` are the places where the next pages begin, empty if there is none."""
+    """``newer`` and ``older`` are the places where the adjacent pages begin, empty if there is none."""
 
     rows: list[Notification]
     newer: str = ""

@@ -1,4 +1,4 @@
-"""The pages of the inbox of the user who makes the request.
+"""The inbox of the user who makes the request.
 
 Every view takes its notifications from ``get_queryset()``, which returns only the user's own.
 """
@@ -37,21 +37,21 @@ from .paging import page_of
 
 
 class OwnNotifications(LoginRequiredMixin, View):
-    """What all views of the inbox share, pages and JSON."""
+    """The base of all views of the inbox, pages and JSON."""
 
     def get_queryset(self) -> NotificationQuerySet:
-        """The notifications that this view can see and change."""
+        """Return the notifications that this view can see and change."""
         return NotificationController(self.request.user).notifications
 
     def of_kind(self, kind: str) -> NotificationQuerySet:
-        """The notifications of one kind, or all if ``kind`` is empty."""
+        """Return the notifications of one kind, or all if ``kind`` is empty."""
         rows = self.get_queryset()
         return rows.filter(kind=kind.replace("\0", "")) if kind else rows
 
 
 @method_decorator([never_cache, csrf_protect], name="dispatch")
 class OwnPage(OwnNotifications):
-    """What the pages share. ``allowed_hosts``: where they may send a browser to, beside this site."""
+    """The base of the pages. They may redirect to this site, and to ``allowed_hosts``."""
 
     allowed_hosts: Collection[str] = ()
 
@@ -121,8 +121,8 @@ class InboxView(OwnPage, TemplateView):
 
 
 class NotificationView(OwnPage, TemplateView):
-    """One notification. POST opens it: it is read then, and the browser goes on to its url. With ``mark_on_get``, for
-    links in mails and the like, GET does the same."""
+    """One notification. POST opens it: marks it as read and redirects to its URL. With ``mark_on_get``, for links in
+    mails and the like, so does GET."""
 
     template_name = "notifications_counter/notification.html"
     mark_on_get = False
@@ -145,7 +145,7 @@ class NotificationView(OwnPage, TemplateView):
 
     @property
     def target(self) -> str:
-        """Where opening it leads to, empty if nowhere. A relative URL starts at the root of the site."""
+        """Where opening it redirects to, empty if nowhere. A relative URL starts at the root of the site."""
         url = self.notification.safe_url
         return urljoin("/", url) if self.allows(url) else ""
 
@@ -154,18 +154,18 @@ class NotificationView(OwnPage, TemplateView):
 
 
 class ChangeView(OwnPage):
-    """Changes what a form names, tells the user, and goes back to where the form says, ``next``, or to the inbox.
+    """Changes what a form names, tells the user, and redirects to the form's ``next``, or to the inbox.
 
-    ``pk``        one notification; 404 if it is not there
-    ``selected``  any number of them; those that are not there are left out
-    ``which``     ``all``, or all that are ``read``; of the ``kind`` that is named, if any
+    ``pk``        one notification; 404 if it is missing
+    ``selected``  any number of them; missing ones are ignored
+    ``which``     ``all``, or all that are ``read``; only of one ``kind`` if it is given
     """
 
     http_method_names = ["get", "head", "post", "options"]
     told: Any
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Redirect to the inbox. A login leads here if the session ended before a button was clicked."""
+        """Redirect to the inbox. A login leads here if the session had ended before a button was clicked."""
         return HttpResponseRedirect(self.inbox)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -221,7 +221,7 @@ class DeleteView(ChangeView):
 
 
 def delete(rows: NotificationQuerySet) -> int:
-    """Delete these rows. Returns how many there were, without those that a cascade deleted."""
+    """Delete these rows. Returns how many, without rows that a cascade deleted."""
     return rows.delete()[1].get(Notification._meta.label, 0)
 
 

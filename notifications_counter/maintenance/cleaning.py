@@ -1,4 +1,4 @@
-"""Removes old slices of the time-sliced counters of every database, and of every schema of a tenant."""
+"""Removes old slices of time-sliced counters in every database, and in every tenant's schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def clean_everywhere(
     progress: Callable[[int, int], None] = lambda done, total: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> CleanResult:
-    """``clean_counters()`` at each place, and the sum of what it did."""
+    """Call ``clean_counters()`` at each place, and return the sum of the results."""
     done = CleanResult()
     for place in places(apps.get_model("notifications_counter", "DatabaseId")):
         with at(place):

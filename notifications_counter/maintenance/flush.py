@@ -1,12 +1,11 @@
 """Writes what waits in Redis to the database: cut, fetch, apply, finish.
 
-A batch is applied to a row only once, because the row remembers the batch's number, and only in the epoch of its shard.
-So flushers can be killed at any step, run in any number, and wake up late.
+A row remembers the number of the last batch, so a batch is applied to it only once. It is applied only in the epoch of
+its shard. So flushers can be killed at any step, any number of them can run, and a stalled one can wake up late.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,14 +23,14 @@ from ..primary_keys import INTEGERS
 from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
-from .history import record_event, tally
+from .history import record_event, record_rejected, tally
 from .shards import damage, find_shards, lock_for_batch, note_progress, refuse_in_transaction, shard_row
 
 
 @dataclass
 class FlushResult:
-    """What a flush wrote: ``users``, the ``net`` of their deltas, in how many ``batches``; members that were
-    ``rejected``, because they are not a primary key or their delta does not fit its column; ``seconds`` it took."""
+    """What a flush wrote: deltas of ``users``, whose sum is ``net``, in ``batches``. Members were ``rejected`` if they
+    are not a primary key, or their delta does not fit its column. ``seconds`` is the time it took."""
 
     users: int = 0
     net: int = 0
@@ -42,7 +41,7 @@ class FlushResult:
 
 @dataclass
 class _ParsedChunk:
-    """A chunk of a batch: what can be applied, what cannot, and owners among the latter to recount."""
+    """A chunk of a batch: what can be applied; rejected members with their deltas; those of them to recount."""
 
     chunk: Chunk
     rejected: dict[str, str] = field(default_factory=dict)
@@ -52,16 +51,24 @@ class _ParsedChunk:
 class Flusher:
     """Flushes one counter."""
 
-    def __init__(self, counter: Declaration, chunk_size: int):
+    def __init__(
+        self,
+        counter: Declaration,
+        chunk_size: int,
+        progress: Callable[[int, int], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ):
         self.counter = counter
         self.chunk_size = chunk_size
+        self.progress = progress or (lambda done, total: None)
+        self.stopped = stopped
         self.using = counter.db
         self.target = Target(counter, connections[self.using])
         self.apply = dialect(connections[self.using].vendor).apply
         internal = counter.totals._meta.get_field(counter.field).get_internal_type()
         self.limit = 2 ** {"SmallIntegerField": 15, "IntegerField": 31}.get(internal, 63)
 
-    def flush(self, progress: Callable[[int, int], None] | None, stopped: Callable[[], bool]) -> FlushResult:
+    def flush(self) -> FlushResult:
         """Flush every shard. BufferUnavailable if Redis is out of reach; what was written stays written.
         NotInTransaction inside a transaction."""
         started = time.monotonic()
@@ -73,9 +80,9 @@ class Flusher:
             stored = shard_row(self.counter, shard).first()
             if stored is None or damage(status, stored.epoch):
                 continue  # healing recovers it first
-            for _ in range(2 if status.flushing else 1):  # what another left unfinished, then what is pending
-                cut = None if stopped() else buffer.cut(stored.epoch, stored.finished)
-                if cut is None or not self._flush_batch(shard, buffer, cut, result, progress, stopped):
+            for _ in range(2 if status.flushing else 1):  # what another flusher left unfinished, then what is pending
+                cut = None if self.stopped() else buffer.cut(stored.epoch, stored.finished)
+                if cut is None or not self._flush_batch(shard, buffer, cut, result):
                     break
         result.seconds = time.monotonic() - started
         if result.users or result.rejected:
@@ -83,47 +90,35 @@ class Flusher:
             tally(self.counter, {"flushes": 1, "flushed": result.users})
         return result
 
-    def _flush_batch(
-        self,
-        shard: int,
-        buffer: Buffer,
-        cut: Cut,
-        result: FlushResult,
-        progress: Callable[[int, int], None] | None,
-        stopped: Callable[[], bool],
-    ) -> bool:
-        """Write one batch. False if it was not finished: stopped, or it is of another epoch by now."""
+    def _flush_batch(self, shard: int, buffer: Buffer, cut: Cut, result: FlushResult) -> bool:
+        """Write one batch. Returns False if it is not finished, because the flush was stopped or a new epoch began."""
         started = time.monotonic()
         refused: list[str] = []
         rejected = done = 0
-        mark = ""
+        mark: str | None = ""
         with closing(self._chunks(buffer, cut)) as chunks:
             for first, parsed in chunks:
-                written = self._apply(shard, cut, first, parsed)
-                if written is None:
+                if (mark := self._apply(shard, cut, first, parsed)) is None:
                     return False
-                mark = written
                 if parsed.rejected:
                     buffer.reject(parsed.rejected)
-                    for member, delta in parsed.rejected.items():
-                        record_event("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
+                    record_rejected(self.counter, parsed.rejected)
                 refused += parsed.refused
                 rejected += len(parsed.rejected)
                 done += len(parsed.chunk.deltas) + len(parsed.rejected)
                 result.users += len(parsed.chunk.deltas)
                 result.net += sum(parsed.chunk.deltas)
-                if progress:
-                    progress(done, cut.size)
-                if done < cut.size and stopped():
+                self.progress(done, cut.size)
+                if done < cut.size and self.stopped():
                     return False
-        if not buffer.finish(cut.batch, mark, refused, time.monotonic() - started):
+        if not buffer.finish(cut.batch, mark or "", refused, time.monotonic() - started):
             return False
         result.batches += 1
         result.rejected += rejected
         return True
 
     def _chunks(self, buffer: Buffer, cut: Cut) -> Generator[tuple[int, _ParsedChunk]]:
-        """The batch in chunks, each with its first rank; the next is fetched while the database works."""
+        """Yield the batch in chunks, each with its first rank. The next one is fetched while the database works."""
         size, step = cut.size, self.chunk_size
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
 
@@ -149,7 +144,7 @@ class Flusher:
         return self._parse(buffer.fetch(batch, first, last))
 
     def _parse_joined(self, members: str, scores: str) -> Chunk | None:
-        """Parse a chunk at once. None if something in it cannot be applied."""
+        """Parse a whole chunk. None if some part of it cannot be applied."""
         if not INTEGERS.fullmatch(scores):
             return None
         deltas = [int(n) for n in scores.split(",")]
@@ -162,7 +157,7 @@ class Flusher:
         return Chunk(columns, deltas) if fit else None
 
     def _parse(self, pairs: list[tuple[str, str]]) -> _ParsedChunk | None:
-        """Sort out what cannot be applied."""
+        """Parse members one by one, and reject those that cannot be applied. None if there are none at all."""
         if not pairs:
             return None
         keys: list[Any] = []
@@ -185,8 +180,8 @@ class Flusher:
         return parsed
 
     def _apply(self, shard: int, cut: Cut, first: int, parsed: _ParsedChunk) -> str | None:
-        """Write a chunk; counts that leave their column's range are sorted out. Returns the mark of the batch that the
-        database has finished last, None if it does not accept the chunk."""
+        """Write a chunk, and reject deltas that would take a count out of its column's range. Returns the mark of the
+        last batch that the database has finished, or None if it does not accept the chunk."""
         todo, parsed.chunk = [parsed.chunk], Chunk([], [])
         mark = ""
         while todo:

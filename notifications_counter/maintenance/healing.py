@@ -1,5 +1,5 @@
-"""Any doubt means recount: owners marked dirty, owners of transactions that never finished, and everyone after Redis or
-the database has lost data."""
+"""Any doubt means recount: owners that are marked dirty, owners of transactions that never finished, and everyone after
+Redis or the database has lost data."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .recount import PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
 from .shards import damage, doubt, find_shards, put_in_force, refuse_in_transaction, shard_row, start_epoch
 
 FEW, MANY = 10, 100
-"""Owners in one look of a heal: at first, and at most. A run can be late by as long as one look takes."""
+"""Owners in one look of a heal: at first, and at most. A heal can take longer than it should by one look."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """The state of one shard: ``status`` of its Redis, the name of its ``server``, and the ``epoch`` and audit in the
-    database."""
+    """The state of one shard: the ``status`` of its buffer, the name of its Redis ``server``, and from the database its
+    ``epoch`` and how far the audit has come."""
 
     shard: int
     status: Status
@@ -34,7 +34,7 @@ class ShardStatus:
 
     @property
     def recovering(self) -> bool:
-        """Whether everyone is being recounted, or about to be, because Redis is new or not the one that was left."""
+        """Whether everyone is being recounted, or will be, because Redis is new, was replaced or has lost data."""
         is_known = self.server == self.status.server and not damage(self.status, self.epoch)
         return not is_known or not self.status.recovered
 
@@ -42,12 +42,21 @@ class ShardStatus:
 class Healer:
     """Heals one counter."""
 
-    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None):
+    def __init__(
+        self,
+        counter: Declaration,
+        report: Callable[[Correction], None] | None = None,
+        progress: Callable[[int], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ):
         self.counter = counter
         self.recounter = Recounter(counter, report)
+        self.progress = progress or (lambda checked: None)
+        self.stopped = stopped
+        self.result = RecountResult()
 
     def status(self) -> list[ShardStatus]:
-        """The state of each shard."""
+        """Return the state of each shard."""
         found = []
         for shard, buffer in enumerate(self.counter.buffers):
             stored = shard_row(self.counter, shard).first()
@@ -55,37 +64,31 @@ class Healer:
             found.append(ShardStatus(shard, buffer.status(), buffer.server(), *about))
         return found
 
-    def heal(
-        self, seconds: float, progress: Callable[[int], None] | None, stopped: Callable[[], bool]
-    ) -> RecountResult:
+    def heal(self, seconds: float) -> RecountResult:
         """Recover what was lost, then recount owners in doubt for at most ``seconds``."""
         refuse_in_transaction(self.counter.db)
-        result = RecountResult()
         if not put_in_force(self.counter, find_shards(self.counter)):
-            return result
-        self._doubt_requested(seconds, stopped)
-        ready = self._recover(result, progress, stopped)
+            return self.result
+        self._doubt_requested(time.monotonic() + seconds)
+        ready = self._recover()
         until = time.monotonic() + seconds
-
-        def enough() -> bool:
-            return stopped() or time.monotonic() > until
-
         for buffer in ready:
-            self._doubt_open(buffer, enough)
+            self._doubt_open(buffer, until)
         for buffer in ready:
-            self._recount_dirty(buffer, result, enough)
+            self._recount_dirty(buffer, until)
         if self.recounter.started_epoch:
-            self._recover(result, progress, stopped)
-        if result.checked:
-            record_event("recount", self.counter, result)
-        return result
+            self._recover()
+        if self.result.checked:
+            record_event("recount", self.counter, self.result)
+        return self.result
+
+    def _is_over(self, until: float) -> bool:
+        return self.stopped() or time.monotonic() > until
 
     # --------------------------------------------------------------- recovery
-    def _recover(
-        self, result: RecountResult, progress: Callable[[int], None] | None, stopped: Callable[[], bool]
-    ) -> list[Buffer]:
-        """Start an epoch where one is needed, and recount everyone where one has begun. Returns the shards that are in
-        one: some may have to wait for it."""
+    def _recover(self) -> list[Buffer]:
+        """Start an epoch where one is needed, and recount everyone where a recovery is under way. Returns the shards
+        that are in an epoch; the others may have to wait for one."""
         epochs: dict[int, int] = {}
         ready: list[Buffer] = []
         for shard, buffer in enumerate(self.counter.buffers):
@@ -99,8 +102,8 @@ class Healer:
                 epochs[shard] = status.epoch
             if status.ready:
                 ready.append(buffer)
-        if epochs and not stopped():
-            self._audit(epochs, result, progress, stopped)
+        if epochs and not self.stopped():
+            self._audit(epochs)
         return ready
 
     def invalidate(self) -> None:
@@ -113,26 +116,19 @@ class Healer:
         for shard, buffer in enumerate(self.counter.buffers):
             start_epoch(self.counter, shard, buffer, reason)
 
-    def _audit(
-        self,
-        epochs: dict[int, int],
-        result: RecountResult,
-        progress: Callable[[int], None] | None,
-        stopped: Callable[[], bool],
-    ) -> None:
-        """Recount everyone in these shards, from where their last audit ended, and complete their recovery."""
+    def _audit(self, epochs: dict[int, int]) -> None:
+        """Recount everyone in these shards, from where the last audit ended, and complete the recovery."""
         buffers = self.counter.buffers
         stored = {shard: shard_row(self.counter, shard).filter(epoch=epoch) for shard, epoch in epochs.items()}
         ends = {row.values_list("audited", flat=True).first() or "" for row in stored.values()}
         for page in self.recounter.pages(ends.pop() if len(ends) == 1 else ""):
-            result.add(self.recounter.recount_page(page, [buffers[shard] for shard in stored]))
-            # A shard in which another epoch has begun is left out.
+            self.result.add(self.recounter.recount_page(page, [buffers[shard] for shard in stored]))
+            # Leave out shards in which another epoch has begun.
             stored = {shard: row for shard, row in stored.items() if row.update(audited=page.end)}
             if not stored:
                 return
-            if progress:
-                progress(result.checked)
-            if stopped():
+            self.progress(self.result.checked)
+            if self.stopped():
                 return
         for shard, row in stored.items():
             if buffers[shard].complete(epochs[shard], buffers[shard].server()):
@@ -140,8 +136,8 @@ class Healer:
                 record_event("recovered", self.counter, shard=shard, epoch=epochs[shard])
 
     # ---------------------------------------------------------------- healing
-    def _doubt_open(self, buffer: Buffer, enough: Callable[[], bool]) -> None:
-        """Send users of parts that are open for too long to a recount, and again whenever their age has doubled."""
+    def _doubt_open(self, buffer: Buffer, until: float) -> None:
+        """Recount the users of parts that have been open for too long, and again whenever a part's age has doubled."""
         now = buffer.status().now
         oldest = buffer.seq() + 1
         for part in buffer.open_parts():
@@ -149,19 +145,18 @@ class Healer:
             age, age_then = now - part.began, part.checked - part.began
             dead = age >= options.MAX_TRANSACTION_AGE
             young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
-            if young and not dead or enough():
+            if young and not dead or self._is_over(until):
                 continue
             buffer.mark_dirty(part.users)
             buffer.recheck(part.id, None if dead else now)
         buffer.drop_fences(oldest)
 
-    def _doubt_requested(self, seconds: float, stopped: Callable[[], bool]) -> None:
+    def _doubt_requested(self, until: float) -> None:
         """Do what RecountRequests ask for, and delete exactly those that were read. Their transactions have committed,
-        so a count of rows from here on sees their changes."""
+        so from now on a count of rows sees their changes."""
         model = apps.get_model("notifications_counter", "RecountRequest")
         requests: QuerySet = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
-        until = time.monotonic() + seconds
-        while not stopped() and time.monotonic() < until:
+        while not self._is_over(until):
             found = list(requests.order_by("pk").values_list("pk", "owner", "everyone")[:PAGE])
             if not found:
                 return
@@ -171,19 +166,18 @@ class Healer:
                 buffer.mark_dirty(members)
             requests.filter(pk__in=[pk for pk, *_ in found]).delete()
 
-    def _recount_dirty(self, buffer: Buffer, result: RecountResult, enough: Callable[[], bool]) -> None:
-        """Recount dirty owners, oldest first, a few at a time: how long that takes is known only afterwards."""
+    def _recount_dirty(self, buffer: Buffer, until: float) -> None:
+        """Recount dirty owners, oldest first, a few at a time because their number of rows is not known. Look at least
+        once, so that each heal makes progress, however slow the machine is."""
         seen: set[str] = set()
         first, size = 0, FEW
-        while not enough():
-            page = buffer.dirty(first, size)
-            members = [member for member in page if member not in seen]
-            if not page:
-                return
-            if not members:  # still dirty: they were active all the time
-                first += len(page)
-                continue
-            seen.update(members)
+        while not self.stopped() and (page := buffer.dirty(first, size)):
             started = time.monotonic()
-            result.add(self.recounter.recount(members))
-            size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
+            if members := [member for member in page if member not in seen]:
+                seen.update(members)
+                self.result.add(self.recounter.recount(members))
+                size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
+            else:  # still dirty: they were active all the time
+                first += len(page)
+            if time.monotonic() > until:
+                return

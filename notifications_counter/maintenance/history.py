@@ -4,6 +4,7 @@ of flushes."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -28,11 +29,11 @@ MESSAGES = {
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
     "declared": "its declaration has changed. Rows are counted until processes with another one have been gone for "
     "%(wait)d s.",
-    "replaced": "a flusher of another release declares it in another way. This process does not flush it any more. "
-    "Restart it with the code of that release.",
+    "replaced": "a flusher of another release declares it differently. This process no longer flushes it. Restart it "
+    "with the code of that release.",
     "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`.",
 }
-"""The log message of each event, a format string for its fields."""
+"""The log message of each event: a format string for its fields."""
 
 history = EventLog("history")
 
@@ -58,6 +59,12 @@ def record_event(
             history.trim(max_length=LENGTH)
     except BufferUnavailable as error:
         _not_recorded(f"an event of type {type!r}", error)
+
+
+def record_rejected(counter: Declaration, rejected: Mapping[str, str]) -> None:
+    """Record each rejected member with its delta."""
+    for member, delta in rejected.items():
+        record_event("rejected", counter, level=logging.ERROR, member=member, delta=delta)
 
 
 def tally(counter: Declaration, counts: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Every database, and every schema of a tenant, that holds a counter."""
+"""The places that hold a counter: every database, and every tenant's schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ C = TypeVar("C", bound=Declaration)
 
 
 class Place(NamedTuple):
-    """A database, by its alias, and in it the schema of a tenant, if a tenant library sets one."""
+    """The alias of a database, and a tenant's schema in it if a tenant library sets one."""
 
     alias: str
     schema: str | None = None
@@ -29,13 +29,13 @@ class Place(NamedTuple):
 
 
 def here(model: Any) -> Place:
-    """Where rows of a model are counted for this thread or task."""
+    """Return the place where this thread or task counts rows of a model."""
     alias = alias_for(model)
     return Place(alias, schema_of(connections[alias]))
 
 
 def outside(model: Any) -> Place:
-    """The same for a new thread, which works for no tenant."""
+    """Return the same for a new thread, which works for no tenant."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(here, model).result()
 
@@ -53,18 +53,18 @@ def _places_in(alias: str) -> list[Place]:
                 [table],
             )
             return [Place(alias, name) for (name,) in cursor.fetchall()]
-    except OperationalError:  # whoever works there says so
+    except OperationalError:  # the caller will run into it, and report it
         return [Place(alias)]
 
 
 def _id_of(place: Place) -> str | None:
-    """The id of the database at a place. None if it has no tables, because it is not migrated, or was dropped."""
+    """Return the id of the database at a place, or None if its tables are missing: not migrated, or dropped."""
     try:
         with at(place):
             return look_up(connections[place.alias]).id
     except BufferUnavailable:
         return None
-    except OperationalError:  # whoever works there says so
+    except OperationalError:  # as above
         return str(place)
 
 
@@ -75,8 +75,11 @@ def places(
     places_in: Callable[[str], list[Place]] = _places_in,
     id_of: Callable[[Place], str | None] = _id_of,
 ) -> list[Place]:
-    """Where rows of a model are counted: in the database that the router names, then in every other one that has the
-    app's tables. Two aliases of one database are one place. ``database`` and ``schema`` leave out all others."""
+    """Return the places where rows of a model are counted.
+
+    The database that the router names comes first, then every other database that has the app's tables. Two aliases of
+    one database are one place. ``database`` and ``schema`` restrict the result.
+    """
     first = alias_for(model)
     found: dict[str, Place] = {}
     for alias in dict.fromkeys([first, *connections]):
@@ -93,27 +96,29 @@ def places(
     return list(found.values())
 
 
-class Workplace(NamedTuple, Generic[C]):
-    """A counter at a place. Its ``name`` tells the place if there are several."""
+class LocalCounter(NamedTuple, Generic[C]):
+    """A counter at a place. If it has several, its ``name`` includes the place."""
 
     name: str
     counter: C
     place: Place
 
 
-def workplaces(counters: Iterable[C], database: str | None = None, schema: str | None = None) -> list[Workplace[C]]:
-    """Return each counter at each of its places."""
+def local_counters(
+    counters: Iterable[C], database: str | None = None, schema: str | None = None
+) -> list[LocalCounter[C]]:
+    """Return every counter at each of its places."""
     asked = cache(_places_in), cache(_id_of)  # once for all counters
-    return [work for c in counters for work in _named(c, places(c.source, database, schema, *asked))]
+    return [local for c in counters for local in _named(c, places(c.source, database, schema, *asked))]
 
 
-def workplaces_in_view(counters: Iterable[C], for_users: bool = False) -> list[Workplace[C]]:
-    """Return each counter at the places that whoever asks may see: inside of a tenant its own, elsewhere all.
+def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[LocalCounter[C]]:
+    """Return every counter at the places that the caller may see: its own inside a tenant, elsewhere all of them.
 
-    ``for_users``: those who ask are users of the database that the router names. If it has counts, so that it may be
-    that of a tenant, they see no other.
+    ``for_users``: restrict the result to the current database if it holds counts. It may be a tenant's, whose users
+    must not see other databases.
     """
-    found: list[Workplace[C]] = []
+    found: list[LocalCounter[C]] = []
     asked = cache(_places_in), cache(_id_of)
     for counter in counters:
         mine = here(counter.source)
@@ -126,14 +131,14 @@ def workplaces_in_view(counters: Iterable[C], for_users: bool = False) -> list[W
     return found
 
 
-def _named(counter: C, found: list[Place]) -> list[Workplace[C]]:
+def _named(counter: C, found: list[Place]) -> list[LocalCounter[C]]:
     return [
-        Workplace(f"{counter.name} ({place})" if len(found) > 1 else counter.name, counter, place) for place in found
+        LocalCounter(f"{counter.name} ({place})" if len(found) > 1 else counter.name, counter, place) for place in found
     ]
 
 
 @contextmanager
 def at(place: Place) -> Iterator[None]:
-    """Let this app work at a place. With the schema of a tenant, so does everything else on this connection."""
+    """Make the app work at a place. If it is a tenant's schema, everything else on the connection works there too."""
     with working_on(place.alias), in_schema(connections[place.alias], place.schema):
         yield

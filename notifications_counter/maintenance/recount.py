@@ -5,7 +5,6 @@ Healing, audits, first install and recovery are all this one mechanism.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,34 +12,29 @@ from typing import Any
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 
 from ..buffer import Buffer, Snapshot
 from ..buffer.shard import in_calls
 from ..conf import options
 from ..declaration import Declaration
-from ..internals import raw_delete
 from ..primary_keys import CompositeKey, group_of
 from ..reader import Reader
 from ..sql.everyone import Everyone, Page
-from ..sql.owners import of_owners
-from ..writes.rows import chunks
-from ..writes.totals import maintained
-from .history import record_event
-from .shards import refuse_in_transaction, reject_batches_up_to, start_epoch
+from .history import record_rejected
+from .shards import refuse_in_transaction, start_epoch
 
 PAGE = 1000
 """Owners in one look, and in the first page of everyone."""
 
 LARGE_PAGE = 8000
-"""Owners in a later page of everyone, at most."""
+"""The most owners in a later page of everyone."""
 
 TARGET_SECONDS = 0.5
-"""Seconds that a page, or a look of a heal, should take. If it takes longer, the next one is smaller."""
+"""Seconds that a page, or a look of a heal, should take. After one that takes longer, the next one is smaller."""
 
 TRIES = 4
-"""Looks at a user who is active all the time, in smaller and smaller groups, before it is left to the next run."""
+"""Looks at users who are active all the time, in smaller and smaller groups, before they are left to the next run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +48,8 @@ class Correction:
 
 @dataclass
 class RecountResult:
-    """Users ``checked``, found ``wrong``, ``corrected``, and looks ``retried`` because users were active."""
+    """How many users were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
+    active."""
 
     checked: int = 0
     wrong: int = 0
@@ -73,7 +68,7 @@ Counts = Mapping[str, tuple[int, int, int]]
 """The number of rows, stored total and batch, by member."""
 
 NO_ROWS = (0, 0, 0)
-"""What the database has for an owner who has neither rows nor a total."""
+"""The counts of an owner who has neither rows nor a total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +85,8 @@ class Look:
         return cls(buffer, buffer.snapshot(members, token), token)
 
     def compare(self, counts: Counts) -> dict[str, tuple[int | None, int]]:
-        """Return the count, None if it cannot be known, and the number of rows. Owners for whom nothing waits, and who
-        are not in ``counts``, are left out: they are right."""
+        """Return each owner's count, or None if it cannot be known, and number of rows. Owners for whom nothing waits,
+        and who are not in ``counts``, are right and left out."""
         users, value = self.snapshot.users, self.snapshot.value
         found = {}
         for member in {*self.snapshot.waiting, *(counts.keys() & users.keys())}:
@@ -101,9 +96,9 @@ class Look:
 
 
 class Recounter:
-    """Recounts users of one counter.
+    """Recounts owners of one counter.
 
-    ``patient``: a difference that a commit on its way to Redis may make is not wrong; it is left to the next heal.
+    ``patient``: leave a difference to the next heal if it may come from a commit that is on its way to Redis.
     """
 
     def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None, patient: bool = False):
@@ -115,19 +110,21 @@ class Recounter:
         self.started_epoch = False
 
     def recount(self, members: Iterable[str], dry_run: bool = False) -> RecountResult:
-        """Recount owners, given as members. A member that is not a primary key goes to ``rejected``."""
+        """Recount owners, given as members. Members that are not a primary key go to ``rejected``."""
         refuse_in_transaction(self.reader.using)
         result = RecountResult()
         for buffer, mine in self.counter.by_shard(list(dict.fromkeys(members))):
             keys, rejected = self._decode(mine)
             if rejected and not dry_run:
                 buffer.reject(rejected, dirty=True)
-                for member, delta in rejected.items():
-                    record_event("rejected", self.counter, level=logging.ERROR, member=member, delta=delta)
-            members_left = list(keys)
-            for i in range(0, len(members_left), PAGE):
-                page = {m: keys[m] for m in members_left[i : i + PAGE]}
-                result.add(self._compare(buffer, page) if dry_run else self._correct(buffer, page))
+                record_rejected(self.counter, rejected)
+            result.checked += len(keys)
+            for some in in_calls(list(keys), PAGE):
+                page = {member: keys[member] for member in some}
+                if dry_run:
+                    self._compare(buffer, page, result)
+                else:
+                    self._look_again(buffer, self._look_and_fix(buffer, page, result), result)
         return result
 
     def members(self, owner: Any) -> list[str]:
@@ -157,7 +154,8 @@ class Recounter:
     ) -> RecountResult:
         """Recount everyone who has rows that count, a stored total, or something waiting in Redis.
 
-        ``note`` is called with how far it has come, after which another call can go on, and with ``""`` at the end.
+        ``note`` is called with the position after each page, from which another call can resume, and with ``""`` at the
+        end.
         """
         result = RecountResult()
         for found, position in self._everyone(after, dry_run):
@@ -181,8 +179,7 @@ class Recounter:
                 yield self.recount([m for m, key in keys.items() if key not in known], dry_run), after
 
     def pages(self, after: str = "") -> Iterator[Page]:
-        """Everyone whom the database knows, from the end of a page on. A page that takes longer than TARGET_SECONDS is
-        followed by a smaller one."""
+        """Yield everyone whom the database knows, from the end of a page on."""
         start, size = self.everyone.start(after), PAGE
         while page := self.everyone.page(start, size):
             started = time.monotonic()
@@ -191,7 +188,7 @@ class Recounter:
             size = min(2 * size, LARGE_PAGE) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
 
     def recount_page(self, page: Page, buffers: Sequence[Buffer], dry_run: bool = False) -> RecountResult:
-        """Recount the owners of a page that are in one of these shards: looks at all, one count, fixes of all."""
+        """Recount the owners of a page that are in one of these shards: look at all, count at once, fix all."""
         result = RecountResult()
         bases = {buffer.keys.base for buffer in buffers}  # threads may each have made their own buffers
         looks = [
@@ -209,8 +206,7 @@ class Recounter:
             result.checked += len(mine)
             if dry_run:
                 wrong = {m: mine[m] for m, (was, rows) in look.compare(counts).items() if was != rows}
-                compared = self._compare(look.buffer, wrong) if wrong else RecountResult()
-                result.wrong += compared.wrong
+                self._compare(look.buffer, wrong, result)
             else:
                 self._look_again(look.buffer, self._fix(look, mine, counts, result), result)
         return result
@@ -224,14 +220,8 @@ class Recounter:
                 rejected[member] = "recount"
         return keys, rejected
 
-    def _correct(self, buffer: Buffer, keys: dict[str, Any]) -> RecountResult:
-        """Correct owners of one shard."""
-        result = RecountResult(checked=len(keys))
-        self._look_again(buffer, self._look_and_fix(buffer, keys, result), result)
-        return result
-
     def _look_again(self, buffer: Buffer, active: dict[str, Any], result: RecountResult) -> None:
-        """Correct owners who were active during a look. Those who are active all the time are marked dirty."""
+        """Correct owners who were active during a look. Mark those dirty who are active all the time."""
         groups = [(active, TRIES - 1)] if active else []
         left: list[str] = []
         while groups:
@@ -252,18 +242,18 @@ class Recounter:
         return self._fix(look, keys, self._counts(keys), result)
 
     def _counts(self, keys: dict[str, Any]) -> Counts:
-        """The number of rows, stored total and batch of each."""
+        """Return the number of rows, stored total and batch of each."""
         rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored(list(keys.values()))
         return {m: (rows.get(key, 0), *stored.get(key, (0, 0))) for m, key in keys.items()}
 
     def _fix(self, look: Look, keys: dict[str, Any], counts: Counts, result: RecountResult) -> dict[str, Any]:
-        """Fix what was counted after a look. Returns the owners who were active meanwhile, or may be about to commit to
-        Redis what makes the difference."""
+        """Fix what was counted after a look. Returns the owners who were active meanwhile, or whose difference may come
+        from a commit that is on its way to Redis."""
         buffer, snapshot = look.buffer, look.snapshot
         ahead = max((counts[member][2] for member in counts.keys() & keys.keys()), default=0)
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
-            # Such a total would refuse every correction: it was not written by a flusher of this epoch.
+            # No flusher of this epoch wrote such a total, which would refuse every correction.
             shard = [other.keys for other in self.counter.buffers].index(buffer.keys)
             self.started_epoch |= start_epoch(self.counter, shard, buffer, ahead=ahead)
         compared = look.compare(counts)
@@ -282,73 +272,27 @@ class Recounter:
                 self.report(Correction(keys[member], *compared[member]))
         return {m: key for m, key in keys.items() if not fixed.get(m)}
 
-    def _compare(self, buffer: Buffer, keys: dict[str, Any]) -> RecountResult:
-        """Compare without changing anything. A difference counts if it is the same in every look, because a
-        transaction between its two commits shows one that goes away."""
-        result = RecountResult(checked=len(keys))
+    def _compare(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> None:
+        """Compare without changing anything. A difference is wrong only if every look shows the same one, because one
+        that comes from a transaction between its two commits goes away."""
         suspects: dict[str, tuple[int | None, int]] = {}
         left = keys
         for look in range(TRIES):
+            if not left:
+                return
             found = Look.of(buffer, list(left), lease=False).compare(self._counts(left))
             suspects = {
                 m: seen for m, seen in found.items() if seen[0] != seen[1] and (look == 0 or suspects.get(m) == seen)
             }
             left = {m: keys[m] for m in suspects}
-            if not left:
-                break
-        committing = self._committing(buffer) if suspects else ()
-        for member, (was, right) in suspects.items():
-            if member in committing:
-                continue
-            result.wrong += 1
-            self.report(Correction(keys[member], was, right))
-        return result
+        committing = self._committing(buffer)
+        for member, (was, rows) in suspects.items():
+            if member not in committing:
+                result.wrong += 1
+                self.report(Correction(keys[member], was, rows))
 
     def _committing(self, buffer: Buffer) -> set[str]:
         """Return the owners of transactions that may have committed to the database, and not to Redis yet."""
         parts = list(buffer.open_parts())
         now = buffer.status().now if parts else 0
         return {m for part in parts if 0 <= now - part.began < options.HEAL_AFTER for m in part.users}
-
-
-def remove_orphans(counter: Declaration) -> int:
-    """Delete the totals of deleted owners if the count is zero and nothing waits in Redis. Returns how many."""
-    there = [
-        Exists(QuerySet(field.remote_field.model, using=counter.db).filter(pk=OuterRef(total.attname)))
-        for field, total in zip(counter.owner_fields, counter.total_fields, strict=True)
-        if field.remote_field
-    ]
-    if not there:
-        return 0
-    totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
-    zero = {sharing.field: 0 for sharing in counter.sharing}
-    gone = totals.filter(**zero).exclude(*there)
-    names = [field.attname for field in counter.total_fields]
-    page, removed = gone, 0
-    while rows := list(page.order_by("pk").values_list("pk", *names)[:PAGE]):
-        for buffer, members in counter.by_shard([str(counter.key_of(key)) for _, *key in rows]):
-            removed += _remove(counter, counter.buffers.index(buffer), members, gone)
-        page = gone.filter(pk__gt=rows[-1][0])
-    return removed
-
-
-def _remove(counter: Declaration, shard: int, members: list[str], gone: QuerySet[Any]) -> int:
-    """A row guards against batches that come again: the shard is closed to every batch that a deleted row may have, of
-    every counter with a total in it. The leases end corrections under way that may have seen such a batch, and not the
-    total."""
-    ended: dict[Declaration, int] = {}
-    for sharing in counter.sharing:
-        snapshot = sharing.buffers[shard].snapshot(members, lease=uuid4().hex)
-        ended[sharing] = snapshot.batch - snapshot.cut
-        members = [member for member in members if snapshot.users[member] == (0, 0, False)]
-    older = {f"{sharing.batch_field}__lte": batch for sharing, batch in ended.items()}
-    with transaction.atomic(using=counter.db):
-        if not members or not reject_batches_up_to(counter, shard, ended):
-            return 0
-        removed = 0
-        with maintained():
-            for chunk in chunks([counter.decode(member) for member in members], counter.db):
-                removed += raw_delete(
-                    gone.filter(of_owners(counter, counter.total_fields, chunk, counter.db), **older), counter.db
-                )
-        return removed

@@ -1,4 +1,4 @@
-"""Deletes old notifications, a few at a time."""
+"""Deletes old notifications in small batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 1000
 
 @dataclass
 class PruneResult:
-    """Notifications ``deleted``, those left because they were ``in_use``, and how long it took."""
+    """How many notifications were ``deleted``, or left because they were ``in_use``, and how long it took."""
 
     deleted: int = 0
     in_use: int = 0
@@ -38,11 +38,11 @@ def prune(
     stopped: Callable[[], bool] = lambda: False,
     wait: Callable[[float], object] = time.sleep,
 ) -> PruneResult:
-    """Delete the notifications that were created longer ago than ``older_than``, the oldest first.
+    """Delete the notifications that were created longer ago than ``older_than``, oldest first.
 
-    ``read_only`` leaves the unread ones. ``keep_newest`` leaves each user that many, however old they are. After each
-    batch, ``progress`` is called with the number deleted so far, ``wait`` with as many seconds as the batch took, so
-    that others get half of the time, and ``stopped`` is asked. ``dry_run`` only counts.
+    ``read_only`` leaves unread ones. ``keep_newest`` leaves each user this many, however old they are. ``dry_run`` only
+    counts. After each batch, ``progress`` is called with the number deleted so far, ``wait`` with as many seconds as
+    the batch took, so that others get half of the time, and then ``stopped``.
     """
     using = using or router.db_for_write(Notification)
     old = _old(using, older_than, read_only, keep_newest)
@@ -82,13 +82,13 @@ def _old(using: str, older_than: timedelta, read_only: bool, keep_newest: int) -
 
 
 def _delete(old: QuerySet[Notification], keys: list[Any]) -> int:
-    """Delete those of a page that are still to be deleted, and that no other transaction has locked."""
+    """Delete those of a page that are still old, and that no other transaction has locked."""
     try:
         with transaction.atomic(old.db):
             locked = list(old.filter(pk__in=keys).select_for_update(skip_locked=True).values_list("pk", flat=True))
             Notification.objects.using(old.db).filter(pk__in=locked).delete()
     except OperationalError as error:
-        # InnoDB locks index entries as well, which it does not skip.
+        # InnoDB also locks index entries, which it does not skip.
         if error.args[:1] == (DEADLOCK,):
             return 0
         raise

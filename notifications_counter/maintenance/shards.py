@@ -1,4 +1,4 @@
-"""The shards of a counter in the database: their epochs, and how far an audit has come."""
+"""The shards of a counter in the database: their epochs, batches and audits."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from uuid import uuid4
 from django.apps import apps
 from django.conf import settings
 from django.db import connections, transaction
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from ..buffer import Buffer, Status
 from ..buffer.shard import BATCHES
 from ..buffer.types import Cut
 from ..conf import options
-from ..databases import identify, look_up_changed
+from ..databases import identify, in_transaction, look_up_changed
 from ..declaration import Declaration, switched_off
 from ..exceptions import NotInTransaction, ShardsChanged
 from .history import record_event
@@ -25,10 +25,13 @@ from .history import record_event
 OTHER_REDIS = "Redis was restarted or replaced, or lost data"
 
 
+def _rows(using: str) -> QuerySet[Any]:
+    return QuerySet(apps.get_model("notifications_counter", "CounterShard"), using=using)
+
+
 def shard_rows(counter: Declaration) -> QuerySet[Any]:
     """Return the rows of all shards of a counter, including those of an earlier number of shards."""
-    model = apps.get_model("notifications_counter", "CounterShard")
-    return QuerySet(model, using=counter.db).filter(counter=counter.name)
+    return _rows(counter.db).filter(counter=counter.name)
 
 
 def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
@@ -36,8 +39,14 @@ def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
     return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
 
 
+def _make_row(counter: Declaration, shard: int, **defaults: Any) -> None:
+    """Add the row of a shard if it is missing."""
+    about = {"counter": counter.name, "shard": shard, "shards": options.SHARDS}
+    _rows(counter.db).get_or_create(**about, defaults=defaults)
+
+
 def damage(status: Status, epoch: int) -> str:
-    """What shows that this is not the Redis of the shard's ``epoch``, or has lost something; empty if nothing does."""
+    """Return what shows that this Redis is not in the shard's ``epoch``, or has lost data; empty if nothing does."""
     if not epoch:
         return "its first audit begins"
     if status.epoch != epoch or not status.ready:
@@ -46,10 +55,10 @@ def damage(status: Status, epoch: int) -> str:
 
 
 def doubt(status: Status, stored: Any, server: str) -> str:
-    """Why everyone must be recounted; empty if there is no reason.
+    """Return why everyone must be recounted; empty if there is no reason.
 
-    Sure only under the lock of the shard's row, ``stored``, with a ``status`` that was read after it: the batch that
-    another flusher finishes in between would look like one that was lost.
+    This is certain only if ``status`` was read while the shard's row, ``stored``, was locked. Otherwise a batch that
+    another flusher finishes in between looks like a lost one.
     """
     if status.declared not in ("", stored.declared):
         return "the declaration of the counter has changed"
@@ -69,30 +78,27 @@ def doubt(status: Status, stored: Any, server: str) -> str:
 def _lock(counter: Declaration, shard: int) -> dict[str, Any]:
     """Lock a shard until the transaction ends, and return its row by counter.
 
-    Counters whose totals are in the same rows are locked together, or their flushers could each wait for rows that the
-    other has locked.
+    Counters whose totals are in the same rows are locked together. Otherwise two flushers could each wait for rows that
+    the other has locked.
     """
-    model = apps.get_model("notifications_counter", "CounterShard")
     names = [sharing.name for sharing in counter.sharing]
-    rows: QuerySet[Any] = QuerySet(model, using=counter.db).filter(
-        counter__in=names, shard=shard, shards=options.SHARDS
-    )
+    rows = _rows(counter.db).filter(counter__in=names, shard=shard, shards=options.SHARDS)
     return {stored.counter: stored for stored in rows.order_by("counter").select_for_update()}
 
 
 def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> Any:
-    """Lock the shard until the transaction ends. Returns its row, None if users of the batch from rank ``first`` on may
-    not be written.
+    """Lock the shard until the transaction ends. Returns its row, or None if users of the batch from rank ``first`` on
+    may not be written.
 
-    A database that went back in time lacks the batch before, has another one under its number, or lacks what comes
-    before in this one.
+    A database that went back in time lacks the previous batch, has another one under its number, or lacks the beginning
+    of this one.
     """
     stored = _lock(counter, shard).get(counter.name)
     if stored is None or stored.epoch != cut.batch // BATCHES or cut.batch <= stored.closed:
         return None
     if stored.declared != counter.fingerprint:
         return None
-    if stored.finished >= cut.batch:  # another flusher was faster; what it wrote is not written again
+    if stored.finished >= cut.batch:  # another flusher was faster; its rows refuse the batch
         return stored
     continues = stored.finished == cut.batch - 1 and stored.mark == cut.mark and stored.progress >= first
     return stored if continues else None
@@ -100,7 +106,7 @@ def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> An
 
 def note_progress(stored: Any, cut: Cut, end: int) -> None:
     """Note in the locked row of a shard that a batch is written up to rank ``end``, in the transaction that writes it.
-    A batch that is written as a whole gets a random mark."""
+    A finished batch gets a random mark."""
     if cut.batch <= stored.finished:
         return
     if end < cut.size:
@@ -111,8 +117,8 @@ def note_progress(stored: Any, cut: Cut, end: int) -> None:
 
 
 def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Declaration, int]) -> bool:
-    """Lock the shard until the transaction ends, and accept no batch up to these any more, of each counter whose totals
-    are in the same rows. False if a batch belongs to another epoch."""
+    """Lock the shard until the transaction ends, and accept no batch up to these anymore, for each counter whose totals
+    are in the same rows. Returns False if a batch belongs to another epoch."""
     stored = _lock(counter, shard)
     for sharing, batch in batches.items():
         if sharing.name not in stored or stored[sharing.name].epoch != batch // BATCHES:
@@ -123,16 +129,15 @@ def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Decl
 
 
 def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = "", ahead: int = 0) -> bool:
-    """Start an epoch above all batches in Redis and in the database, if there is a reason to doubt: the given one, or
-    what can be seen. ``ahead`` is a batch that was found in the totals: is it still to come?
+    """Start an epoch above all batches in Redis and in the database, if there is a reason: the given one, or one that
+    ``doubt`` finds. ``ahead`` is a batch that was found in the totals; it is a reason if Redis has not cut it yet.
 
-    The lock is held until both know the epoch, or two processes could take turns for ever. False if there is no reason,
-    because another process has just started an epoch, or if one has to wait for processes of another declaration. Then
-    readers count rows.
+    The lock is held until Redis and the database both know the epoch. Otherwise two processes could take turns forever.
+
+    Returns False if there is no reason, because another process has just started an epoch, or if the epoch must wait
+    for processes of another declaration, during which readers count rows.
     """
-    shard_rows(counter).model._default_manager.using(counter.db).get_or_create(
-        counter=counter.name, shard=shard, shards=options.SHARDS, defaults={"declared": counter.fingerprint}
-    )
+    _make_row(counter, shard, declared=counter.fingerprint)
     with transaction.atomic(using=counter.db):
         stored = shard_row(counter, shard).select_for_update().get()
         server = buffer.server()
@@ -158,8 +163,8 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
 
 
 def is_too_early(stored: Any, status: Status) -> bool:
-    """Return whether processes of another declaration may still be at work: those that know of this counter are heard
-    of, others have some time from the change on."""
+    """Return whether processes of another declaration may still be running. Those that know this counter are heard of;
+    others get DEPLOY_SECONDS from the change on."""
     seconds = [(timezone.now() - stored.declared_at).total_seconds()]
     if status.foreign_at is not None:
         seconds.append(status.now - status.foreign_at)
@@ -167,14 +172,14 @@ def is_too_early(stored: Any, status: Status) -> bool:
 
 
 _started: dict[tuple[str, str], bool] = {}
-"""Whether the declaration of a counter was in force, by counter and database, when this process last healed it."""
+"""Whether a counter's declaration was in force when this process last healed it, by counter and database."""
 
 
 def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
-    """Put this declaration of a counter in force, if it is not, and this process heals the counter for the first time.
-    If two processes with different declarations did so in each run, they would take turns for ever.
+    """Put this process's declaration of a counter in force, if another one is and this process heals the counter for
+    the first time. If it did so in each run, two processes with different declarations would take turns forever.
 
-    Returns whether it is in force now.
+    Returns whether the declaration is in force now.
     """
     about = counter.name, identify(connections[counter.db]).id
     was_in_force = _started.get(about)
@@ -190,47 +195,44 @@ def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
 
 
 def find_shards(counter: Declaration) -> bool:
-    """Ask the database for its id again, as each run does: it may have been emptied or replaced. Returns whether this
-    declaration of the counter is in force.
+    """Ask the database for its id again, because it may have been emptied or replaced, and forget shards that are no
+    longer in use. Each run begins with this. Returns whether the counter's declaration is in force.
 
-    ShardsChanged while anything waits under another number of shards; else that number is forgotten, but not its
-    epoch: the totals know its batches. Counters that are switched off are forgotten as a whole: nobody hears of their
-    changes, so everyone must be recounted once they are switched on again."""
+    After a change of SHARDS, the old shards are forgotten, except for their epoch, because the totals have its batches.
+    ShardsChanged if anything still waits in them. A counter that is switched off is forgotten as a whole: its changes
+    are not recorded, so everyone must be recounted once it is switched on again.
+    """
     database = look_up_changed(connections[counter.db])
     off = switched_off(counter.source_label)
-    rows: QuerySet[Any] = shard_rows(counter).model._default_manager.using(counter.db)
     is_in_force = True
-    for old in rows.filter(Q(counter=counter.name) | Q(counter__in=off)):
+    for old in _rows(counter.db).filter(counter__in=[counter.name, *off]):
         if old.counter == counter.name and old.shards == options.SHARDS:
             is_in_force &= old.declared == counter.fingerprint
             continue
         buffer = off.get(old.counter, counter).make_buffer(database, old.shard, old.shards)
-        if old.counter in off:
-            buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.ready)
-            old.delete()
-            continue
-        status = buffer.status()
-        if status.pending or status.flushing or status.open or status.dirty:
-            raise ShardsChanged(
-                f"SHARDS was changed from {old.shards} to {options.SHARDS} while changes of counter {counter.name!r} "
-                f"wait in Redis. Set it back to {old.shards}, run `manage.py flush_counters` until it says that there "
-                "is nothing to flush, then change it with no other process running."
-            )
+        if old.counter not in off:
+            status = buffer.status()
+            if status.pending or status.flushing or status.open or status.dirty:
+                raise ShardsChanged(
+                    f"SHARDS was changed from {old.shards} to {options.SHARDS} while changes of counter "
+                    f"{counter.name!r} wait in Redis. Set it back to {old.shards}, run `manage.py flush_counters` "
+                    "until it says that there is nothing to flush, then change it with no other process running."
+                )
+            for shard in range(options.SHARDS):
+                _make_row(counter, shard, declared=old.declared, declared_at=old.declared_at)
         buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.ready)
-        same = {"declared": old.declared, "declared_at": old.declared_at}
-        for shard in range(options.SHARDS):
-            about = {"counter": counter.name, "shard": shard, "shards": options.SHARDS}
-            shard_rows(counter).get_or_create(**about, defaults=same)
         with transaction.atomic(using=counter.db):
-            shard_rows(counter).filter(shards=options.SHARDS, epoch__lt=old.epoch).update(epoch=old.epoch, audited="")
+            if old.counter not in off:
+                new = shard_rows(counter).filter(shards=options.SHARDS, epoch__lt=old.epoch)
+                new.update(epoch=old.epoch, audited="")
             old.delete()
     return is_in_force
 
 
 def refuse_in_transaction(using: str) -> None:
-    """Raise NotInTransaction if a flush or a recount could not commit, nor see what others commit."""
-    connection = connections[using]
-    if connection.in_atomic_block or not connection.get_autocommit():
+    """Raise NotInTransaction inside a transaction, where a flush or a recount could neither commit nor see what others
+    commit."""
+    if in_transaction(connections[using]):
         raise NotInTransaction(
             "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
             "be rolled back, and miss what others commit. Call it outside of atomic()."

@@ -1,4 +1,4 @@
-"""What the commands share: they stop cleanly, print errors in one line, and show progress."""
+"""Code that the commands share: clean stops, errors in one line, progress."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from django.template.defaultfilters import pluralize
 from ..checks.tables import missing_tables
 from ..counters import Counter, all_counters
 from ..exceptions import BufferUnavailable, CounterError
-from ..maintenance.places import Workplace, workplaces
+from ..maintenance.places import LocalCounter, local_counters
 
 logger = logging.getLogger("notifications_counter")
 
 OUTAGES = (BufferUnavailable, OperationalError, InterfaceError)
-"""Errors that go away by themselves: Redis or the database is out of reach, or busy."""
+"""Errors that go away: Redis or the database is out of reach, or busy."""
 
 SIGN_OF_LIFE = 5.0
-"""Seconds between two lines of a long step."""
+"""Seconds between two lines of progress in a long step."""
 
 
 class CounterCommand(BaseCommand):
-    """A command that reports itself what is out of reach."""
+    """A command that prints a line of its own if Redis or the database is out of reach."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run it. What it says about an outage is enough; the log need not say the same."""
+        """Run the command. It reports outages itself, so the log need not."""
         logger.addFilter(_is_not_outage)
         try:
             return super().execute(*args, **options)
@@ -44,32 +44,32 @@ class CounterCommand(BaseCommand):
             logger.removeFilter(_is_not_outage)
 
     def check(self, *args: Any, **options: Any) -> None:
-        """The system checks, without those that ask the databases. From Django 6 on they run before every command, and
-        on MariaDB they raise if it is out of reach."""
+        """Run the system checks, except those that query the databases. From Django 6 on they run before every command,
+        and raise if MariaDB is out of reach."""
         super().check(*args, **{"databases": [], **options})
 
     def add_places(self, parser: CommandParser) -> None:
-        """Options that leave out all databases, or schemas, but one."""
+        """Add options that restrict the command to one database or schema."""
         parser.add_argument(
-            "--database", metavar="ALIAS", help="only this database (default: all that have the tables)"
+            "--database", metavar="ALIAS", help="use only this database (default: all that have the tables)"
         )
-        parser.add_argument("--schema", metavar="NAME", help="only this schema of a tenant (default: all)")
+        parser.add_argument("--schema", metavar="NAME", help="use only this tenant's schema (default: all)")
 
 
-def find_work(counters: Iterable[Counter], database: str | None, schema: str | None) -> list[Workplace[Counter]]:
-    """Each counter at each of its places. CommandError if there is no such place."""
-    found = workplaces(counters, database, schema)
+def find_counters(counters: Iterable[Counter], database: str | None, schema: str | None) -> list[LocalCounter[Counter]]:
+    """Return every counter at each of its places. CommandError if there is no such place."""
+    found = local_counters(counters, database, schema)
     if not found and (database or schema):
         raise CommandError(f"No counter has its tables in {schema or database!r}.")
     return found
 
 
 class Stop:
-    """Asked for by SIGTERM and Ctrl-C."""
+    """Whether SIGTERM or Ctrl-C has asked the command to stop."""
 
     def __init__(self) -> None:
         self._asked = False
-        # In a signal handler Event.set() could wait for ever for the lock of the wait() that it interrupts.
+        # In a signal handler, Event.set() could wait forever for the lock of the wait() that it interrupts.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def ask(self, signum: int, frame: object) -> None:
@@ -80,14 +80,14 @@ class Stop:
         return self._asked
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but no longer than until it is asked for."""
+        """Sleep, but wake up when asked to stop."""
         with suppress(queue.Empty):
             self._bell.get(timeout=seconds)
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """SIGTERM and Ctrl-C ask for an end instead of forcing it. Only the first thread can have signals."""
+    """Let SIGTERM and Ctrl-C ask the command to stop. Only the main thread can handle signals."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -126,27 +126,40 @@ def reason_of(error: Exception) -> str:
 
 
 def forgotten_migration() -> str:
-    """Return what to do if tables do not exist, else an empty string. SQLite calls it an OperationalError, other
-    databases a ProgrammingError."""
+    """Return what to do if tables are missing, else an empty string. SQLite raises OperationalError for that, other
+    databases ProgrammingError."""
     tables = [table for using in {counter.db for counter in all_counters()} for table in missing_tables(using)]
     return f"The counters' tables are missing: {', '.join(tables)}. Run `manage.py migrate`." if tables else ""
 
 
-def say_failed(command: str, error: Exception, interval: float, counter: str | None = None) -> None:
-    """Log that a loop continues through an outage. Without LOGGING in the settings, this is a line on stderr."""
-    reason = reason_of(error)
-    about = {"event": "run_failed", "command": command, "counter": counter, "reason": reason}
-    what = f"{counter}: {reason}" if counter else reason
-    logger.error("%s (trying again every %g s)", what, interval, extra=about)
+class OutageLog:
+    """Logs each kind of outage once, when it begins, and when the loop of a command works again. Without LOGGING in the
+    settings, these are lines on stderr."""
 
+    def __init__(self, command: str, interval: float):
+        self.command = command
+        self.interval = interval
+        self._before: set[type[Exception]] = set()  # kinds of errors in the previous run
+        self._now: set[type[Exception]] = set()
 
-def say_works(command: str) -> None:
-    """Log that the outage is over."""
-    logger.warning("Works again.", extra={"event": "run_works", "command": command})
+    def failed(self, error: Exception, counter: str | None = None) -> None:
+        """Note an error. The loop continues."""
+        if type(error) not in self._before | self._now:
+            reason = reason_of(error)
+            about = {"event": "run_failed", "command": self.command, "counter": counter, "reason": reason}
+            what = f"{counter}: {reason}" if counter else reason
+            logger.error("%s (trying again every %g s)", what, self.interval, extra=about)
+        self._now.add(type(error))
+
+    def end_run(self) -> None:
+        """Note the end of a run. If it had no errors, the outage is over."""
+        if self._before and not self._now:
+            logger.warning("Works again.", extra={"event": "run_works", "command": self.command})
+        self._before, self._now = self._now, set()
 
 
 def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
-    """A parser of numbers for argparse."""
+    """Return a parser of numbers for argparse."""
 
     def parse(value: str) -> float:
         if (parsed := kind(value)) < minimum:
@@ -158,12 +171,13 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
 
 
 def number(count: int, noun: str, suffix: str = "s") -> str:
-    """1 batch, 2 batches."""
+    """Return a count with its noun: 1 batch, 2 batches."""
     return f"{count:,} {noun}{pluralize(count, suffix)}"
 
 
 class Meter:
-    """Shows the progress of a long step: a bar on a terminal if rich is installed, else a line every few seconds."""
+    """Shows the progress of a long step: a bar if stdout is a terminal and rich is installed, else a line every few
+    seconds."""
 
     def __init__(self, stdout: TextIOBase, verbosity: int):
         self.stdout = stdout
@@ -178,7 +192,7 @@ class Meter:
         self.end()
 
     def show(self, what: str, done: int, total: int | None = None) -> None:
-        """``done`` of ``total``, if that is known, in the step ``what``. A step of one piece is not long."""
+        """Show that ``done`` of ``total`` is done in the step ``what``. A step with a single piece is not shown."""
         if self.verbosity == 1 and done == total:
             return
         if self.verbosity == 1 and self.stdout.isatty() and find_spec("rich"):
@@ -193,10 +207,10 @@ class Meter:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         elif self.verbosity:
             self.stdout.write(line)
-            self.stdout.flush()  # a service's output is no terminal, and would come late
+            self.stdout.flush()  # a service's output is not a terminal, so it would be buffered
 
     def end(self) -> None:
-        """The step is over: remove the bar."""
+        """End the step and remove the bar."""
         self._next_line = time.monotonic() + SIGN_OF_LIFE
         if self._bar is not None:
             self._bar.stop()

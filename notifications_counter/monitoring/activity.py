@@ -1,4 +1,4 @@
-"""The time-sliced counters of RECORD_ACTIVITY by minute, hour and day, as a table for charts."""
+"""A counter's activity by minute, hour or day, as a table for charts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .display import Table, grouped
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """A choice of the charts: slices of so many ``seconds``, how many of them, how they are named, and which of them
-    are labelled on the axis."""
+    """A choice of precision for the charts: the length of a slice in ``seconds``, the ``title`` of the choice, the
+    number of ``slots``, the date format for the ``name`` of a slice, and its ``label`` on the axis, if any."""
 
     seconds: int
     title: str | Promise
@@ -31,7 +31,7 @@ class Precision:
     label: Callable[[datetime], str]
 
     def starts(self) -> range:
-        """When the newest slices began, newest first."""
+        """Return when the newest slices began, newest first."""
         last = int(time.time()) // self.seconds * self.seconds
         return range(last, last - min(self.slots, options.SAMPLES) * self.seconds, -self.seconds)
 
@@ -67,14 +67,14 @@ PRECISIONS = {
 
 
 def precisions() -> dict[str, Precision]:
-    """The choices of the charts, of those that are counted."""
+    """Return the precisions that are counted."""
     return {name: precision for name, precision in PRECISIONS.items() if precision.seconds in options.PRECISIONS}
 
 
 def activity(counter: Counter, precision: Precision) -> Activity:
-    """Return the activity of one counter, in five round trips: one for each time-sliced counter."""
+    """Return the activity of a counter, in five round trips: one for each time-sliced counter."""
     series, starts = TimeSeries(), precision.starts()
-    # A day of the counters is one of UTC, and would be called after the day before in the west.
+    # Slices of a day are days in UTC. West of it, they would be named after the previous day.
     tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
     times = [datetime.fromtimestamp(start, tz) for start in starts]
 

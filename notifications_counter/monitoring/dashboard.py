@@ -1,4 +1,4 @@
-"""The content of the dashboard in the admin: the state of each counter, charts of its activity, and recent events."""
+"""The content of the admin's dashboard: the state of each counter, charts of its activity, and recent events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..exceptions import CounterError
 from ..internals import Truncator
 from ..maintenance.healing import ShardStatus
 from ..maintenance.history import history
-from ..maintenance.places import Place, Workplace, at, workplaces_in_view
+from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment, signed
 from .report import MAX_AGE, CounterReport, look
@@ -117,7 +117,7 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
 
 
 def recovery(counter: Counter, shard: ShardStatus) -> str:
-    """How far a recovery has come, as far as the order of the primary keys tells."""
+    """Return how far a recovery has come, judging by the order of the primary keys."""
     last = shard.audited.partition(":")[2]
     if not last:
         return _("to be recovered")
@@ -133,13 +133,13 @@ def recovery(counter: Counter, shard: ShardStatus) -> str:
 
 # ----------------------------------------------------------------------- servers
 def servers(reports: Sequence[CounterReport]) -> list[dict[str, str]]:
-    """INFO of each server that holds a shard; a round trip for each server."""
+    """Return INFO of each server that holds a shard, in a round trip for each."""
     found: dict[str, dict[str, str]] = {}
     for report in reports:
         for shard, buffer in zip(report.shards, get_counter(report.counter).buffers, strict=True):
             if shard.server not in found:
                 found[shard.server] = buffer.info()
-    return [info for info in found.values() if info]  # it may be refused
+    return [info for info in found.values() if info]  # a server may refuse it
 
 
 def server_table(servers: Sequence[Mapping[str, str]]) -> Table:
@@ -162,7 +162,7 @@ def server_table(servers: Sequence[Mapping[str, str]]) -> Table:
 
 # ------------------------------------------------------------------------ events
 def flush_table(flushes: Sequence[Event]) -> Table:
-    """The last flushes of all counters."""
+    """Return the last flushes of all counters."""
     return Table(
         [_("Time"), _("Counter"), _("Users"), _("Net change"), _("Batches"), _("Rejected"), _("Duration")],
         [
@@ -182,7 +182,7 @@ def flush_table(flushes: Sequence[Event]) -> Table:
 
 
 def event_table() -> Table:
-    """The last other events of all counters; a round trip for each type."""
+    """Return the last other events of all counters, in a round trip for each type."""
     found = [event for type_ in TYPES for event in history.latest(EVENTS, type_)]
     found.sort(key=lambda event: (event["timestamp"], event["id"]), reverse=True)
     return Table(
@@ -221,18 +221,18 @@ TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
 
 
 # ------------------------------------------------------------------------ places
-def work_in_view() -> list[Workplace[Counter]]:
-    """Each counter at the places that a user of this database may see."""
-    return workplaces_in_view(all_counters(), for_users=True)
+def visible() -> list[LocalCounter[Counter]]:
+    """Return every counter at the places that a user of this database may see."""
+    return visible_counters(all_counters(), for_users=True)
 
 
 def key_of(place: Place) -> str:
-    """How an address names a place."""
+    """Return the name of a place in a URL."""
     return "/".join(filter(None, place))
 
 
 def place_table(reports: Sequence[CounterReport], by: str) -> Table:
-    """Each counter at each place, with a link to it."""
+    """Return each counter at each place, with a link."""
     return Table(
         [_("Database or schema"), _("Counter"), _("State"), _("Waiting"), _("Oldest"), _("To recount"),
          pgettext("transactions", "Open"), _("Rejected")],
@@ -255,13 +255,13 @@ def place_table(reports: Sequence[CounterReport], by: str) -> Table:
 
 # -------------------------------------------------------------------------- page
 def page(by: str, where: str) -> dict[str, Any]:
-    """The context of the template, with charts by minute, hour or day, of the database or schema that ``where`` names,
-    or else of the first. If Redis is out of reach, it does not raise, and the page has fewer parts."""
+    """Return the context of the template, with charts by minute, hour or day, for the database or schema that ``where``
+    names, or else the first. If Redis is out of reach, the page has fewer parts."""
     choices = precisions()
     by = by if by in choices else next(iter(choices), "")
-    work = work_in_view()
-    report = look(work=work)
-    keys = {key_of(each.place): each.place for each in work}
+    counters = visible()
+    report = look(local=counters)
+    keys = {key_of(local.place): local.place for local in counters}
     where = where if where in keys else next(iter(keys), "")
     found: dict[str, Any] = {
         "by": by,
@@ -286,7 +286,7 @@ def page(by: str, where: str) -> dict[str, Any]:
 
 
 def details(reports: Sequence[CounterReport], precision: Precision | None, problems: list[str]) -> dict[str, Any]:
-    """The parts of the page for the database or schema at work. What is wrong with its servers goes to ``problems``."""
+    """Return the parts of the page for the current database or schema. Problems of its servers go to ``problems``."""
     flushes = history.latest(EVENTS, "flush")
     infos = servers(reports)
     problems += dict.fromkeys(f"{error.msg} {error.hint}" for info in infos for error in check_server(info))

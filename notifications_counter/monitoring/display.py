@@ -1,4 +1,4 @@
-"""How numbers, times and tables are written for people, in the active language."""
+"""Formats numbers, times and tables for people, in the active language."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..internals import date_format, get_format, number_format, numberformat
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells below titles; ``numbers``: the columns from this one on are numbers."""
+    """A table for a template. The columns from index ``numbers`` on are numbers."""
 
     titles: list[str]
     rows: list[list[str]]
@@ -22,7 +22,7 @@ class Table:
 
 
 def grouped(number: float) -> str:
-    """A number, its digits in groups: of three, with commas, where Django does not know how."""
+    """Return a number with grouped digits: in threes, with commas, if the locale does not say how."""
     separator = get_format("THOUSAND_SEPARATOR")
     return numberformat.format(
         int(number) if number == int(number) else number,
@@ -38,7 +38,7 @@ def signed(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time, in a unit that gives few digits."""
+    """Return a length of time, in a unit that gives few digits."""
     for length, text in (
         (86400, pgettext("days", "%s d")),
         (3600, pgettext("hours", "%s h")),
@@ -52,6 +52,6 @@ def duration(seconds: float) -> str:
 
 
 def moment(timestamp: float) -> str:
-    """When something happened, to the second, in the active time zone."""
+    """Return a date and time, to the second, in the active time zone."""
     at = datetime.fromtimestamp(timestamp, timezone.get_current_timezone())
     return f"{date_format(at, 'SHORT_DATE_FORMAT')} {date_format(at, 'H:i:s')}"

@@ -20,7 +20,7 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.healing import ShardStatus
-from ..maintenance.places import Place, Workplace, at, here, workplaces_in_view
+from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
 from .display import grouped
 
 MAX_AGE = 300.0
@@ -29,8 +29,8 @@ MAX_AGE = 300.0
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: of a ``counter``, or None for Redis or a database; of which ``kind``, a name that stays;
-    and in a sentence."""
+    """Something that is wrong with a ``counter``, or with Redis or a database (None): its ``kind``, which is a stable
+    name, and a sentence about it."""
 
     counter: str | None
     kind: str
@@ -45,21 +45,21 @@ class CounterReport:
     """The state of one counter at one place. Ages are seconds, 0 if there is nothing.
 
     ``counter``          its name
-    ``place``            a database, or in it the schema of a tenant
-    ``name``             of the counter, with the place if there are several
+    ``place``            a database, or a tenant's schema in it
+    ``name``             the counter's name, with the place if there are several
     ``backlog_users``    users with a change that waits to be flushed
-    ``backlog_age``      of the oldest change that waits to be flushed, and of the oldest user that waits for a recount
+    ``backlog_age``      age of the oldest change that waits to be flushed, or user that waits for a recount
     ``dirty_users``      users that wait for a recount; readers count their rows
     ``open``             parts of transactions that have begun and not committed to Redis
-    ``suspected``        how many of these are older than HEAL_AFTER; at most 1,000 of a shard are looked at
+    ``suspected``        how many of them are older than HEAL_AFTER, of at most 1,000 that are looked at in each shard
     ``oldest_open``      age of the oldest of them
     ``requests``         RecountRequests
-    ``requests_age``     of the oldest of them
-    ``rejected``         members that are not a primary key, kept for inspection
-    ``recovering``       shards in recovery, or waiting for it
-    ``epoch``            the highest of all shards; each recovery starts one
+    ``requests_age``     age of the oldest of them
+    ``rejected``         members that could not be stored, kept for inspection
+    ``recovering``       shards that are being recovered, or wait for it
+    ``epoch``            the highest of all shards; each recovery starts a new one
     ``shards``           the state of each shard
-    ``stats``            what has happened since Redis was new
+    ``stats``            statistics since Redis was new
     """
 
     counter: str
@@ -81,11 +81,11 @@ class CounterReport:
 
     @property
     def age(self) -> float:
-        """Seconds that the oldest of all has waited."""
+        """Seconds that the oldest change, user or request has waited."""
         return max(self.backlog_age, self.requests_age)
 
     def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
-        """What is wrong, if changes, users and requests may wait for ``max_age`` seconds."""
+        """Return what is wrong, if changes, users and requests may wait for ``max_age`` seconds."""
         found: list[tuple[str, str]] = []
         if self.recovering:
             text = _(
@@ -126,7 +126,7 @@ class CounterReport:
         return [Problem(self.name, kind, text) for kind, text in found]
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers, without the state of each shard."""
+        """Return the numbers, without the state of each shard."""
         others = ("name", "place", "shards")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         return {"database": self.place.alias, "schema": self.place.schema, **numbers, "stats": asdict(self.stats)}
@@ -134,26 +134,26 @@ class CounterReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The ``counters`` that could be looked at; those that could not, as ``unreachable``, and the ``errors`` that say
-    why; and the ``outages`` of Redis that processes have noticed, None during one."""
+    """The state of the ``counters`` that could be read; the counters that are ``unreachable``, and the ``errors`` that
+    say why; and the ``outages`` of Redis that processes have noticed, None during one."""
 
     counters: list[CounterReport]
-    unreachable: list[Workplace[Counter]]
+    unreachable: list[LocalCounter[Counter]]
     errors: list[str]
     outages: Outages | None
 
     def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
-        """Everything that is wrong; first of all what is out of reach."""
+        """Return everything that is wrong, beginning with what is out of reach."""
         unreachable = [Problem(None, "unreachable", error) for error in self.errors]
         return unreachable + [problem for counter in self.counters for problem in counter.problems(max_age)]
 
     @property
     def age(self) -> float:
-        """Seconds that the oldest of all has waited."""
+        """Seconds that the oldest change, user or request has waited."""
         return max((counter.age for counter in self.counters), default=0)
 
     def as_json(self, max_age: float = MAX_AGE) -> dict[str, Any]:
-        """The same, and its problems, as `flush_counters --check --json` prints it."""
+        """Return the report and its problems, as `flush_counters --check --json` prints them."""
         problems = self.problems(max_age)
         return {
             "ok": not problems,
@@ -162,24 +162,24 @@ class Report:
             "max_age": max_age,
             "age": self.age,
             "counters": {counter.name: counter.as_json() for counter in self.counters},
-            "unreachable": [work.name for work in self.unreachable],
+            "unreachable": [local.name for local in self.unreachable],
             "outages": self.outages._asdict() if self.outages else None,
         }
 
 
-def look(counters: Iterable[Counter] | None = None, work: Iterable[Workplace[Counter]] | None = None) -> Report:
-    """The state of these counters, or of all: inside of a tenant, in its database or schema, elsewhere in every one; or
-    of ``work``. It does not raise if Redis or a database is out of reach.
+def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter[Counter]] | None = None) -> Report:
+    """Return the state of these counters, by default of all: inside a tenant at its own place, elsewhere at every
+    place. ``local`` names counters and places instead. Does not raise if Redis or a database is out of reach.
 
-    A counter costs two round trips and a query for each shard, and one query more. If there are several databases or
+    Each counter costs two round trips and a query for each shard, and one more query. If there are several databases or
     schemas, each costs a query.
     """
     found: list[CounterReport] = []
-    unreachable: list[Workplace[Counter]] = []
-    errors: dict[str, str] = {}  # of Redis, or of a database, which is not asked again
-    if work is None:
-        work = workplaces_in_view(all_counters() if counters is None else counters)
-    for each in work:
+    unreachable: list[LocalCounter[Counter]] = []
+    errors: dict[str, str] = {}  # of Redis, or by the alias of a database, which is not asked again
+    if local is None:
+        local = visible_counters(all_counters() if counters is None else counters)
+    for each in local:
         name, counter, place = each
         try:
             if place.alias not in errors:
@@ -196,7 +196,8 @@ def look(counters: Iterable[Counter] | None = None, work: Iterable[Workplace[Cou
 
 
 def look_at(counter: Counter) -> CounterReport:
-    """The state of one counter. BufferUnavailable, or an error of the database, if they are out of reach."""
+    """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
+    reach."""
     shards = counter.status()
     monitored = [buffer.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
     model = apps.get_model("notifications_counter", "RecountRequest")

@@ -1,4 +1,4 @@
-"""One statement a chunk for each database: add deltas to the totals of users that do not have the batch yet."""
+"""Adds the deltas of a batch to the stored totals, with one statement for each chunk."""
 
 from importlib import import_module
 from typing import Any
@@ -7,5 +7,5 @@ SUPPORTED = ("postgresql", "mysql", "sqlite")
 
 
 def dialect(vendor: str) -> Any:
-    """The module for a database: ``apply(connection, target, batch, chunk)``."""
+    """Return the module for a database, which has ``apply(target, batch, chunk)``."""
     return import_module(f"{__name__}.{vendor if vendor in SUPPORTED else 'generic'}")

@@ -1,4 +1,4 @@
-"""Everyone in the order of the primary keys, and for a range of them, the rows beside the stored totals."""
+"""Everyone in the order of primary keys, and for each range of them the rows beside the stored totals."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ JOINED = {
     "mysql": ("MAX(counted_owner0)", "JSON_ARRAYAGG(counted_owner0)", "@@group_concat_max_len"),
     "sqlite": ("MAX(counted_owner0)", "json_group_array(counted_owner0)", "NULL"),
 }
-"""For each database: the last owner; all owners as one text, since drivers are slow with thousands of rows; and the
-length at which the database cuts off such a text without an error."""
+"""For each database: the last owner; all owners as one text, because drivers are slow with thousands of rows; and the
+length at which the database truncates such a text without an error."""
 
 MARGIN = 100
-"""Characters by which a text is shorter than that length, so that nothing can be missing."""
+"""Characters by which a text must be shorter than that length. Otherwise it may be truncated."""
 
 END = "owner:"
 
 FEW = 500
-"""Owners that are asked for by name. Beyond, the whole range is fetched."""
+"""The most owners that a query names. For more, the whole range is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Owners by member: those after one primary key, up to the ``last``."""
+    """Owners by member: those after a primary key, up to the ``last``."""
 
     after: Any
     last: Any
@@ -44,7 +44,7 @@ class Page:
 
     @property
     def end(self) -> str:
-        """Where the page ends, as a text for ``Everyone.start``."""
+        """Where the page ends, as text for ``Everyone.start``."""
         return f"{END}{self.last}"
 
 
@@ -58,15 +58,15 @@ class Everyone:
         self.columns = [f"counted_owner{i}" for i in range(len(counter.key_fields))]
         self.owner = ", ".join(self.columns)
         if counter.has_several_columns or not isinstance(counter.key_fields[0], IntegerField | UUIDField):
-            self.joined = None  # a text of texts may be longer than the database returns
+            self.joined = None  # other texts may be longer than the database returns
 
     def start(self, position: str) -> Any:
-        """The primary key where a page ended. None, for the beginning, if the text is that of no page."""
+        """Return the primary key where a page ended, or None, for the beginning, if the text is not from a page."""
         before, found, key = position.partition(END)
         return self.counter.parse(key) if found and not before else None
 
     def page(self, after: Any, size: int) -> Page | None:
-        """The first owners after a primary key, None: from the beginning. None if there are no more."""
+        """Return the first owners after a primary key, or from the beginning. None if there are no more."""
         rows = self._rows(after).order_by(*self.columns).distinct()[:size]
         totals = self._totals(after).order_by(*self.columns).values(*self.columns)[:size]
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
@@ -81,7 +81,7 @@ class Everyone:
         return Page(after, last, {str(key): key for key in keys})
 
     def _owners(self, sql: str, params: Sequence[Any]) -> list[Sequence[Any]]:
-        """The owners that a statement selects, and the last of them once more."""
+        """Return the owners that a statement selects, and the last of them once more."""
         if self.joined:
             ((last, text, limit),) = self._fetch(f"SELECT {', '.join(self.joined)} FROM ({sql}) page", params)
             if last is None:
@@ -93,8 +93,8 @@ class Everyone:
         return [*owners, *owners[-1:]]
 
     def counts(self, page: Page, batch: int, members: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-        """Return the number of rows, stored total and batch of those in a page whose total is not the number of rows or
-        has a later batch, and of these members."""
+        """Return the number of rows, stored total and batch of these members, and of those in the page whose total
+        differs from the number of rows or has a later batch."""
         rows = self._rows(page.after, page.last).annotate(counted_rows=Count("pk")).order_by()
         totals = self._totals(page.after, page.last)
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
@@ -129,7 +129,7 @@ class Everyone:
         return totals.values(*self.columns, counted_total=F(counter.field), counted_batch=F(counter.batch_field))
 
     def _between(self, queryset: QuerySet, names: Sequence[str], after: Any, last: Any) -> QuerySet:
-        """The rows of owners after one key, up to another, with the columns of the owner."""
+        """Return the rows of owners after one key, up to another, with the columns of the owner."""
         queryset = queryset.filter(**{f"{name}__isnull": False for name in names})
         for key, direction in ((after, "gt"), (last, "lt")):
             if key is not None:
@@ -147,8 +147,8 @@ class Everyone:
 
 
 def _beyond(names: Sequence[str], values: Sequence[Any], direction: str, or_equal: bool) -> Q:
-    """A condition that holds for rows beyond these values, in the order of the columns. Not every database finds rows
-    by an index if it compares lists of columns."""
+    """Return a condition for rows beyond these values, in the order of the columns. Not every database uses an index to
+    compare lists of columns."""
     if len(names) == 1:
         return Q(**{f"{names[0]}__{direction}{'e' if or_equal else ''}": values[0]})
     rest = _beyond(names[1:], values[1:], direction, or_equal)

@@ -1,4 +1,4 @@
-"""Any other database: plain ORM, a few statements for each user."""
+"""Other databases: plain ORM, with a few statements for each user."""
 
 from django.db.models import F, QuerySet
 from django.utils import timezone

@@ -1,4 +1,4 @@
-"""MariaDB and MySQL: the chunk travels as JSON. Assignments run left to right, so the batch, which they ask for, is
+"""MariaDB and MySQL: the chunk is sent as JSON. Assignments run from left to right and depend on the batch, so it is
 assigned last."""
 
 import json
@@ -12,11 +12,11 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet."""
     t = target
     rows = json.dumps(list(zip(*t.db_columns(chunk), chunk.deltas, strict=True)), ensure_ascii=False, default=str)
-    # For integers either does, and the first is faster. A text has the character set of the database if not told else.
+    # BIGINT is faster. By default, a text has the character set of the database.
     kinds = ["BIGINT" if isinstance(f, IntegerField) else "TEXT CHARACTER SET utf8mb4" for f in t.counter.key_fields]
     names = ", ".join(f"owner{i}" for i in range(len(kinds)))
     columns = ", ".join(f"owner{i} {kind} PATH '$[{i}]'" for i, kind in enumerate(kinds))
-    stored = f"{t.table}.{t.count}"  # it may be called like a column of the chunk
+    stored = f"{t.table}.{t.count}"  # a column of the chunk may have the same name
     is_new = f"{t.batch} < VALUES({t.batch})"
     with t.connection.cursor() as cursor:
         cursor.execute(

@@ -1,4 +1,4 @@
-"""Rows of some owners."""
+"""SQL conditions for the rows of some owners."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..declaration import Declaration
 
 
 def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any], connection: Any) -> tuple[str, list]:
-    """Return a condition that holds for rows with one of these keys in these columns, and its parameters."""
+    """Return a condition for rows with one of these keys in these columns, and its parameters."""
     values = counter.db_columns(counter.columns_of(keys), connection)
     names = ", ".join(columns)
     if len(columns) == 1:
         return f"{names} IN ({', '.join(['%s'] * len(keys))})", values[0]
-    if connection.vendor == "postgresql":  # which would try one key after the other
+    if connection.vendor == "postgresql":  # it would try one key after the other
         return f"({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))", values
     row = f"({', '.join(['%s'] * len(columns))})"
     rows = ", ".join([row] * len(keys))
@@ -27,7 +27,7 @@ def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any],
 
 
 def of_owners(counter: Declaration, fields: Sequence[Any], keys: Sequence[Any], using: str) -> RawSQL:
-    """Return the same condition for filter(), given the fields of a model."""
+    """Return the same condition for ``filter()``, given the fields of a model."""
     quote = connections[using].ops.quote_name
     columns = [f"{quote(field.model._meta.db_table)}.{quote(field.column)}" for field in fields]
     return RawSQL(*is_one_of(counter, columns, keys, connections[using]), BooleanField())

@@ -1,4 +1,4 @@
-"""PostgreSQL: arrays, which for integers are bound as one text each."""
+"""PostgreSQL: the chunk is sent as arrays. Arrays of integers are sent as text, which drivers bind faster."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""SQLite: the chunk travels as JSON."""
+"""SQLite: the chunk is sent as JSON."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a flush writes to, and what it writes."""
+"""What a flush writes, and where."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..declaration import Declaration
 
 @dataclass(frozen=True)
 class Chunk:
-    """Users of one statement, by the columns of their keys, and their deltas."""
+    """The keys of some users, column by column, and their deltas."""
 
     columns: Sequence[Sequence[Any]]
     deltas: list[int]
 
 
 def other_fields(counter: Declaration) -> list[Field]:
-    """Return the fields of the totals model that a flush of this counter sets to their default in a new row. Those with
-    a default in the database are left to it."""
+    """Return the fields of the totals model that a flush of this counter sets to their default in a new row, except
+    those with a database default."""
     model = counter.totals
     own = {field.name for field in (model._meta.pk, *counter.total_fields)}
     own |= {counter.field, counter.batch_field, "updated_at"}
@@ -79,11 +79,11 @@ class Target:
         return ", ".join(["%s"] * (2 + len(self.others)))
 
     def values(self, batch: int) -> tuple[Any, ...]:
-        """What new rows have in common: the batch, the time, and the defaults of the other fields."""
+        """Return what new rows have in common: the batch, the time, and the defaults of the other fields."""
         row = self.model()
         defaults = (field.get_db_prep_save(field.pre_save(row, add=True), self.connection) for field in self.others)
         return (batch, self.connection.ops.adapt_datetimefield_value(timezone.now()), *defaults)
 
     def db_columns(self, chunk: Chunk) -> list[list[Any]]:
-        """The keys as the driver wants them, column by column."""
+        """Return the keys as the driver takes them, column by column."""
         return self.counter.db_columns(chunk.columns, self.connection)

@@ -27,17 +27,18 @@ PHRASES: dict[str, Callable[[int], str]] = {
     "unseen": lambda n: ngettext("%(n)s new notification", "%(n)s new notifications", n),
 }
 PHRASES["unread_by_kind"] = PHRASES["unread"]
-"""What screen readers say of the built-in counters."""
+"""What screen readers say for the built-in counters."""
 
 
 def request_of(context: Context) -> Any:
-    """The request that a template is rendered for, with or without the context processor ``request``; or None."""
+    """Return the request that a template is rendered for, with or without the context processor ``request``; or
+    None."""
     return getattr(context, "request", None) or context.get("request")
 
 
 @register.simple_tag(takes_context=True)
 def unread_count(context: Context) -> int:
-    """The unread count, 0 for an anonymous user."""
+    """Return the unread count, 0 for an anonymous user."""
     return unread(request_of(context))["unread_count"]()
 
 
@@ -59,10 +60,10 @@ def show_badge(
     kind: str | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """The badge of a counter, hidden at zero, ``99+`` above ``max``. Empty if there is no owner.
+    """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Nothing if there is no owner.
 
-    ``counter``  its name; empty: ``unseen`` if that is switched on, else ``unread``
-    ``owner``    an instance or a primary key; missing: the user who makes the request
+    ``counter``  its name; by default ``unseen`` if that is switched on, else ``unread``
+    ``owner``    an instance or a primary key; by default the user who makes the request
     ``label``    what is counted, for screen readers: “Open tickets”
     ``kind``     a kind of notifications: the badge of ``unread_by_kind`` for it
     ``quiet``    screen readers do not announce its changes
@@ -93,32 +94,34 @@ def show_badge(
 
 @register.inclusion_tag("notifications_counter/badge.html", takes_context=True)
 def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
-    """The badge of ``unread``. Empty for an anonymous user."""
+    """Show the badge of ``unread``. Nothing for an anonymous user."""
     return show_badge(context, "unread", max=max)
 
 
 @register.inclusion_tag("notifications_counter/badge_script.html", takes_context=True)
 def unread_badge_script(context: Context) -> dict[str, Any]:
-    """The script that updates a page's badges, empty for an anonymous user. Needs ``notifications_counter.urls``."""
+    """Include the script that updates a page's badges. Needs ``notifications_counter.urls``. Nothing for an anonymous
+    user."""
     user = user_of(request_of(context))
     if user is None:
         return {}
     language = get_language()
     phrases = {counter.name: _phrases(language, counter.name) for counter in counters_of_notifications()}
-    # By this, tabs of one user find each other.
+    # This is how a user's tabs find each other.
     who = salted_hmac("notifications_counter.badge", str(user.pk), algorithm="sha256").hexdigest()[:16]
     return {"who": who, "phrases": json.dumps(phrases, ensure_ascii=False), "nonce": context.get("csp_nonce")}
 
 
 @register.inclusion_tag("notifications_counter/toast.html", takes_context=True)
 def unread_toast(context: Context) -> dict[str, Any]:
-    """Where ``unread_badge_script`` shows a notification that has just come; empty for an anonymous user."""
+    """Add the place where ``unread_badge_script`` shows a notification that has just come. Nothing for an anonymous
+    user."""
     return {"since": datetime.now(UTC).isoformat()} if user_of(request_of(context)) is not None else {}
 
 
 @cache
 def _phrases(language: str | None, counter: str) -> tuple[list[str], str]:
-    """What a badge says in a language, and which text is for 0 … 199: no plural looks at more digits."""
+    """Return what a badge says in a language, and which text is for 0 … 199. No language's plural needs more digits."""
     texts = [PHRASES[counter](n) for n in range(200)]
     different = list(dict.fromkeys(texts))
     return different, "".join(str(different.index(text)) for text in texts)

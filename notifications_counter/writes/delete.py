@@ -1,4 +1,4 @@
-"""DELETE. RETURNING tells what was deleted. Databases without it lock and count the rows first."""
+"""DELETE. RETURNING says what was deleted. On databases without it, the rows are locked and counted first."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Delete(Statement):
 
     def _look_first(self) -> int:
         found = locked(rows_of(self.query, self.source, self.using), self.counters)
-        if self.known and self.connection.vendor != "sqlite":  # another row may have appeared
+        if self.known and self.connection.vendor != "sqlite":  # another row may have appeared since
             number = 0
             for chunk in chunks(list(found), self.using):
                 part = type(self.query)(self.query.model)

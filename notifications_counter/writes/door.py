@@ -48,7 +48,7 @@ def install() -> None:
 
 
 def missing() -> list[str]:
-    """Return the methods that are not wrapped any more, because other code has put the original ones back."""
+    """Return the methods that are no longer wrapped, because other code has put the original ones back."""
     return [
         f"{compiler.__name__}.{method}"
         for compiler, method in DOORS

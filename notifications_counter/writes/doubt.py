@@ -1,4 +1,4 @@
-"""Asking for recounts: in Redis, and through the database while Redis is out of reach."""
+"""Requests recounts: in Redis, or through the database while Redis is out of reach."""
 
 from __future__ import annotations
 
@@ -11,29 +11,18 @@ from django.apps import apps
 from django.db import connections, transaction
 from django.db.models import QuerySet
 
+from ..buffer import Buffer
 from ..buffer.shard import USERS_PER_CALL
-from ..declaration import Declaration
+from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable
 
 
 def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
     """Have owners recounted. Returns those for which Redis was out of reach."""
-    failed: list[tuple[Declaration, str]] = []
     grouped: dict[Declaration, list[str]] = defaultdict(list)
     for counter, member in owners:
         grouped[counter].append(member)
-    for counter, members in grouped.items():
-        try:
-            shards = list(counter.by_shard(members))
-        except BufferUnavailable:
-            shards = []
-            failed += [(counter, m) for m in members]
-        for buffer, mine in shards:
-            try:
-                buffer.mark_dirty(mine)
-            except BufferUnavailable:
-                failed += [(counter, m) for m in mine]
-    return failed
+    return [(c, member) for c, members in grouped.items() for member in each_shard(c, members, Buffer.mark_dirty)]
 
 
 def forget(counter: Declaration) -> None:
@@ -45,7 +34,7 @@ def forget(counter: Declaration) -> None:
 
 
 def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:
-    """Write RecountRequests, in the current transaction if there is one. None stands for everyone."""
+    """Write RecountRequests, in the current transaction if there is one. The member None stands for everyone."""
     if not owners:
         return
     model = apps.get_model("notifications_counter", "RecountRequest")
@@ -58,6 +47,6 @@ def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]
 
 
 def requests_exist(using: str) -> bool:
-    """Return whether their table exists. A migration of another app may run before ours."""
+    """Return whether the table of RecountRequests exists. Another app's migration may run before ours."""
     table = apps.get_model("notifications_counter", "RecountRequest")._meta.db_table
     return table in connections[using].introspection.table_names()

@@ -1,8 +1,8 @@
-"""What a statement says about the rows that it touches, without asking the database.
+"""What a statement says about its rows, without asking the database.
 
 Facts are values by attribute name. A missing attribute is unknown. ``NOT_NULL`` means that the value is not NULL, and
-that nothing else is known. A fact holds for every row of the statement, even for a row that another session changed
-while the statement waited for its lock.
+that nothing else is known. A fact holds for every row of the statement, even for one that another session changed while
+the statement waited for its lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from django.db.models.functions import Now
 from django.db.models.lookups import Exact, IsNull
 
 from ..condition import NOT_NULL
-from ..declaration import Declaration
+from ..declaration import Declaration, target_of
 from ..fields import ExactCharField
 from ..internals import AND, Col, DeferredAttribute, WhereNode
 
@@ -84,7 +84,7 @@ def facts_of_where(where: WhereNode) -> Facts:
     """Return what a WHERE clause says about every row that it selects. The query must not have joins.
 
     Only conditions that AND combines at the top apply to every row. A condition on other rows, such as a subquery, says
-    nothing: after waiting for a lock, the database does not check it again.
+    nothing, because the database does not check it again after waiting for a lock.
     """
     facts: Facts = {}
     if where.connector != AND or (where.negated and len(where.children) != 1):
@@ -117,9 +117,7 @@ def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
 
 def _is_identity(field: Any) -> bool:
     """Return whether equal values are identical. Equal texts may differ, depending on their collation."""
-    while field.remote_field:
-        field = field.target_field
-    return isinstance(field, BooleanField | ExactCharField | IntegerField | UUIDField)
+    return isinstance(target_of(field), BooleanField | ExactCharField | IntegerField | UUIDField)
 
 
 # -------------------------------------------------------------------------- SET

@@ -1,4 +1,4 @@
-"""INSERT. Python can often tell whether the new rows count. If it cannot, RETURNING or a SELECT tells."""
+"""INSERT. Python can often tell whether the new rows count. Otherwise RETURNING or a SELECT does."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Insert(Statement):
         return result
 
     def _upsert(self) -> Any:
-        """Insert or update. Nothing tells which rows existed, or what they counted for, so their owners are recounted:
+        """Insert or update. Nothing says which rows existed, or what they counted for, so their owners are recounted:
         those that the database returns, unless the statement changes owners."""
         features = self.connection.features
         returns = features.can_return_columns_from_insert and features.can_return_rows_from_bulk_insert

@@ -32,25 +32,24 @@ SAVEPOINT = re.compile(
 )
 COMMITS_NOTHING = re.compile(
     r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+search_path|"
-    r"SET\s+CONSTRAINTS|PRAGMA\s+foreign_key_check)\b",  # with these two each TestCase ends
+    r"SET\s+CONSTRAINTS|PRAGMA\s+foreign_key_check)\b",  # each TestCase ends with one of these two
     re.IGNORECASE,
 )
 ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
 
 DEADLOCK = 1213
-"""The error after which MySQL and MariaDB have rolled back the transaction, and not only the statement."""
-
+"""The error with which MySQL and MariaDB roll back the whole transaction, not only the statement."""
 
 CONNECTION_LOST = range(2000, 3000)
-"""Errors of MySQL's clients. The server's own have other numbers."""
+"""Errors that MySQL's client raises. The server's errors have other numbers."""
 
 
 class _NotBegun(Exception):
-    """Redis refused a begin whose statement has not been executed yet."""
+    """Redis refused the begin of a statement that has not been executed yet."""
 
 
 class _CommitHook:
-    """Our entry in run_on_commit. It is there from the commit on, so nobody meets it in an open transaction."""
+    """Our entry in run_on_commit. It is added at the commit, so that nobody finds it in an open transaction."""
 
     __slots__ = ("log", "__weakref__")
 
@@ -76,7 +75,7 @@ class Ledger:
 
     @classmethod
     def of(cls, using: str) -> Ledger:
-        """The ledger of this thread's connection to a database."""
+        """Return the ledger of this thread's connection to a database."""
         connection = connections[using]
         try:
             return connection.__dict__["counter_ledger"]
@@ -98,19 +97,19 @@ class Ledger:
         return self._logs[schema]
 
     def _log_for_counts(self) -> TransactionLog:
-        """The same, for one more entry."""
+        """Return the transaction log, to which the caller adds an entry."""
         log = self._transaction_log()
         if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
             transaction.on_commit(partial(log.announce, len(log.entries)), self.using)
         return log
 
     def drop_logs(self) -> None:
-        """Forget the transaction: it is rolled back, or its connection was closed and there is a new one."""
+        """Forget the transaction, because it is rolled back, or because there is a new connection."""
         self._logs = {}
 
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
-        """Note what the statement just run has changed. None means unknown: the owner is recounted."""
-        if not deltas or counter.db != self.using:  # a counter belongs to one database
+        """Record what the statement that was just run has changed. None means unknown: the owner is recounted."""
+        if not deltas:
             return
         if (log := self._standalone_log()) is not None and not self.connection.in_atomic_block:
             log.record_deltas(counter, deltas)
@@ -125,41 +124,40 @@ class Ledger:
             log.send()
 
     def doubt(self, counter: Declaration) -> None:
-        """Note that the statement just run may have changed any owner's count: everyone is recounted. Call it inside a
-        transaction, because the request for the recount commits with it."""
+        """Record that the statement that was just run may have changed anyone's count, so that everyone is recounted.
+        Call it inside a transaction, because the request for the recount commits with it."""
         try:
             request_recounts(self.using, [(counter, None)])
         except DatabaseError:
             if requests_exist(self.using):
                 raise
-            return  # before our first migration, no count is stored that could be wrong
+            return  # before our first migration, there are no counts that could be wrong
         if self.in_manual_transaction():
             forget(counter)
         else:
             self._log_for_counts().doubt(counter)
 
     def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
-        """Note what the statement just run has done, for the time-sliced counters, if RECORD_ACTIVITY is on."""
+        """Record what the statement that was just run did, for the time-sliced counters, if RECORD_ACTIVITY is on."""
         if not options.RECORD_ACTIVITY or not activity or self.in_manual_transaction():
             return
-        activity = {(counter, what): n for (counter, what), n in activity.items() if counter.db == self.using}
         if self.connection.in_atomic_block:
             self._transaction_log().record_activity(activity)
         elif (log := self._standalone_log()) is not None:
             log.record_activity(activity)
 
     def write(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
-        """Run a statement that changes rows of these owners, and that records what it has changed. None: the owners are
-        not known before.
+        """Run a statement that changes rows of these owners, and records what it has changed. None: the owners are not
+        known beforehand, so the statement needs a transaction.
 
-        In a transaction, owners begin right before the commit. Without one, the statement is prepared while begin is on
-        its way. If Redis refuses the begin, nothing has been executed yet: the statement is run again in a transaction,
-        which commits it together with a RecountRequest. A statement whose owners are not known needs a transaction.
+        In a transaction, owners begin right before the commit. In autocommit mode, the statement is prepared while the
+        begin is on its way. If Redis refuses the begin, nothing has been executed yet, and the statement is run again
+        in a transaction, which commits it together with a RecountRequest.
         """
         if owners is None and not self.in_manual_transaction():
             with transaction.atomic(using=self.using, savepoint=False):
                 return statement()
-        owners = {counter: members for counter, members in (owners or {}).items() if counter.db == self.using}
+        owners = owners or {}
         if self.connection.in_atomic_block or self.in_manual_transaction():
             return self._write_inside(owners, statement)
         if not owners:
@@ -175,7 +173,7 @@ class Ledger:
             return statement()
         except Error:
             raise
-        except BaseException:  # a time limit, an interrupt: nothing tells whether it was executed
+        except BaseException:  # a time limit, an interrupt: it may have been executed or not
             if self.connection.in_atomic_block:
                 transaction.set_rollback(True, using=self.using)
             else:
@@ -203,16 +201,16 @@ class Ledger:
             log.send()
 
     def _has_ended(self, error: BaseException) -> bool:
-        """Return whether a statement that was sent, and raised this, has changed all that it will ever change. If the
-        connection is lost while the server waits for a lock, the server goes on, and commits."""
+        """Return whether a statement that was sent, and raised this error, will change nothing more. If the connection
+        is lost while the server waits for a lock, the server continues, and commits."""
         if isinstance(error, OperationalError | InterfaceError):
-            if self.connection.vendor == "mysql":  # to ask could connect again
+            if self.connection.vendor == "mysql":  # is_usable() could connect again
                 return not (error.args and error.args[0] in CONNECTION_LOST)
             return self.connection.is_usable()
-        return isinstance(error, DatabaseError)  # else the site has interrupted it
+        return isinstance(error, DatabaseError)  # otherwise the site has interrupted it
 
     def _standalone_log(self) -> TransactionLog | None:
-        """The log of the statement that is being run outside of a transaction. An interrupt may leave dead ones."""
+        """Return the log of the statement that is running outside a transaction. An interrupt may leave dead ones."""
         while self._alone:
             if (log := self._alone[-1]()) is not None:
                 return log
@@ -225,11 +223,11 @@ class Ledger:
         return any(member in log.touched.get(counter, ()) or counter in log.doubted for log in self._unsent_logs())
 
     def doubts(self, counter: Declaration) -> bool:
-        """Return whether that is so for everyone."""
+        """Return whether a statement may have changed anyone's count, and that is not sent yet."""
         return any(counter in log.doubted for log in self._unsent_logs())
 
     def all_touched(self, counter: Declaration) -> set[str]:
-        """Return every owner for whom that is so."""
+        """Return every owner whose rows this connection has changed without sending the deltas yet."""
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
@@ -241,7 +239,8 @@ class Ledger:
         return [*self._logs.values(), *(hook.log for hook in hooks), *alone]
 
     def in_manual_transaction(self) -> bool:
-        """Return whether autocommit was switched off by hand. Then Django announces no commit, not even in atomic()."""
+        """Return whether autocommit was switched off by hand. Then there is no hook at the commit, not even in
+        ``atomic()``."""
         connection = self.connection
         if connection.in_atomic_block:
             return not connection.commit_on_exit
@@ -292,8 +291,8 @@ class Ledger:
             self.drop_logs()
             hooks = [_CommitHook(log) for log in logs]
             self._committed = [ref for ref in self._committed if ref() is not None] + [*map(weakref.ref, hooks)]
-            # Ours first: a hook that raises keeps those after it from running. Not robust, because Django would log a
-            # time limit that is meant for the site.
+            # Ours come first, because a hook that raises stops those after it. They are not robust, because Django
+            # would log a time limit that is meant for the site.
             connection.run_on_commit[:0] = [(set(), hook, False) for hook in hooks]
 
 
@@ -302,8 +301,8 @@ def _watch(connection: Any, **_: Any) -> None:
     if connection.alias not in connections:  # the nameless one that creates databases
         return
     Ledger.of(connection.alias).drop_logs()
-    # Here, and not at the first use of a counter, because a test may count its queries. Which tenant it is for is not
-    # known yet.
+    # Here, and not at the first use of a counter, because a test may count its queries. Not for tenants, because their
+    # schema is not known yet.
     with suppress(BufferUnavailable, LookupError):  # a system check reports a model that does not exist
         if (
             apps.models_ready

@@ -1,4 +1,4 @@
-"""What rows of a source count for, according to the database, and how a statement changed that."""
+"""What rows count for according to the database, and how a statement has changed that."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Deltas = dict[Declaration, dict[str, int]]
 
 
 def columns_of(counters: Sequence[Declaration]) -> list[Any]:
-    """The columns that say what a row counts for: of each counter, the owner's, and whether the row counts."""
+    """Return the columns that say what a row counts for: for each counter, the owner's, and whether the row counts."""
     return [column for c in counters for column in (*c.owner_attnames, c.condition.flag)]
 
 
 def state_of(counters: Sequence[Declaration], row: Sequence[Any]) -> RowState:
-    """What a row of these columns counts for."""
+    """Return what a row of these columns counts for."""
     state, first = [], 0
     for counter in counters:
         flag = first + len(counter.owner_attnames)
@@ -65,7 +65,7 @@ def rows_of(query: Query, source: type[Model], using: str) -> QuerySet:
 
 def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, RowState]:
     """Lock the selected rows, in the order of their primary keys, and return what they count for."""
-    # Column by column, because a whole composite key would not be converted to Python.
+    # Column by column, because Django does not convert the values of a whole composite key.
     key = [field.attname for field in queryset.model._meta.pk_fields]
     rows = queryset.select_related(None).order_by("pk").select_for_update()
     first = len(key)

@@ -42,8 +42,8 @@ class Statement:
 
     @property
     def can_return(self) -> bool:
-        """Whether RETURNING can be used and trusted. MySQL has none. SQLite 3.40, which is widely used, returns a wrong
-        ``column IS NULL`` if the first column of the table is NOT NULL."""
+        """Whether RETURNING can be used and trusted. MySQL does not have it. SQLite 3.40, which is widely used, returns
+        a wrong ``column IS NULL`` if the first column of the table is NOT NULL."""
         features = self.connection.features
         return self.known and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
 

@@ -39,6 +39,7 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
     if isinstance(query, UpdateQuery):
         names = {field.name for field, *_ in query.values}  # type: ignore[attr-defined]
         counters = tuple(c for c in counters if names & {c.field, c.batch_field, *(f.name for f in c.total_fields)})
+    counters = tuple(c for c in counters if c.db == using)  # a counter belongs to one database
     if not counters or _maintained.get():
         return execute()
     ledger = Ledger.of(using)
@@ -57,7 +58,7 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
 
 
 def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...]]:
-    """The owner columns of the totals that a statement writes, as they are before and after it."""
+    """Return the owner columns of the totals that a statement writes, as they are before and after it."""
     names = _names(counter)
     if isinstance(query, InsertQuery):
         return [tuple(getattr(instance, name) for name in names) for instance in query.objs]
@@ -80,9 +81,9 @@ def listen() -> None:
 
 
 def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
-    """Recount the owner of a total that was saved, also by ``loaddata``, or deleted."""
+    """Recount the owner of a total that was saved, even by ``loaddata``, or deleted."""
     for counter in declarations():
-        if counter.totals is sender and not _maintained.get():
+        if counter.totals is sender and counter.db == using and not _maintained.get():
             _doubt(Ledger.of(using), counter, [tuple(getattr(instance, name) for name in _names(counter))])
 
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import DatabaseError, Error, connections
@@ -23,7 +24,7 @@ from ..buffer.packet import Call, PacketReply, send_together
 from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
 from ..databases import in_schema, schema_of, working_on
-from ..declaration import Declaration
+from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..signals import counts_changed
 from ..timeseries import TimeSeries
@@ -34,7 +35,7 @@ logger = logging.getLogger("notifications_counter")
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Owners of one shard that one begin registers, and the reply of Redis, if one has come."""
+    """Owners of one shard that one begin registers, and the reply to it if it was sent."""
 
     id: str
     counter: Declaration
@@ -54,7 +55,7 @@ class TransactionLog:
     def __init__(self, using: str):
         self.using = using
         self.schema = schema_of(connections[using])  # it may be another one when the transaction commits
-        # Each statement's deltas; None if anyone's count may have changed.
+        # The deltas of each statement; None if anyone's count may have changed.
         self.entries: list[tuple[Declaration, dict[str, Delta] | None]] = []
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
         self.begun: dict[Declaration, set[str]] = defaultdict(set)
@@ -64,32 +65,21 @@ class TransactionLog:
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
         self.unread: list[Part] = []
         self.doubted: set[Declaration] = set()  # counters of which everyone is to be recounted
-        self.announced = 0  # how many entries the site has been told of
+        self.announced = 0  # entries for which counts_changed was sent
 
     # ------------------------------------------------------------------ begin
     def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
-        """Register owners, each named once, that have not begun here. The replies to the last packet stay unread
-        until ``settle``.
+        """Register owners, each named once, that have not begun in this transaction. The replies to the last packet
+        stay unread until ``settle``.
 
-        Returns those that Redis has refused so far; ``settle`` returns the rest.
+        Returns the owners that Redis has refused so far; ``settle`` returns the others.
         """
         failed: list[tuple[Declaration, str]] = []
-        parts = []
+        parts: list[Part] = []
         for counter, members in owners.items():
             begun = self.begun[counter]
             new = [m for m in members if m not in begun]
-            try:
-                shards = list(counter.by_shard(new)) if new else []
-            except BufferUnavailable:  # nobody knows which keys are those of this database
-                failed += [(counter, m) for m in new]
-                continue
-            for buffer, mine in shards:
-                for some in in_calls(mine):
-                    id_ = os.urandom(16).hex()
-                    try:
-                        parts.append(Part(id_, counter, buffer, tuple(some), buffer.begin_call(id_, some)))
-                    except BufferUnavailable:  # of this shard, which has not been used yet
-                        failed += [(counter, m) for m in some]
+            failed += [(counter, m) for m in each_shard(counter, new, partial(_add_parts, parts, counter))]
         for packet in in_groups(parts, lambda part: len(part.members), USERS_PER_CALL):
             if self.unread:
                 failed += self.settle()
@@ -97,7 +87,7 @@ class TransactionLog:
         return failed
 
     def _begin(self, parts: list[Part]) -> list[tuple[Declaration, str]]:
-        self.parts += parts  # first, in case an exception strikes; Redis knows what to do with an unknown part
+        self.parts += parts  # first, in case of an exception; Redis can handle the commit of an unknown part
         self.unread += parts
         client = parts[0].buffer.client
         replies: Sequence[Reply | PacketReply] = ()
@@ -122,7 +112,7 @@ class TransactionLog:
         return [(part.counter, m) for m in part.members]
 
     def settle(self) -> list[tuple[Declaration, str]]:
-        """Read the replies of what has begun. Returns the owners that Redis refused."""
+        """Read the replies that are unread. Returns the owners that Redis refused."""
         failed: list[tuple[Declaration, str]] = []
         while self.unread:
             part = self.unread[-1]
@@ -136,32 +126,29 @@ class TransactionLog:
 
     def begin_the_changed(self) -> None:
         """Register every owner whose count changes, or write a RecountRequest for it, before the database commits."""
-        with in_schema(connections[self.using], self.schema):
-            self._begin_the_changed()
-
-    def _begin_the_changed(self) -> None:
         owners = {counter: [m for m, delta in deltas.items() if delta != 0] for counter, deltas in self.net().items()}
-        try:
-            failed = self.begin(owners) + self.settle()
-        except BaseException:
-            self.settle()  # a reply that is not read keeps its connection
-            raise
-        try:
-            request_recounts(self.using, failed)
-        except DatabaseError:
-            about = {"event": "requests_failed", "database": self.using, "users": len(failed)}
-            logger.exception("RecountRequests of %d users could not be written.", len(failed), extra=about)
-        else:
-            self.requested.update(failed)
+        with in_schema(connections[self.using], self.schema):
+            try:
+                failed = self.begin(owners) + self.settle()
+            except BaseException:
+                self.settle()  # an unread reply would keep its connection
+                raise
+            try:
+                request_recounts(self.using, failed)
+            except DatabaseError:
+                about = {"event": "requests_failed", "database": self.using, "users": len(failed)}
+                logger.exception("RecountRequests of %d users could not be written.", len(failed), extra=about)
+            else:
+                self.requested.update(failed)
 
     # ----------------------------------------------------------------- record
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
-        """Note what a statement changed. None means unknown: the owner is recounted."""
+        """Record what a statement changed. None means unknown: the owner is recounted."""
         self.entries.append((counter, dict(deltas)))
         self.touched[counter].update(deltas)
 
     def doubt(self, counter: Declaration) -> None:
-        """Note that a statement may have changed any owner's count."""
+        """Record that a statement may have changed any owner's count."""
         self.entries.append((counter, None))
         self.doubted.add(counter)
 
@@ -181,7 +168,7 @@ class TransactionLog:
         return net
 
     def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
-        """Note what a statement did, for the time-sliced counters."""
+        """Record what a statement did, for the time-sliced counters."""
         self.activity += [(f"{c.activity}:{what}", n) for (c, what), n in activity.items() if c.activity and n]
 
     def cut_back(self, position: int, activity: int) -> None:
@@ -197,7 +184,7 @@ class TransactionLog:
         self.savepoints.clear()
 
     def foresee(self, statement: re.Match[str]) -> None:
-        """If the statement rolls back to a savepoint, doubt what came after it until ``follow`` knows that it did."""
+        """If the statement rolls back to a savepoint, doubt what came after it, until ``follow`` knows that it did."""
         made, released, _ = statement.groups()
         if not made and not released:
             position = self._before(self._find(statement))[0]
@@ -205,7 +192,7 @@ class TransactionLog:
                 self.entries[i] = (counter, None if deltas is None else dict.fromkeys(deltas))
 
     def follow(self, statement: re.Match[str]) -> None:
-        """A savepoint was set, released or rolled back to."""
+        """Note that a savepoint was set, released or rolled back to."""
         made, released, name = statement.groups()
         at = self._find(statement)
         if made:
@@ -217,28 +204,28 @@ class TransactionLog:
             del self.savepoints[at:]
 
     def _find(self, statement: re.Match[str]) -> int:
-        """The index of a savepoint. An unknown one is older than the log: -1."""
+        """Return the index of a savepoint, or -1 if it is older than the log."""
         name = _plain(statement[3])
         return next((i for i in reversed(range(len(self.savepoints))) if self.savepoints[i][0] == name), -1)
 
     def _before(self, savepoint: int) -> tuple[int, int]:
-        """How many entries, and how much activity, there were before a savepoint."""
+        """Return how many entries, and how many of ``activity``, there were before a savepoint."""
         return self.savepoints[savepoint][1:] if savepoint >= 0 else (0, 0)
 
     def mark_unknown(self) -> None:
-        """Have owners recounted that have begun, because nothing tells what was executed."""
+        """Have the owners that have begun recounted, because nobody knows what was executed."""
         for counter, members in self.begun.items():
             self.record_deltas(counter, dict.fromkeys(members))
 
     def leave_open(self) -> None:
-        """Leave what has begun to healing, because the statement may still be under way: a recount that is over before
-        it commits would miss it."""
+        """Leave what has begun to healing, because the statement may still be running. A recount that ends before it
+        commits would miss it."""
         self.parts.clear()
 
     # ------------------------------------------------------------------- send
     def send(self) -> None:
-        """Send the deltas to Redis, after the database has committed. Whatever fails does not concern the site; only an
-        exception that is meant for it comes out, such as a time limit."""
+        """Send the deltas to Redis, after the database has committed. A failure does not reach the site, except for an
+        exception that is meant for it, such as a time limit."""
         with in_schema(connections[self.using], self.schema):
             try:
                 self._send()
@@ -251,7 +238,7 @@ class TransactionLog:
             self.announce(0)
 
     def announce(self, first: int) -> None:
-        """Tell the site whose counts the transaction has changed, from an entry on, unless it was told already."""
+        """Send ``counts_changed`` for the entries from ``first`` on, unless it was sent for them already."""
         first = max(first, self.announced)
         self.announced = len(self.entries)
         if not counts_changed.receivers:
@@ -314,7 +301,7 @@ class TransactionLog:
         try:
             try:
                 reply.read()
-            except DatabaseChanged:  # the parts went along to the new keys, where nothing is known of the rows
+            except DatabaseChanged:  # the parts were moved to the new keys, where nobody knows what the rows say
                 part = parts[0][0]
                 buffer = part.counter.buffer_of(part.members[0])
                 buffer.commit([(part.id, dict.fromkeys(deltas)) for part, deltas in parts])
@@ -333,10 +320,16 @@ class TransactionLog:
                 TimeSeries().update_counters(counts)
 
 
+def _add_parts(parts: list[Part], counter: Declaration, buffer: Buffer, members: Sequence[str]) -> None:
+    for some in in_calls(members):
+        id_ = os.urandom(16).hex()
+        parts.append(Part(id_, counter, buffer, tuple(some), buffer.begin_call(id_, some)))
+
+
 def _owners(commits: Iterable[list[PartDeltas]]) -> list[tuple[Declaration, str]]:
     return [(part.counter, member) for parts in commits for part, deltas in parts for member in deltas]
 
 
 def _plain(name: str) -> str:
-    """The name of a savepoint without quotes."""
+    """Return the name of a savepoint without quotes."""
     return name.rstrip(";").strip('"`').lower()

@@ -17,7 +17,9 @@ from django.db.models.signals import pre_save
 
 import servers
 from notifications_counter.buffer import client as client_module
-from notifications_counter.buffer.client import Client, Connections, client_of
+from notifications_counter.buffer import connections as connections_module
+from notifications_counter.buffer.client import Client, client_of
+from notifications_counter.buffer.connections import Connections
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.internals import new_connection
@@ -109,7 +111,7 @@ def test_options_of_connections(use, server, options, alice, bob):
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplog, protocol, monkeypatch):
-    monkeypatch.setattr(client_module, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(connections_module, "FRESH_SECONDS", 0)
     use(server.url, CONNECTION_POOL_KWARGS={"protocol": protocol})
     unread.heal()
     notify(alice)
@@ -125,7 +127,7 @@ def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplo
 
 def test_a_connection_that_was_closed_a_moment_ago(use, server, alice, caplog, monkeypatch):
     """It is not asked whether it lives, so that its death is an outage like any other."""
-    monkeypatch.setattr(client_module, "FRESH_SECONDS", 60)
+    monkeypatch.setattr(connections_module, "FRESH_SECONDS", 60)
     use(server.url)
     unread.heal()
     notify(alice)
@@ -366,7 +368,7 @@ def test_more_threads_than_connections(use, server, alice, caplog):
 
 
 def test_connections_that_nobody_needs_are_closed(monkeypatch):
-    monkeypatch.setattr(client_module, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(connections_module, "IDLE_SECONDS", 0)
     pool = redis.ConnectionPool()
     idle = Connections(pool)
     burst = [new_connection(pool) for _ in range(1200)]

@@ -1,9 +1,7 @@
 """Several calls in one packet: a write waits twice, and each call has an outcome of its own."""
 
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -17,7 +15,7 @@ from notifications_counter.buffer.client import client_of
 from notifications_counter.buffer.packet import send_together
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries
+from tests.support import Relay, assert_exact, assert_heals, assert_reads, buffer, entries
 from tests.tasks.counters import open_issues, urgent_issues
 from tests.tasks.models import Issue, Project
 
@@ -26,51 +24,28 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 BOTH = (open_issues, urgent_issues)
 
 
-class Wire:
-    """Stands between the client and a server, and sees what is sent in one go. It can be cut after some replies."""
+class Wire(Relay):
+    """Sees what is sent in one go. It can be cut after some replies."""
 
     def __init__(self, server: servers.Server):
-        self.server = server
-        self.seen: list[tuple[str, bytes]] = []  # what came from whom
+        self.seen: list[tuple[bool, bytes]] = []  # whether it is a reply, and what it is
         self.replies_left = -1  # before it is cut; -1: it is not
-        self.ends: list[socket.socket] = []
-        self.listener = socket.create_server((servers.HOST, 0))
-        self.url = f"redis://{servers.HOST}:{self.listener.getsockname()[1]}/0"
-        threading.Thread(target=self.accept, daemon=True).start()
+        super().__init__(server)
 
-    def accept(self) -> None:
-        while True:
-            try:
-                near = self.listener.accept()[0]
-            except OSError:
-                return
-            far = socket.create_connection((servers.HOST, self.server.port))
-            self.ends += [near, far]
-            for ends in (("client", near, far), ("server", far, near)):
-                threading.Thread(target=self.pump, args=ends, daemon=True).start()
-
-    def pump(self, who: str, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(2**20):
-                self.seen.append((who, data))
-                if who == "server" and self.replies_left >= 0:
-                    target.sendall(b"".join(data.splitlines(keepends=True)[: self.replies_left]))
-                    break
-                target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+    def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
+        self.seen.append((is_reply, data))
+        if is_reply and self.replies_left >= 0:
+            to.sendall(b"".join(data.splitlines(keepends=True)[: self.replies_left]))
+            return False
+        return super().pass_on(data, is_reply, to)
 
     def packets(self) -> list[bytes]:
         """What was sent before each wait for replies. Then it starts from the beginning."""
         seen, self.seen = self.seen, []
-        runs = [(who, b"".join(data for _, data in run)) for who, run in groupby(seen, key=lambda one: one[0])]
-        return [data for who, data in runs if who == "client"]
-
-    def close(self) -> None:
-        self.listener.close()
-        for end in self.ends:
-            end.close()
+        runs = [
+            (is_reply, b"".join(data for _, data in run)) for is_reply, run in groupby(seen, key=lambda one: one[0])
+        ]
+        return [data for is_reply, data in runs if not is_reply]
 
 
 @pytest.fixture
@@ -82,7 +57,7 @@ def wire(settings) -> Iterator[Wire]:
         with entries(RETRY_AFTER=0):
             yield wire
         settings.CACHES = before
-        wire.close()
+        wire.socket.close()
 
 
 @pytest.fixture

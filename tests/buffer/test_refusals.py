@@ -4,12 +4,11 @@ that it is over."""
 import logging
 import os
 import re
-import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -17,7 +16,8 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer.client import FRESH_SECONDS, client_of, in_groups
+from notifications_counter.buffer.client import client_of, in_groups
+from notifications_counter.buffer.connections import FRESH_SECONDS
 from notifications_counter.buffer.shard import USERS_PER_CALL
 from notifications_counter.checks.server import check_redis
 from notifications_counter.counters import unread
@@ -27,6 +27,7 @@ from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.timeseries import TimeSeries
 from tests.support import (
     OtherConnection,
+    Relay,
     assert_heals,
     assert_reads,
     begin_now,
@@ -242,6 +243,16 @@ def test_a_refused_extra_does_not_silence_the_counters(use, alice, caplog):
         assert all(f"does not run {name}: " in refused for name in ("update_series", "page_events"))
 
 
+def test_a_command_that_only_a_breakdown_needs(use):
+    with servers.redis("--rename-command", "PEXPIRE", "") as server:
+        use(server.url)
+        unread.heal()
+        [message] = {m.msg for m in check_redis() if m.id == "notifications_counter.E022"}
+        assert "does not run prepare_group: " in message
+        with redis.Redis.from_url(server.url) as client:
+            assert not [key for key in client.scan_iter() if b":check:" in key and b":lease:" not in key]
+
+
 def test_the_server_of_the_tests_refuses_nothing():
     assert not [message for message in check_redis() if message.id == "notifications_counter.E022"]
 
@@ -267,40 +278,22 @@ def test_no_command_has_too_many_arguments(use, make_user):
 
 
 # --------------------------------------------------------------------------------------------- a reply that breaks off
-class Line:
-    """The way to a server, which can be broken in the middle of a reply."""
+class Line(Relay):
+    """It can be broken in the middle of a reply."""
 
     def __init__(self, server: servers.Server):
-        self.server = server
         self.left: int | None = None  # bytes of replies that still come through; None: all
         self.broken = 0  # replies that did not come through
         self.most_arguments = 0
-        self.socket = socket.create_server((servers.HOST, 0))
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(server)
 
-    @property
-    def url(self) -> str:
-        return "redis://{}:{}/0".format(*self.socket.getsockname())
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                here, _ = self.socket.accept()
-                there = socket.create_connection((servers.HOST, self.server.port))
-                threading.Thread(target=self._carry, args=(here, there), daemon=True).start()
-
-    def _carry(self, here: socket.socket, there: socket.socket) -> None:
-        with here, there, suppress(OSError):
-            while True:
-                for source in select.select([here, there], [], [])[0]:
-                    if not (data := source.recv(65536)):
-                        return
-                    if source is there and self.left is not None:
-                        self.broken += len(data) > self.left
-                        data, self.left = data[: self.left], max(0, self.left - len(data))
-                    if source is here and (length := re.match(rb"\*(\d+)\r\n", data)):
-                        self.most_arguments = max(self.most_arguments, int(length[1]) - 1)
-                    (there if source is here else here).sendall(data)
+    def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
+        if is_reply and self.left is not None:
+            self.broken += len(data) > self.left
+            data, self.left = data[: self.left], max(0, self.left - len(data))
+        if not is_reply and (length := re.match(rb"\*(\d+)\r\n", data)):
+            self.most_arguments = max(self.most_arguments, int(length[1]) - 1)
+        return super().pass_on(data, is_reply, to)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 
 from notifications_counter.maintenance import recount
-from notifications_counter.maintenance.recount import remove_orphans
+from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.models import RecountRequest
 from notifications_counter.monitoring.dashboard import recovery
 from notifications_counter.sql import dialect

@@ -45,6 +45,11 @@ def test_users_who_are_slow_to_count(users, slow):
         assert dirty() < left
 
 
+def test_a_heal_without_time_makes_progress(users):
+    buffer().mark_dirty([str(user.pk) for user in users])
+    assert unread.heal(0).checked == 10
+
+
 def test_a_transaction_of_users_who_are_slow_to_count(users, slow):
     members = [str(user.pk) for user in users]
     buffer().begin("a part of a process that was killed", members).read()

@@ -2,9 +2,7 @@
 epoch, in one run of the flusher."""
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,7 +13,18 @@ from notifications_counter import checks
 from notifications_counter.buffer.shard import BATCHES, NAMELESS
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, notify, sent, stored, wait_until
+from tests.support import (
+    Relay,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    buffer,
+    entries,
+    notify,
+    sent,
+    stored,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -105,32 +114,17 @@ def assert_works_without_a_name(alice: Any, client: redis.Redis) -> None:
     assert unread.status()[0].epoch == 2
 
 
-class Way:
-    """The way to a server. On the way back, texts are replaced."""
+class Way(Relay):
+    """On the way back, texts are replaced."""
 
     def __init__(self, server: servers.Server, replaced: dict[bytes, bytes]):
-        self.server, self.replaced = server, replaced
-        self.socket = socket.create_server((servers.HOST, 0))
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.replaced = replaced
+        super().__init__(server)
 
-    @property
-    def url(self) -> str:
-        return "redis://{}:{}/0".format(*self.socket.getsockname())
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                here, _ = self.socket.accept()
-                there = socket.create_connection((servers.HOST, self.server.port))
-                for ends in ((here, there, {}), (there, here, self.replaced)):
-                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
-
-    def _carry(self, source: socket.socket, to: socket.socket, replaced: dict[bytes, bytes]) -> None:
-        with to, suppress(OSError):
-            while data := source.recv(2**20):
-                for old, new in replaced.items():
-                    data = data.replace(old, new)
-                to.sendall(data)
+    def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
+        for old, new in self.replaced.items() if is_reply else ():
+            data = data.replace(old, new)
+        return super().pass_on(data, is_reply, to)
 
 
 def test_the_name_is_asked_before_the_recovery_and_before_its_end(alice):

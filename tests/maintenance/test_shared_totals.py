@@ -14,7 +14,8 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.shard import BATCHES
 from notifications_counter.buffer.types import Cut
 from notifications_counter.maintenance.flush import Flusher
-from notifications_counter.maintenance.recount import Recounter, RecountResult, remove_orphans
+from notifications_counter.maintenance.orphans import remove_orphans
+from notifications_counter.maintenance.recount import Recounter, RecountResult
 from notifications_counter.maintenance.shards import lock_for_batch
 from notifications_counter.reader import Reader
 from notifications_counter.sql import dialect, generic
@@ -35,6 +36,20 @@ def healed() -> None:
         counter.heal()
 
 
+@pytest.fixture
+def house(healed) -> Project:
+    """A project whose counts are flushed: both are 1."""
+    house = Project.objects.create()
+    Issue.objects.create(project=house, urgent=True)
+    flush_both()
+    return house
+
+
+def flush_both() -> None:
+    for counter in BOTH:
+        counter.flush()
+
+
 def totals(key: Any) -> tuple[int, int] | None:
     return ProjectIssueCount.objects.filter(pk=key).values_list("open_count", "urgent_count").first()
 
@@ -47,8 +62,7 @@ def test_each_counter_flushes_its_own_batches(healed, first):
         Issue.objects.create(project=house, urgent=True)
         first.flush()
     Issue.objects.create(project=house)
-    for counter in BOTH:
-        counter.flush()
+    flush_both()
     assert totals(house.pk) == (4, 3)
     for counter in BOTH:
         assert_exact(house, counter=counter)
@@ -102,11 +116,7 @@ def test_flushers_of_both_take_turns(healed):
     ],
     ids=str,
 )
-def test_a_total_that_somebody_writes_is_recounted(healed, fields, doubtful):
-    house = Project.objects.create()
-    Issue.objects.create(project=house, urgent=True)
-    for counter in BOTH:
-        counter.flush()
+def test_a_total_that_somebody_writes_is_recounted(house, fields, doubtful):
     ProjectIssueCount.objects.filter(pk=house.pk).update(**fields)
     assert {counter for counter in BOTH if counter.status()[0].status.dirty} == doubtful
     assert_reads(house, counter=open_issues)
@@ -115,16 +125,11 @@ def test_a_total_that_somebody_writes_is_recounted(healed, fields, doubtful):
 
 # ------------------------------------------------------------------------------------------------------------ removing
 @pytest.fixture
-def gone(healed) -> Any:
+def gone(house) -> Any:
     """The key of a project that is gone: both totals are zero."""
-    house = Project.objects.create()
     key = house.pk
-    Issue.objects.create(project=house, urgent=True)
-    for counter in BOTH:
-        counter.flush()
     house.delete()
-    for counter in BOTH:
-        counter.flush()
+    flush_both()
     assert totals(key) == (0, 0)
     return key
 
@@ -175,18 +180,13 @@ def test_a_row_stays_that_has_a_later_batch_of_another_counter(gone, other, monk
 
 @pytest.mark.parametrize("counter", BOTH, ids=lambda counter: counter.name)
 @pytest.mark.parametrize("late", BOTH, ids=lambda counter: counter.name)
-def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_row_back(healed, counter, late):
-    house = Project.objects.create()
+def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_row_back(house, counter, late):
     key = house.pk
-    Issue.objects.create(project=house, urgent=True)
-    for each in BOTH:
-        each.flush()
     house.delete()
     cut = late.buffers[0].cut(1)
     flusher = Flusher(late, 100)
     (chunk,) = flusher._chunks(late.buffers[0], cut)
-    for each in BOTH:
-        each.flush()
+    flush_both()
     assert remove_orphans(counter) == 1
     assert flusher._apply(0, cut, *chunk) is None
     assert totals(key) is None
@@ -194,20 +194,15 @@ def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_row_back(healed, 
 
 @pytest.mark.parametrize("counter", BOTH, ids=lambda counter: counter.name)
 @pytest.mark.parametrize("recounted", BOTH, ids=lambda counter: counter.name)
-def test_a_removal_stops_a_recount_of_any_counter(healed, counter, recounted):
+def test_a_removal_stops_a_recount_of_any_counter(house, counter, recounted):
     """The recount has seen a batch under way and counted no rows. The total without that batch is 0, and gone."""
-    house = Project.objects.create()
     key = house.pk
-    Issue.objects.create(project=house, urgent=True)
-    for each in BOTH:
-        each.flush()
     house.delete()
     recounted.buffers[0].cut(1)
 
     class Slow(Reader):
         def stored(self, keys: Any) -> Any:
-            for each in BOTH:
-                each.flush()
+            flush_both()
             assert remove_orphans(counter) == 1
             return super().stored(keys)
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 import servers
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.flush import Flusher
-from notifications_counter.maintenance.recount import remove_orphans
+from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import entries, redis_out_of_reach, unheard, wait_until
 

@@ -166,7 +166,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
 def test_a_redis_that_is_out_of_reach_is_a_problem(healed, unreachable_redis):
     report = look()
     assert report.counters == []
-    assert [work.counter for work in report.unreachable] == list(all_counters())
+    assert [local.counter for local in report.unreachable] == list(all_counters())
     assert report.outages is None
     (problem,) = report.problems()
     assert (problem.counter, problem.kind) == (None, "unreachable")
@@ -322,7 +322,7 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
 
 
 def test_json_is_for_check():
-    with pytest.raises(CommandError, match="--json is for --check"):
+    with pytest.raises(CommandError, match="only with --check"):
         call_command("flush_counters", "--json")
 
 

@@ -15,9 +15,10 @@ is a moment; its rows stay, so that what a process did with the old keys can be 
 """
 
 import argparse
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
+
+from .search import Found, search
 
 RULES = {
     "leave": "who enters with another id than the last one leaves the last one's keys: they are not ready any more",
@@ -255,52 +256,38 @@ def wrong_end(w: World, processes: Iterable[Any]) -> str:
     return "" if right and w.last == w.id else f"END: rows {w.rows}, counter {space.value}, ready {space.ready}"
 
 
-class Found(NamedTuple):
-    states: int
-    bad: int
-    what: str
-    history: tuple[str, ...]
+def successors(state: tuple[World, tuple]) -> Iterator[tuple[int, str, tuple[World, tuple]]]:
+    world, processes = state
+    dead = frozenset(p.part for p in processes if type(p) is Writer and not p.lives)
+    for i, process in enumerate(processes):
+        for label, moved, following in process.moves(world, dead):
+            after = [*processes[:i], following, *processes[i + 1 :]]
+            both = allowed_values(processes) | allowed_values(after)
+            for j, p in enumerate(after):
+                if type(p) is Reader and p.step in ("get", "rows"):
+                    after[j] = p._replace(allowed=p.allowed | both)
+            yield i, label, (moved, tuple(after))
+
+
+def wrong(state: tuple[World, tuple], final: bool) -> str:
+    world, processes = state
+    reads = [p.wrong for p in processes if type(p) is Reader and p.wrong is not None]
+    return f"READ: a reader returned {reads[0]}" if reads else wrong_end(world, processes) if final else ""
+
+
+def show(state: tuple[World, tuple], step: tuple) -> str:
+    i, label, _ = step
+    return f"{type(state[1][i]).__name__} {i}: {state[1][i].step} {label}".strip()
 
 
 def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
     """Explore a scenario, breadth first: the first violation is a shortest one."""
     start = World((Space(ready=True, value=1), *[Space()] * 7), 0, 0, 2), SCENARIOS[scenario]
-    parents: dict[Any, Any] = {start: None}
-    queue, bad, what, first = deque([start]), 0, "", None
     dropped.update(drop)
     try:
-        while queue:
-            state = queue.popleft()
-            world, processes = state
-            dead = frozenset(p.part for p in processes if type(p) is Writer and not p.lives)
-            final = True
-            for i, process in enumerate(processes):
-                for label, moved, following in process.moves(world, dead):
-                    final = False
-                    after = [*processes[:i], following, *processes[i + 1 :]]
-                    both = allowed_values(processes) | allowed_values(after)
-                    for j, p in enumerate(after):
-                        if type(p) is Reader and p.step in ("get", "rows"):
-                            after[j] = p._replace(allowed=p.allowed | both)
-                    new = moved, tuple(after)
-                    if new not in parents:
-                        parents[new] = state, f"{type(process).__name__} {i}: {process.step} {label}".strip()
-                        queue.append(new)
-            reads = [p.wrong for p in processes if type(p) is Reader and p.wrong is not None]
-            broken = f"READ: a reader returned {reads[0]}" if reads else wrong_end(world, processes) if final else ""
-            if broken:
-                bad += 1
-                if first is None:
-                    what, first = broken, state
-                if first_only:
-                    break
+        return search(start, successors, wrong, show, first_only)
     finally:
         dropped.difference_update(drop)
-    history: list[str] = []
-    while first and parents[first]:
-        first, label = parents[first]
-        history.insert(0, label)
-    return Found(len(parents), bad, what, tuple(history))
 
 
 W, R, H = Writer, Reader, Healer

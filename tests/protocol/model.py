@@ -20,11 +20,11 @@ through a batch one user at a time, and a recount looks at a user once, not agai
 """
 
 import argparse
-import gc
 import itertools
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
+
+from .search import Found, search
 
 RULES = {
     "registry": "commit finds its part in `open`, else marks the user dirty",
@@ -903,16 +903,6 @@ class Move(NamedTuple):
     label: str
 
 
-class Found(NamedTuple):
-    """What an exploration has found: how many states, and the first violation with its history."""
-
-    states: int
-    finals: int
-    bad: int
-    what: str = ""
-    history: tuple[tuple[Move | None, World], ...] = ()
-
-
 def allowed_values(writers: Iterable[Writer], user: int, at_first: int) -> frozenset[int]:
     values, writers = {at_first}, list(writers)
     for writer in writers:
@@ -1044,46 +1034,30 @@ def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -
     begun = {"recovery": LOST, "declaration": DECLARED}.get(scenario.partition(":")[0], fresh)
     start = STARTS.get(scenario, begun)
     space = Space(World(*start, processes))
-    parents: dict[tuple[int, ...], Any] = {space.start: None}
-    queue, finals, bad, what, first = deque([space.start]), 0, 0, "", None
     totals: dict[tuple[int, ...], str] = {}
     ends: dict[tuple[int, ...], str] = {}
+
+    def wrong(state: tuple[int, ...], final: bool) -> str:
+        where = state[:2]
+        if where not in totals:
+            totals[where] = wrong_total(space.things[state[0]], space.things[state[1]])
+        broken = totals[where] or wrong_read(space.things[state[i]] for i in space.readers)
+        if not final or broken:
+            return broken
+        if where not in ends:
+            ends[where] = wrong_end(space.things[state[0]], space.things[state[1]])
+        return ends[where]
+
+    def show(state: tuple[int, ...], step: tuple) -> tuple[Move, World]:
+        i, label, following = step
+        return Move(i - 2, space.things[state[i]].step, label), space.world(following)
+
     dropped.update(drop)
-    gc.disable()  # of many small tuples, none of which is in a cycle, it takes half of the time
     try:
-        while queue:
-            state = queue.popleft()
-            final = True
-            for i, label, following in space.successors(state):
-                final = False
-                if following not in parents:
-                    parents[following] = (state, i, label)
-                    queue.append(following)
-            finals += final
-            where = state[:2]
-            if where not in totals:
-                totals[where] = wrong_total(space.things[state[0]], space.things[state[1]])
-            broken = totals[where] or wrong_read(space.things[state[i]] for i in space.readers)
-            if final and not broken:
-                if where not in ends:
-                    ends[where] = wrong_end(space.things[state[0]], space.things[state[1]])
-                broken = ends[where]
-            if broken:
-                bad += 1
-                if first is None:
-                    what, first = broken, state
-                if first_only:
-                    break
+        found = search(space.start, space.successors, wrong, show, first_only)
     finally:
         dropped.difference_update(drop)
-        gc.enable()
-    history: list[tuple[Move | None, World]] = []
-    while first:
-        before, i, label = parents[first] or (None, 0, "")
-        move = Move(i - 2, space.things[before[i]].step, label) if before else None
-        history.insert(0, (move, space.world(first)))
-        first = before
-    return Found(len(parents), finals, bad, what, tuple(history))
+    return found._replace(history=((None, space.world(space.start)), *found.history))
 
 
 # ---------------------------------------------------------------------------------------------------------- scenarios

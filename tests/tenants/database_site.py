@@ -84,7 +84,7 @@ def test_the_dashboard_shows_the_database_of_its_users() -> None:
         with working_for(name):
             page = dashboard.page("", "green")
             assert "places" not in page
-            assert {work.place.alias for work in dashboard.work_in_view()} == {name}
+            assert {local.place.alias for local in dashboard.visible()} == {name}
 
 
 def test_logs_belong_to_a_database() -> None:

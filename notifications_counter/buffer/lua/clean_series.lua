@@ -1,11 +1,11 @@
--- Removes the old slices of a page of counters of one precision, and from known those that are empty then.
+-- Removes old slices from a page of counters of one precision, and counters without any slices from known.
 -- KEYS  known (zset)
 -- ARGV  1 first member, 2 last member, as ZRANGEBYLEX takes them  3 seconds for which slices are kept
 --       4 time in seconds ('': the server's)  5 most counters, 6 most work to do, in slices looked at
 -- Reply the last member looked at ('' if none), counters looked at, slices removed, counters removed
 local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber(ARGV[3])
 local work = tonumber(ARGV[6])
--- Counters of one precision have the same slices: each is made a number once.
+-- Counters of one precision have the same slices, so each is parsed only once.
 local is_old = setmetatable({}, {__index = function(seen, slice)
   seen[slice] = (tonumber(slice) or math.huge) <= cutoff
   return rawget(seen, slice)

@@ -1,11 +1,11 @@
--- Takes parts out of open and adds their deltas, once. A part that is gone, or was begun under another value of ready,
--- sends its users to a recount instead; so does every part if pending was lost, which waiting_since would else no longer
--- show. One that was begun before a correction of a user sends that user; if the fences were lost, before a correction of
--- anybody. During a recovery, users without a total are recounted: nobody knows yet what the rows say.
+-- Takes parts out of open and adds their deltas, once. The users of a part are sent to a recount instead if the part is
+-- gone or was begun under another value of ready, or if pending was lost, which would no longer show if it were filled
+-- again. So is a user who was corrected after the part began, or may have been if the fences were lost, and during a
+-- recovery a user without a total, because nobody knows yet what the rows say.
 -- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)
 -- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
 --       then for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
--- Reply the number of users sent to a recount; processes with open streams are told of all
+-- Reply the number of users sent to a recount; processes with open streams are told of all users
 local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
 local totals = epoch and total_of('', epoch)
@@ -43,12 +43,12 @@ while i <= #ARGV do
       redis.call('ZINCRBY', pending, delta, user)
       if total then redis.call('INCRBY', totals .. user, delta) end
       if leases then redis.call('DEL', lease_of(user)) end
-      local group, last = group_of(user, epoch)
+      local group, rest = group_of(user, epoch)
       local stamp = group and redis.call('HGET', group, '')
       if stamp and seq <= (tonumber(stamp) or math.huge) then
         redis.call('UNLINK', group)
-      elseif stamp and redis.call('HINCRBY', group, last, delta) == 0 then
-        redis.call('HDEL', group, last)
+      elseif stamp and redis.call('HINCRBY', group, rest, delta) == 0 then
+        redis.call('HDEL', group, rest)
       end
       added = true
     end

@@ -1,7 +1,7 @@
--- Says which database the keys belong to. If another one came last to this place, its keys are left for good, and the
--- transactions under way there go along: their users are recounted under the new keys.
+-- Registers which database the keys belong to. If another database was at this place before, its keys are left for good,
+-- and its open transactions move here: their users are recounted under the new keys.
 -- KEYS  state (hash)  ready (text)  open (hash)  database (text)
--- ARGV  1 id of the database  2 seconds after which the traces of a test database go, '' for others
+-- ARGV  1 id of the database  2 seconds after which the lasting keys of a test database expire, '' for others
 -- Reply 1 if another database's keys were left; an error if these keys were left
 if redis.call('GET', ready) == 'left' then return LEFT end
 local function set(key, value)

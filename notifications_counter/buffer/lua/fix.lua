@@ -1,10 +1,10 @@
 -- Corrects counters whose lease is still ours, in the epoch in which they were looked at. A reader that does so during a
--- recovery caches the totals, too: these users are adopted.
+-- recovery also caches the totals: these users are adopted.
 -- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)  stats (hash)
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  3 the users, as JSON  4 their totals, as JSON, or '' to cache
 --       none  5 seconds for which totals live, then for each that is wrong: its place in the list, correction
--- Reply the places of users who were active, all if Redis is in another epoch, or in one of another declaration, or has
---       lost pending; processes with open streams are told of those that changed
+-- Reply the places of users who were active: all if Redis is in another epoch, under another declaration, or has lost
+--       pending; processes with open streams are told of those who changed
 local about = redis.call('HMGET', state, 'epoch', 'waiting_since', 'declared')
 local lost = about[2] and redis.call('EXISTS', pending) == 0 -- a correction would hide it
 local current = (about[1] or '') .. ':' .. (about[3] or '') == ARGV[1] and not lost

@@ -1,4 +1,4 @@
--- Hears of a process, and whether its declaration of the counter is the one in force.
+-- Hears that a process is alive, and whether its declaration of the counter is the one in force.
 -- KEYS  state (hash)  ready (text)
 -- ARGV  1 fingerprint of the declaration
 -- Reply nothing

@@ -1,4 +1,4 @@
--- Caches totals, if nothing has moved since their snapshot.
+-- Caches totals, if nothing has changed since their snapshot.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  dirty (zset)
 -- ARGV  1 ready  2 batch  3 '1' if it is not finished  4 seconds to live, then user, pending, total for each
 -- Reply the number of totals kept

@@ -1,8 +1,8 @@
--- Keeps counts of a group, if nothing has changed since there was made room for them. With the last of them, the group
--- can be read, and is stamped: a transaction that had begun by then may be in the counts already.
+-- Caches counts of a group, if nothing has changed since prepare_group. With the last of them the group becomes readable,
+-- and gets a stamp: the counts may already include transactions that had begun by then.
 -- KEYS  state (hash)  ready (text)
 -- ARGV  1 ready  2 group  3 token  4 seconds to live, '' if more counts follow, then last value, count for each
--- Reply 1 if they were kept
+-- Reply 1 if they were cached
 local group = group_of(ARGV[2], ARGV[1])
 if redis.call('GET', ready) ~= ARGV[1] or redis.call('HGET', group, '') ~= ARGV[3] then return 0 end
 if #ARGV > 4 then redis.call('HSET', group, unpack(ARGV, 5)) end

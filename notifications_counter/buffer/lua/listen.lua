@@ -1,4 +1,4 @@
--- Asks the other scripts to tell, for a while, whose counter changes: a list of users in JSON, published as base:live.
+-- Asks the other scripts to publish, for a while, whose counters change: as lists of users in JSON, on channel base:live.
 -- KEYS  state (hash)  ready (text)
 -- ARGV  1 seconds
 -- Reply nothing

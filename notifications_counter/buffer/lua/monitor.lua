@@ -1,6 +1,7 @@
--- Reads what monitoring asks of a shard beside its status.
+-- Reads what monitoring asks of a shard besides its status.
 -- KEYS  open (hash)  stats (hash)
--- ARGV  1 age in seconds from which on an open part is suspected, as is one that began in the future  2 open parts to look at, fewer if they are large
+-- ARGV  1 age in seconds from which an open part is suspected, as is one that began in the future  2 open parts to look
+--       at, fewer if they are large
 -- Reply the number of suspected parts, the age of the oldest part in seconds, then field, value, … of stats
 local now, cursor, looked, suspected, oldest = tonumber(redis.call('TIME')[1]), '0', 0, 0, 0
 repeat

@@ -1,19 +1,15 @@
--- Reads a page of events in the order of timestamp and id, beside a position.
+-- Reads a page of events before or after a position, in the order of timestamp and id.
 -- KEYS  events (zset: id → timestamp), of all types or of one
 -- ARGV  1 base of the log's keys  2 'before' (newest first) or 'after' (oldest first)  3 number of events
 --       4 timestamp ('' for the end of the log)  5 id padded as in the set, or '' for any of that timestamp
--- Reply for each event its id, and its fields and values as a flat list. 'before' a timestamp are the events with a
--- smaller one, 'after' it all others.
+-- Reply for each event its id, and its fields and values as a flat list. Events with the timestamp itself are 'after' it.
 local before, limit, score, member = ARGV[2] == 'before', tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local first = 0
 if score ~= '' then
   if member == '' then
     first = before and redis.call('ZCOUNT', events, score, '+inf') or redis.call('ZCOUNT', events, '-inf', '(' .. score)
-  elseif redis.call('ZADD', events, 'NX', score, member) == 1 then -- a trimmed event still has its place
-    first = redis.call(before and 'ZREVRANK' or 'ZRANK', events, member)
-    redis.call('ZREM', events, member)
   else
-    first = redis.call(before and 'ZREVRANK' or 'ZRANK', events, member) + 1
+    first = rank_after(before and 'ZREVRANK' or 'ZRANK', score, member)
   end
 end
 local page = redis.call(before and 'ZREVRANGE' or 'ZRANGE', events, first, first + limit - 1)

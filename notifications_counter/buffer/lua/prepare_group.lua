@@ -1,7 +1,8 @@
--- Makes room for the counts of a group, which are about to be counted. A change meanwhile takes it away.
+-- Prepares to cache the counts of a group, which are about to be counted. A change meanwhile deletes the key.
 -- KEYS  ready (text)  dirty (zset)
--- ARGV  1 group  2 token, which is not a number  3 milliseconds that the room is kept  4 the most dirty users to look at
--- Reply ready, or '' if the counts cannot be kept: Redis is new, or an owner of the group may be dirty
+-- ARGV  1 group  2 token, which is not a number  3 milliseconds after which the key expires  4 the most dirty users to
+--       look at
+-- Reply ready, or '' if the counts cannot be cached: Redis is new, or an owner of the group may be dirty
 local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
 if not epoch or redis.call('ZCARD', dirty) > tonumber(ARGV[4]) then return '' end

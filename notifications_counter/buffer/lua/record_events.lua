@@ -1,6 +1,6 @@
 -- Gives events the next ids and stores them, all at once.
 -- KEYS  next (integer)  events (zset: id → timestamp)  types (set)
--- ARGV  1 base of the log's keys  2 seconds after which the log of a test database goes, '' for others
+-- ARGV  1 base of the log's keys  2 seconds after which the log of a test database expires, '' for others
 --       then for each event: type, timestamp ('' for now), number of fields, and the pairs field, value as JSON
 -- Reply the ids
 local reply = {}

@@ -1,4 +1,4 @@
--- Starts an epoch, and its recovery, on a Redis that is in an older one: what it held unflushed is void. open, dirty and
+-- Starts an epoch, and its recovery, on a Redis that is in an older one. Unflushed deltas are dropped; open, dirty and
 -- fences stay.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  dirty (zset)
 -- ARGV  1 epoch  2 first batch number of the epoch  3 name of the server, as it said before

@@ -1,7 +1,7 @@
--- Keeps members that are not a primary key, and deltas that do not fit their column, for inspection.
+-- Keeps members that cannot be stored for inspection: they are not a primary key, or their delta does not fit its column.
 -- KEYS  state (hash)  dirty (zset)  rejected (hash)
--- ARGV  1 '1' if the members waited for a recount, which they then no longer do, else ''
---       then for each: member, what was to be done with it
+-- ARGV  1 '1' if the members are no longer to be recounted, else '0'
+--       then for each: member, its delta, or 'recount'
 -- Reply nothing
 for i = 2, #ARGV, 2 do
   redis.call('HDEL', rejected, ARGV[i]) -- a script whose first write is this also runs without memory

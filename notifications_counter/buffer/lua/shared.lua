@@ -1,6 +1,7 @@
--- What several scripts share. A script that uses a part of this file, between blank lines, is put behind it.
+-- Code that several scripts share. A script that uses a part of this file is put behind that part; blank lines separate
+-- the parts.
 
--- The part of the keys that all of them begin with
+-- What all keys of the script begin with
 local base = KEYS[1]:match('(.*):')
 
 local function lease_of(user) return base .. ':lease:' .. user end
@@ -11,16 +12,16 @@ local function total_of(user, epoch) return base .. ':total:' .. epoch:match('%d
 -- Returns whether a recovery is under way, given the value of ready.
 local function is_recovering(epoch) return epoch and epoch:sub(-1) == '?' end
 
--- The counts of a group: of all owners who differ from this one only in the last column; and its last column. Nothing if
--- there is only one. epoch: the value of ready
+-- Returns the key of the cached counts of a group, the owners who differ from this one only in the last column, and its
+-- last column; nothing if owners have one column. epoch: the value of ready.
 local function group_of(user, epoch)
   local first, last = user:match('^(.*\t)(.*)')
   if first then return base .. ':group:' .. epoch:match('%d*') .. ':' .. first, last end
 end
 
--- Hears of a process that knows a declaration. If this is not the one in force, readers count rows, and no epoch begins
--- until no such process has been heard of for a while.
--- declared: of the current epoch  awaited: of the next one, which is in force already, or nothing
+-- Notes that a process with this declaration is alive. If another one is in force, readers count rows, and no epoch
+-- begins until no such process has been heard of for a while.
+-- declared: of the current epoch  awaited: of the next one, if it is in force already
 local function hear(fingerprint, declared, awaited)
   local in_force = awaited or declared
   if in_force and in_force ~= fingerprint then
@@ -29,7 +30,7 @@ local function hear(fingerprint, declared, awaited)
   end
 end
 
--- What a script answers on keys that were left: see enter.lua
+-- The reply of a script if its keys were left: see enter.lua.
 local LEFT = redis.error_reply('LEFT The database of these keys has another id now')
 
 -- Returns the time in seconds, as text, and in milliseconds.
@@ -38,7 +39,7 @@ local function clock()
   return time[1], tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- Sends a user to a recount. Until then readers count its rows; a correction under way is void.
+-- Sends a user to a recount. Until then readers count rows; a correction under way is void.
 local function mark_dirty(user, epoch, now)
   redis.call('DEL', lease_of(user))
   local group = epoch and group_of(user, epoch)
@@ -47,9 +48,18 @@ local function mark_dirty(user, epoch, now)
   if redis.call('ZADD', dirty, 'NX', now, user) == 1 then redis.call('HINCRBY', state, 'dirty', 1) end
 end
 
--- Tells processes with open streams whose counters changed.
+-- Tells processes with open streams whose counters have changed.
 local function tell_listeners(users, now, live_until)
   if #users > 0 and tonumber(live_until or 0) >= tonumber(now) then
     redis.pcall('PUBLISH', base .. ':live', cjson.encode(users))
   end
+end
+
+-- Returns the rank of what follows an event, in the order of ZRANK or ZREVRANK. A trimmed event still has its place.
+local function rank_after(command, score, member)
+  local trimmed = redis.call('ZADD', events, 'NX', score, member) == 1
+  local rank = redis.call(command, events, member)
+  if not trimmed then return rank + 1 end
+  redis.call('ZREM', events, member)
+  return rank
 end

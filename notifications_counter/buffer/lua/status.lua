@@ -1,8 +1,8 @@
 -- Reads the state of a shard at one moment.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  open (hash)  dirty (zset)  rejected (hash)
--- Reply epoch, declaration in force, when a process of another one was heard of, server at the last recovery, ready,
---       batch, mark of the last that is finished, dirty users as counted, waiting since, flushing since, dirty since (''
---       where missing), time now, then the sizes of pending, flushing, open, dirty, rejected
+-- Reply epoch, declaration in force, when a process with another one was last heard of, server at the last recovery,
+--       ready, batch, mark of the last finished batch, dirty users as counted, waiting since, flushing since, dirty since
+--       ('' where missing), time now, then the sizes of pending, flushing, open, dirty, rejected
 if redis.call('GET', ready) == 'left' then return LEFT end
 local about = redis.call('HMGET', state, 'epoch', 'declared', 'foreign_at', 'server', 'batch', 'mark', 'dirty',
   'waiting_since', 'flushing_since')

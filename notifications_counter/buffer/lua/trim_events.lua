@@ -1,7 +1,7 @@
 -- Removes the oldest events, some at a time: those before a timestamp, and those beyond a number.
 -- KEYS  events (zset: id → timestamp)  types (set)
 -- ARGV  1 base of the log's keys  2 timestamp before which events go ('' for none)  3 number to keep ('' for all)
---       4 how many to remove at the most
+--       4 how many to remove at most
 -- Reply the number of events removed
 local aged = ARGV[2] ~= '' and redis.call('ZCOUNT', events, '-inf', '(' .. ARGV[2]) or 0
 local beyond = ARGV[3] ~= '' and redis.call('ZCARD', events) - tonumber(ARGV[3]) or 0

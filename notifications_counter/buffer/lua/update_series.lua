@@ -1,8 +1,8 @@
--- Counts at every precision. A count in an existing slice costs nothing more. A new slice makes its counter known, says
--- when it ends, and pays for the upkeep of a few others.
+-- Counts at every precision. Only a new slice costs more than the increment: it adds its counter to known, sets when it
+-- expires, and cleans up after a few other counters.
 -- KEYS  known (zset), then for each name its hash at each precision: slice start → count
 -- ARGV  1 time in seconds ('': the server's)  2 samples  3 number of precisions, then these, coarsest first, so that a
---       count too large is refused before anything is written; then for each name its count
+--       count that is too large is refused before anything is written; then for each name its count
 -- Reply nothing
 local present = tonumber(redis.call('TIME')[1])
 local time = tonumber(ARGV[1]) or present
@@ -10,7 +10,7 @@ local samples, precisions = tonumber(ARGV[2]), tonumber(ARGV[3])
 local fields_expire = (redis.VALKEY_VERSION_NUM or 0) >= 0x090000 or (redis.REDIS_VERSION_NUM or 0) >= 0x070400
 local slices, added, last = 0, 0, 0
 
--- Never sooner than it would anyway: EXPIREAT has no GT before Redis 7.
+-- Never brings the end forward. EXPIREAT has no GT before Redis 7.
 local function expire(key, at)
   if redis.call('TTL', key) < at - present then redis.call('EXPIREAT', key, at) end
 end

@@ -12,11 +12,10 @@ from ..console import (
     OUTAGES,
     CounterCommand,
     Meter,
+    OutageLog,
     Stop,
     number,
     plain_errors,
-    say_failed,
-    say_works,
     stop_on_signals,
 )
 
@@ -30,7 +29,7 @@ class Command(CounterCommand):
         parser.add_argument(
             "--loop",
             action="store_true",
-            help="go on until SIGTERM or Ctrl-C: a pass a minute, coarse counters less often",
+            help="run until SIGTERM or Ctrl-C: once a minute, less often for coarse counters",
         )
 
     def handle(self, *, loop: bool, verbosity: int, **options: Any) -> None:
@@ -42,27 +41,22 @@ class Command(CounterCommand):
                 self.run(stop, lambda precision: True)
 
     def loop(self, stop: Stop) -> None:
-        """Run until asked to stop. Logs the beginning of an outage once, and its end."""
-        passes, outage = 0, False
+        """Run until asked to stop."""
+        passes, outages = 0, OutageLog("clean_counters", MINUTE)
         while not stop.asked():
             started = monotonic()
             close_old_connections()
             try:
-                # As in the book: what has slices of an hour is looked at once an hour.
+                # As in the book: a counter with slices of an hour is cleaned once an hour.
                 self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
             except OUTAGES as error:
-                if not outage:
-                    say_failed("clean_counters", error, MINUTE)
-                outage = True
-            else:
-                if outage:
-                    say_works("clean_counters")
-                outage = False
+                outages.failed(error)
+            outages.end_run()
             passes += 1
             stop.wait(max(0, started + MINUTE - monotonic()))
 
     def run(self, stop: Stop, due: Callable[[int], bool], quiet: bool = False) -> None:
-        """Do one pass. ``quiet``: say nothing if there was nothing to do."""
+        """Do one pass. ``quiet``: print nothing if there was nothing to do."""
         with Meter(self.stdout, self.verbosity) as meter:
             cleaned = clean_everywhere(
                 due,

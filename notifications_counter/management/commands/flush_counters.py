@@ -8,19 +8,18 @@ from django.db import close_old_connections, connections
 
 from ...conf import options
 from ...counters import Counter, all_counters
-from ...maintenance.places import Workplace, at
+from ...maintenance.places import LocalCounter, at
 from ...monitoring.report import MAX_AGE, look
 from ..console import (
     OUTAGES,
     CounterCommand,
     Meter,
+    OutageLog,
     Stop,
     at_least,
-    find_work,
+    find_counters,
     number,
     plain_errors,
-    say_failed,
-    say_works,
     stop_on_signals,
 )
 
@@ -30,12 +29,12 @@ class Command(CounterCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()
-        how.add_argument("--loop", action="store_true", help="go on until SIGTERM or Ctrl-C")
+        how.add_argument("--loop", action="store_true", help="run until SIGTERM or Ctrl-C")
         how.add_argument(
             "--check",
             action="store_true",
-            help="flush nothing; exit with 1 if anything is wrong, such as a change that has waited for longer than "
-            "--max-age: for monitoring",
+            help="for monitoring: flush nothing, and exit with 1 if anything is wrong, such as a change that has "
+            "waited for longer than --max-age",
         )
         parser.add_argument(
             "--interval",
@@ -52,10 +51,10 @@ class Command(CounterCommand):
             type=at_least(0, float),
             default=MAX_AGE,
             metavar="SECONDS",
-            help="for --check (default: %(default)s)",
+            help="with --check: how long a change may wait (default: %(default)s)",
         )
         parser.add_argument(
-            "--json", action="store_true", dest="as_json", help="for --check: print what it has seen as JSON"
+            "--json", action="store_true", dest="as_json", help="with --check: print the state of all counters as JSON"
         )
 
         self.add_places(parser)
@@ -78,59 +77,49 @@ class Command(CounterCommand):
         self.chunk_size = chunk_size
         self.database, self.schema = database, schema
         if as_json and not check:
-            raise CommandError("--json is for --check.")
+            raise CommandError("--json can be used only with --check.")
         with plain_errors(), stop_on_signals() as stop:
             if check:
                 self.check_state(max_age, as_json)
             elif loop:
                 self.loop(stop, interval)
             else:
-                for work in self.find_work():
+                for local in self.find_counters():
                     if not stop.asked():
-                        self.run(work, stop)
+                        self.run(local, stop)
 
-    def find_work(self) -> list[Workplace[Counter]]:
-        return find_work(all_counters(), self.database, self.schema)
+    def find_counters(self) -> list[LocalCounter[Counter]]:
+        return find_counters(all_counters(), self.database, self.schema)
 
     # ------------------------------------------------------------------ flush
     def loop(self, stop: Stop, interval: float) -> None:
-        """Run until asked to stop. Logs the beginning of an outage once, and its end."""
-        before: set[type[Exception]] = set()
+        """Run until asked to stop."""
+        outages = OutageLog("flush_counters", interval)
         while not stop.asked():
-            outages: set[type[Exception]] = set()
             close_old_connections()
+            todo: list[LocalCounter[Counter]] = []
             try:
-                todo = self.find_work()
+                todo = self.find_counters()
             except OUTAGES as error:
-                if type(error) not in before:
-                    say_failed("flush_counters", error, interval)
-                outages.add(type(error))
-                todo = []
-            for work in todo:
+                outages.failed(error)
+            for local in todo:
                 close_old_connections()
                 try:
-                    self.run(work, stop, quiet=True)
+                    self.run(local, stop, quiet=True)
                 except OUTAGES as error:
-                    connections[work.place.alias].close()
-                    if type(error) not in before | outages:
-                        say_failed("flush_counters", error, interval, work.name)
-                    outages.add(type(error))
+                    connections[local.place.alias].close()
+                    outages.failed(error, local.name)
                 if stop.asked():
                     return
-            if before and not outages:
-                say_works("flush_counters")
-            before = outages
+            outages.end_run()
             stop.wait(interval)
 
-    def run(self, work: Workplace[Counter], stop: Stop, quiet: bool = False) -> None:
-        """Heal and flush one counter at one place. ``quiet``: say nothing if there was nothing to do."""
-        with at(work.place):
-            self.run_here(work.counter, work.name, stop, quiet)
-
-    def run_here(self, counter: Counter, name: str, stop: Stop, quiet: bool) -> None:
-        if self.verbosity > 1:
-            self.tell_shards(counter, name)
-        with Meter(self.stdout, self.verbosity) as meter:
+    def run(self, local: LocalCounter[Counter], stop: Stop, quiet: bool = False) -> None:
+        """Heal and flush one counter at one place. ``quiet``: print nothing if there was nothing to do."""
+        name, counter, place = local
+        with at(place), Meter(self.stdout, self.verbosity) as meter:
+            if self.verbosity > 1:
+                self.tell_shards(counter, name)
             healed = counter.heal(
                 progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
             )
@@ -156,7 +145,7 @@ class Command(CounterCommand):
                 meter.say(f"{name}: {self.nothing(counter)}")
 
     def nothing(self, counter: Counter) -> str:
-        """Say why nothing was flushed."""
+        """Return why nothing was flushed."""
         states = [shard.status for shard in counter.status()]
         if not all(state.ready for state in states):
             return (
@@ -185,7 +174,7 @@ class Command(CounterCommand):
     # ------------------------------------------------------------------ check
     def check_state(self, max_age: float, as_json: bool) -> None:
         """Print the state of all counters. Raises CommandError with a sentence for each problem."""
-        report = look(work=self.find_work())
+        report = look(local=self.find_counters())
         if as_json:
             self.stdout.write(json.dumps(report.as_json(max_age), indent=2))
         if problems := report.problems(max_age):

@@ -9,17 +9,17 @@ from ..console import CounterCommand, Meter, number, plain_errors, stop_on_signa
 
 
 class Command(CounterCommand):
-    help = "Copies the notifications of django-notifications-hq. Run again, it goes on after the last one."
+    help = "Copies the notifications of django-notifications-hq. If run again, continues after the last one."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--table",
             default="notifications_notification",
             metavar="NAME",
-            help="where django-notifications-hq has its notifications (default: %(default)s)",
+            help="table of django-notifications-hq's notifications (default: %(default)s)",
         )
         parser.add_argument(
-            "--database", metavar="ALIAS", help="which database (default: where the site writes notifications)"
+            "--database", metavar="ALIAS", help="database to use (default: where the site writes notifications)"
         )
 
     def handle(self, *, table: str, database: str | None, verbosity: int, **options: Any) -> None:

@@ -25,11 +25,11 @@ def age(value: str) -> timedelta:
 
 
 class Command(CounterCommand):
-    help = "Deletes old notifications, a few at a time, while the site goes on."
+    help = "Deletes old notifications in small batches, while the site is running."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--older-than", type=age, metavar="AGE", help="created longer ago than this, such as 12h, 90d or 8w"
+            "--older-than", type=age, metavar="AGE", help="delete what is older than this, such as 12h, 90d or 8w"
         )
         parser.add_argument("--read-only", action="store_true", help="leave unread notifications")
         parser.add_argument(
@@ -41,7 +41,7 @@ class Command(CounterCommand):
         )
         parser.add_argument("--dry-run", action="store_true", help="delete nothing; print how many would be deleted")
         parser.add_argument(
-            "--database", metavar="ALIAS", help="where to delete (default: where the site writes notifications)"
+            "--database", metavar="ALIAS", help="database to use (default: where the site writes notifications)"
         )
 
     def handle(

@@ -6,20 +6,21 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counters_of_notifications, unread
+from ...maintenance.orphans import remove_orphans
 from ...maintenance.places import at
-from ...maintenance.recount import Correction, remove_orphans
-from ..console import CounterCommand, Meter, find_work, number, plain_errors
+from ...maintenance.recount import Correction
+from ..console import CounterCommand, Meter, find_counters, number, plain_errors
 
 
 class Command(CounterCommand):
-    help = "Compares every count with the rows of the database and corrects it."
+    help = "Compares every count with the database's rows, and corrects it."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--user",
             action="append",
             metavar="KEY",
-            help="primary key of a user whose notifications are recounted instead of everything; repeatable",
+            help="recount only the notifications of the user with this primary key; may be repeated",
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would change")
         parser.add_argument(
@@ -52,13 +53,13 @@ class Command(CounterCommand):
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             keys = None if user is None else [self.key(value) for value in user]
             counters = all_counters() if keys is None else counters_of_notifications()
-            todo = find_work(counters, database, schema)
-            for work in todo if restored else ():
-                with at(work.place):
-                    work.counter.invalidate()
-            for work in todo:
-                with at(work.place):
-                    self.recount(work.counter, work.name, keys, dry_run, restart or restored, meter)
+            todo = find_counters(counters, database, schema)
+            for local in todo if restored else ():
+                with at(local.place):
+                    local.counter.invalidate()
+            for local in todo:
+                with at(local.place):
+                    self.recount(local.counter, local.name, keys, dry_run, restart or restored, meter)
 
     def key(self, value: Any) -> Any:
         try:

@@ -1,0 +1,66 @@
+"""Deletes the stored totals of deleted owners."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from ..buffer.types import NOTHING
+from ..declaration import Declaration
+from ..internals import raw_delete
+from ..sql.owners import of_owners
+from ..writes.rows import chunks
+from ..writes.totals import maintained
+from .shards import reject_batches_up_to
+
+PAGE = 1000
+"""Totals that are looked at together."""
+
+
+def remove_orphans(counter: Declaration) -> int:
+    """Delete the totals of deleted owners if the count is zero and nothing waits in Redis. Returns how many."""
+    exist = [
+        Exists(QuerySet(field.remote_field.model, using=counter.db).filter(pk=OuterRef(total.attname)))
+        for field, total in zip(counter.owner_fields, counter.total_fields, strict=True)
+        if field.remote_field
+    ]
+    if not exist:
+        return 0
+    totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
+    zero = {sharing.field: 0 for sharing in counter.sharing}
+    gone = totals.filter(**zero).exclude(*exist)
+    names = [field.attname for field in counter.total_fields]
+    page, removed = gone, 0
+    while rows := list(page.order_by("pk").values_list("pk", *names)[:PAGE]):
+        for buffer, members in counter.by_shard([str(counter.key_of(key)) for _, *key in rows]):
+            removed += _remove(counter, counter.buffers.index(buffer), members, gone)
+        page = gone.filter(pk__gt=rows[-1][0])
+    return removed
+
+
+def _remove(counter: Declaration, shard: int, members: list[str], gone: QuerySet[Any]) -> int:
+    """Delete the totals of these members of a shard.
+
+    A row remembers which batches it has. Without it, a late flusher could apply one of them again, so the shard rejects
+    them from now on, for every counter with a total in the row. The leases end corrections under way, which may have
+    seen such a batch and not the total.
+    """
+    ended: dict[Declaration, int] = {}
+    for sharing in counter.sharing:
+        snapshot = sharing.buffers[shard].snapshot(members, lease=uuid4().hex)
+        ended[sharing] = snapshot.batch - snapshot.cut
+        members = [member for member in members if snapshot.users[member] == NOTHING]
+    older = {f"{sharing.batch_field}__lte": batch for sharing, batch in ended.items()}
+    with transaction.atomic(using=counter.db):
+        if not members or not reject_batches_up_to(counter, shard, ended):
+            return 0
+        removed = 0
+        with maintained():
+            for chunk in chunks([counter.decode(member) for member in members], counter.db):
+                removed += raw_delete(
+                    gone.filter(of_owners(counter, counter.total_fields, chunk, counter.db), **older), counter.db
+                )
+        return removed
