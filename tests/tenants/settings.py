@@ -1,10 +1,13 @@
 """A site with a schema for each tenant, on PostgreSQL."""
 
+import os
+
 from tests.settings import *  # noqa: F403
 from tests.settings import DATABASES
 
 DATABASES["default"]["ENGINE"] = "django_tenants.postgresql_backend"
-DATABASES["default"]["TEST"]["NAME"] += "_tenants"
+# Two of these sites may be tested at the same time, by two workers.
+DATABASES["default"]["TEST"]["NAME"] += f"_tenants_{os.environ.get('PYTEST_XDIST_WORKER', '')}"
 DATABASE_ROUTERS = ["django_tenants.routers.TenantSyncRouter"]
 TENANT_MODEL, TENANT_DOMAIN_MODEL = "tenants.Client", "tenants.Domain"
 
