@@ -19,6 +19,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import IntegrityError, InterfaceError, OperationalError, connections, transaction
+from django.db.models import Q
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 
@@ -206,8 +207,7 @@ class Interrupts:
 
 class Site:
     """Processes that go on until all is ``over``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
-    ``sentinel_port`` all of them to a sentinel. Processes that start while the site ``is_old`` are of the release
-    before this one."""
+    ``sentinel_port`` all of them to a sentinel. Processes that start are of a release that counts by ``condition``."""
 
     def __init__(self, users: list[Any], seed: int, directory: Path, faults: tuple[str, ...] = ()):
         self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
@@ -216,7 +216,7 @@ class Site:
         self.redis_ports: dict[str, int] = {}
         self.database_ports: dict[str, int] = {}
         self.sentinel_port = 0
-        self.is_old = False
+        self.condition = unread.q
         self.signs = Signs()
 
     def __enter__(self) -> "Site":
@@ -263,12 +263,7 @@ class Site:
         """In a process: forget what a new one does not know."""
         self.is_leaving = False
         shards._started.clear()
-        if self.is_old:
-            unread.q = truth.OLD
-            for name in ("condition", "columns", "fingerprint", "_names", "_generated"):
-                vars(unread).pop(name, None)
-            returning.cache_clear()
-            forget_buffers()
+        release(self.condition)
 
     def find_way(self, role: str) -> None:
         """In a process of that role: change the settings."""
@@ -346,7 +341,7 @@ class Site:
             start = now()
             with interruptible:
                 seen = reader()
-            numbers = {truth.owner_name(user, self.is_old): number for user, number in seen.items()}
+            numbers = {truth.owner_name(user): number for user, number in seen.items()}
             journal.note("read", start, now(), numbers)
 
         self.repeat("reader", journal, chance, read)
@@ -385,9 +380,13 @@ class Site:
     def installer(self, journal: Journal, chance: random.Random) -> None:
         """Starts the release with which the site begins."""
         with entries(DEPLOY_SECONDS=0):
-            for _ in tenants.each():
-                unread.heal()
-                unread.flush()
+            self.upgrader(journal, chance)
+
+    def upgrader(self, journal: Journal, chance: random.Random) -> None:
+        """The first run of a new flusher."""
+        for _ in tenants.each():
+            unread.heal()
+            unread.flush()
 
     def locker(self, journal: Journal, chance: random.Random) -> None:
         """Holds locks, and ends the clients that wait for them, or only their statements."""
@@ -409,6 +408,17 @@ class Site:
                         journal.note("fault", "clients_ended_at_a_lock")
 
         self.repeat("locker", journal, chance, lambda _: None if self.signs.calm else lock(_))
+
+
+def release(condition: Q) -> None:
+    """Be of a release that counts by this condition."""
+    if unread.q != condition:
+        unread.q = condition
+        for name in ("condition", "columns", "fingerprint", "_names", "_generated"):
+            vars(unread).pop(name, None)
+        shards._started.clear()
+        returning.cache_clear()
+        forget_buffers()
 
 
 def _tell(error: type[Exception], told: list[str]) -> None:
