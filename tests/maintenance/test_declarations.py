@@ -157,6 +157,17 @@ def test_the_new_release_waits_for_the_old_one(deployed, alice, act):
     assert_exact(alice)
 
 
+def test_a_new_release_of_which_only_the_flusher_is_heard(healed, start, alice):
+    """Its changes do not count by its own declaration, so that it tells nobody."""
+    notify(alice)
+    assert_reads(alice)
+    new = start()
+    new.run("setattr(options, 'DEPLOY_SECONDS', 3600)")
+    new.heal()
+    new.create(alice, "")
+    assert_reads(alice)
+
+
 def test_a_process_of_the_old_release_that_goes_on_for_too_long(deployed, alice):
     unread.heal()
     assert_exact(alice)

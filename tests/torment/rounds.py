@@ -20,7 +20,7 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from . import truth
 from .database import clients
 from .journal import Notes, now
-from .site import MISFORTUNES, Site
+from .site import MISFORTUNES, Site, release
 from .tenants import at, current, each, tenants
 from .tormentor import IS_MANAGED, PATIENCE, Tormentor, start_redis
 
@@ -122,12 +122,15 @@ class Round:
             server = stack.enter_context(start_redis())
             directory = stack.enter_context(servers.temporary_directory())
             stack.enter_context(self.settings(server))
+            if "deployed" in self.faults:
+                stack.callback(release, unread.q)
+                release(self.chance.choice([truth.WIDE, truth.NARROW]))
             base: dict[str, int] = {}
             for _ in each():
                 unread.heal()
                 unread.flush()
-                base |= {truth.owner_name(user): number for user, number in self.rows().items()}
-                base |= {truth.owner_name(user, is_old=True): number for user, number in self.rows(truth.OLD).items()}
+                for condition in (truth.WIDE, truth.NARROW):
+                    base |= {truth.owner_name(user, condition): n for user, n in self.rows(condition).items()}
             truth.take()
             others = clients()
             connections.close_all()
@@ -190,11 +193,11 @@ class Round:
                 unread.heal()
                 unread.flush()
 
-    def rows(self, condition: Q = unread.q) -> dict[Any, int]:
+    def rows(self, condition: Q) -> dict[Any, int]:
         return {user: Notification.objects.for_user(user).filter(condition).count() for user in self.users}
 
     def differences(self, by_truth: dict[str, int]) -> list[str]:
-        rows = self.rows()
+        rows = self.rows(unread.q)
         stored = dict(UserNotificationsCount.objects.values_list("pk", "unread_count"))
         seen = {
             "triggers": {user: by_truth[truth.owner_name(user)] for user in self.users},

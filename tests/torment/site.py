@@ -17,8 +17,8 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.management import call_command
 from django.db import IntegrityError, InterfaceError, OperationalError, connections, transaction
+from django.db.models import Q
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 
@@ -206,8 +206,7 @@ class Interrupts:
 
 class Site:
     """Processes that go on until all is ``over``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
-    ``sentinel_port`` all of them to a sentinel. Processes that start while the site ``is_old`` are of the release
-    before this one."""
+    ``sentinel_port`` all of them to a sentinel. Processes that start are of a release that counts by ``condition``."""
 
     def __init__(self, users: list[Any], seed: int, directory: Path, faults: tuple[str, ...] = ()):
         self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
@@ -216,7 +215,7 @@ class Site:
         self.redis_ports: dict[str, int] = {}
         self.database_ports: dict[str, int] = {}
         self.sentinel_port = 0
-        self.is_old = False
+        self.condition = unread.q
         self.signs = Signs()
 
     def __enter__(self) -> "Site":
@@ -263,12 +262,7 @@ class Site:
         """In a process: forget what a new one does not know."""
         self.is_leaving = False
         shards._started.clear()
-        if self.is_old:
-            unread.q = truth.OLD
-            for name in ("condition", "columns", "fingerprint", "_names", "_generated"):
-                vars(unread).pop(name, None)
-            returning.cache_clear()
-            forget_buffers()
+        release(self.condition)
 
     def find_way(self, role: str) -> None:
         """In a process of that role: change the settings."""
@@ -346,7 +340,7 @@ class Site:
             start = now()
             with interruptible:
                 seen = reader()
-            numbers = {truth.owner_name(user, self.is_old): number for user, number in seen.items()}
+            numbers = {truth.owner_name(user): number for user, number in seen.items()}
             journal.note("read", start, now(), numbers)
 
         self.repeat("reader", journal, chance, read)
@@ -379,15 +373,26 @@ class Site:
         self.repeat("recounter", journal, chance, recount)
 
     def administrator(self, journal: Journal, chance: random.Random) -> None:
-        """Does once what is to be done after the database went back."""
-        call_command("recount_counters", restored=True, verbosity=0)
+        """Does what `recount_counters --restored` does, for this counter, after the database went back."""
+        works = workplaces([unread])
+        for work in works:
+            with at(work.place):
+                unread.invalidate()
+        for work in works:
+            with at(work.place):
+                unread.heal()
+                unread.recount()
 
     def installer(self, journal: Journal, chance: random.Random) -> None:
         """Starts the release with which the site begins."""
         with entries(DEPLOY_SECONDS=0):
-            for _ in tenants.each():
-                unread.heal()
-                unread.flush()
+            self.upgrader(journal, chance)
+
+    def upgrader(self, journal: Journal, chance: random.Random) -> None:
+        """The first run of a new flusher."""
+        for _ in tenants.each():
+            unread.heal()
+            unread.flush()
 
     def locker(self, journal: Journal, chance: random.Random) -> None:
         """Holds locks, and ends the clients that wait for them, or only their statements."""
@@ -409,6 +414,17 @@ class Site:
                         journal.note("fault", "clients_ended_at_a_lock")
 
         self.repeat("locker", journal, chance, lambda _: None if self.signs.calm else lock(_))
+
+
+def release(condition: Q) -> None:
+    """Be of a release that counts by this condition."""
+    if unread.q != condition:
+        unread.q = condition
+        for name in ("condition", "columns", "fingerprint", "_names", "_generated"):
+            vars(unread).pop(name, None)
+        shards._started.clear()
+        returning.cache_clear()
+        forget_buffers()
 
 
 def _tell(error: type[Exception], told: list[str]) -> None:

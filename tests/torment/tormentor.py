@@ -13,9 +13,10 @@ import redis
 
 import servers
 from notifications_counter.conf import options
+from notifications_counter.counters import unread
 from tests.backup import save_database
 
-from . import database
+from . import database, truth
 from .journal import Span, now
 from .proxy import Proxy
 from .site import ONLY_IF, ROLES, Ambush, Process, Site
@@ -88,7 +89,7 @@ class Tormentor:
             self.site.sentinel_port = self.stack.enter_context(servers.redis_sentinel(self.server, KIND)).port
             self.sentinel = self.stack.enter_context(redis.Redis(port=self.site.sentinel_port))
         if "deployed" in self.faults:
-            self.site.is_old = True
+            self.site.condition = truth.NARROW if unread.q == truth.WIDE else truth.WIDE
             self.do("installer")
         seed = str(self.chance.random())
         if not PROXIED.isdisjoint(self.faults):
@@ -199,7 +200,9 @@ class Tormentor:
         """A release with another declaration: its processes replace those of the old one, one after another."""
         yield self.chance.uniform(0.3, 1)
         self.note("deployment")
-        self.site.is_old = False
+        self.site.condition = unread.q
+        if unread.q == truth.NARROW:  # changes that do not count any more are not heard of
+            self.do("upgrader")
         old = self.chance.sample(self.site.processes, len(self.site.processes))
 
         def left() -> list[Process]:

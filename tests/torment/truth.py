@@ -16,8 +16,8 @@ from .tenants import current, each, here
 Changes = dict[str, dict[str, int]]
 """By call, then by owner, written as text."""
 
-OLD = Q(read_at=None, kind="")
-"""What counted by the release before this one."""
+WIDE, NARROW = unread.q, unread.q & Q(kind="")
+"""What counts, by one release and by another one."""
 
 CALL = {"postgresql": "current_setting('torment.call', true)", "mysql": "@torment_call", "sqlite": "torment_call()"}
 SET_CALL = {"postgresql": "SELECT set_config('torment.call', %s, false)", "mysql": "SET @torment_call = %s"}
@@ -33,7 +33,7 @@ DELTAS = {"NEW": 1, "OLD": -1}
 @contextmanager
 def noted() -> Iterator[None]:
     """Note every change from here on."""
-    table = "CREATE TABLE torment_truth (truth_call varchar(200), owner varchar(200), delta int, of_old boolean)"
+    table = "CREATE TABLE torment_truth (truth_call varchar(200), owner varchar(200), delta int, is_narrow boolean)"
     for _ in each():
         _run(*_forget(), table, *_triggers())
     try:
@@ -59,19 +59,20 @@ def _this_is(call: str) -> None:
         cursor.execute(SET_CALL[connection.vendor], [call])
 
 
-def owner_name(owner: Any, is_old: bool = False) -> str:
-    """The name of this tenant's owner whose rows this release counts, or the one before it."""
-    return f"{here()} {unread.key(owner)}{' by the old release' if is_old else ''}".lstrip()
+def owner_name(owner: Any, condition: Q | None = None) -> str:
+    """The name of this tenant's owner whose rows are counted by a condition, or by the one of this release."""
+    narrow = " by kind" if (condition or unread.q) == NARROW else ""
+    return f"{here()} {unread.key(owner)}{narrow}".lstrip()
 
 
 def take() -> Changes:
     """What was noted since the last time."""
     changes: Changes = defaultdict(dict)
     for _ in each():
-        for call, owner, of_old, delta in _run(
-            "SELECT truth_call, owner, of_old, SUM(delta) FROM torment_truth GROUP BY 1, 2, 3"
+        for call, owner, is_narrow, delta in _run(
+            "SELECT truth_call, owner, is_narrow, SUM(delta) FROM torment_truth GROUP BY 1, 2, 3"
         ):
-            for name in (owner_name(owner), owner_name(owner, is_old=True))[: 1 + bool(of_old)]:
+            for name in [owner_name(owner, condition) for condition in (WIDE, NARROW)[: 1 + bool(is_narrow)]]:
                 changes[call][name] = changes[call].get(name, 0) + int(delta)
         _run("DELETE FROM torment_truth")
     return changes
