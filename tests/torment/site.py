@@ -27,7 +27,7 @@ from notifications_counter.counters import unread
 from notifications_counter.databases import forget_buffers
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.maintenance import shards
-from notifications_counter.maintenance.places import at, workplaces
+from notifications_counter.maintenance.places import at, local_counters
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.writes.returning import returning
 from tests.faults.actors import Change, Reader, Writer, atomic
@@ -349,16 +349,16 @@ class Site:
         def flush(interruptible: Interruptible) -> None:
             start = now()
             with suppress(BufferUnavailable):
-                works = workplaces([unread])
+                locals_ = local_counters([unread])
                 in_force = True  # else another release heals
-                for work in works:
-                    with at(work.place), interruptible:
+                for local in locals_:
+                    with at(local.place), interruptible:
                         unread.heal()
                         in_force &= CounterShard.objects.filter(declared=unread.fingerprint).exists()
                 if in_force:
                     journal.note("healed", start, now())
-                for work in works:
-                    with at(work.place), interruptible:
+                for local in locals_:
+                    with at(local.place), interruptible:
                         flushed = unread.flush().users
                     if flushed:
                         journal.note("flushed")
@@ -374,12 +374,12 @@ class Site:
 
     def administrator(self, journal: Journal, chance: random.Random) -> None:
         """Does what `recount_counters --restored` does, for this counter, after the database went back."""
-        works = workplaces([unread])
-        for work in works:
-            with at(work.place):
+        locals_ = local_counters([unread])
+        for local in locals_:
+            with at(local.place):
                 unread.invalidate()
-        for work in works:
-            with at(work.place):
+        for local in locals_:
+            with at(local.place):
                 unread.heal()
                 unread.recount()
 
