@@ -12,6 +12,8 @@ from django.db.models import Count
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification
 
+from .traffic import KINDS
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -131,7 +133,8 @@ def verdicts(users) -> list[Verdict]:
         stored = _by_owner(counter, counter.totals.objects.values_list(*names, counter.field))
         counted = Notification.objects.filter(counter.q).order_by().values_list(*counter.owner_attnames)
         rows = _by_owner(counter, counted.annotate(Count("pk")))
-        owners = sorted(stored | rows) if counter.has_several_columns else [user.pk for user in users]
+        kinds = [(user.pk, kind) for user in users for kind in KINDS]
+        owners = list(map(counter.key, kinds if counter.has_several_columns else users))
         badges = counter.counts(owners)
         found += [Verdict(counter.name, o, badges[o], stored.get(o, 0), rows.get(o, 0)) for o in owners]
     return found

@@ -90,7 +90,7 @@ def test_every_badge_is_right_in_the_end(start):
     assert int(table["flushes"]) > 0
     assert table["flusher killed"].startswith("2 ")
     assert table["requests failed"] == "0"
-    assert table["badges checked"] == "80 (20 also over HTTP)"
+    assert table["badges checked"] == "240 (20 also over HTTP)"
     assert table["badges wrong"] == "0"
 
 
