@@ -24,31 +24,31 @@ from .reader import Reader
 KEPT = "_notifications_counter_counts"
 
 Shown = int | dict[str, int]
-"""What a badge shows: a count; or counts by kind."""
+"""What a badge shows: a count, or counts by kind."""
 
 
 class Badge(NamedTuple):
-    """A counter, and the member that stands for the owner. The badge of all kinds of a user has what the members of
-    these begin with."""
+    """A counter, and the member that stands for the owner. The badge of all kinds of a user has the beginning that
+    their members share."""
 
     counter: Counter
     member: str
 
     @property
     def whole(self) -> Badge:
-        """The badge of all kinds of the user, if this one is for a kind; else itself."""
+        """The badge of all kinds of the user if this one is for a kind, else the badge itself."""
         if self.counter is not unread_by_kind:
             return self
         return Badge(self.counter, self.member.rpartition(SEPARATOR)[0] + SEPARATOR)
 
     @property
     def kind(self) -> str | None:
-        """The kind that this badge is for, if it is for one."""
+        """The kind that this badge is for, if any."""
         return None if self == self.whole else self.counter.decode(self.member)[-1]
 
 
 def user_of(request: Any) -> Any:
-    """Return the user of a request, None if nobody is logged in."""
+    """Return the user of a request, or None if nobody is logged in."""
     user = getattr(request, "user", None)
     return user if user is not None and user.is_authenticated else None
 
@@ -64,7 +64,7 @@ def kinds_of(user: Any) -> Badge:
 
 
 def count_once(request: Any, badge: Badge) -> Any:
-    """Return what a badge shows, read once per request. All kinds of a user are one read."""
+    """Return what a badge shows, read once per request. All kinds of a user are read together."""
     counts: dict[Badge, Any] = getattr(request, KEPT, {})
     if badge.whole != badge:
         return count_once(request, badge.whole).get(badge.kind, 0)
@@ -76,7 +76,7 @@ def count_once(request: Any, badge: Badge) -> Any:
 
 
 def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
-    """Return what badges show: one read for all badges of a counter, or for all kinds of a user."""
+    """Return what badges show. All badges of a counter, and all kinds of a user, are read together."""
     found: dict[Badge, Shown] = {}
     keys: dict[Counter, dict[Badge, Any]] = defaultdict(dict)
     users: dict[Badge, tuple[Any, ...]] = {}
@@ -103,8 +103,8 @@ def count_all(badges: Mapping[str, Badge]) -> dict[str, Shown]:
 
 
 def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
-    """Return the badges of the built-in counters, and those of these names that are signed for the user. Others are
-    left out: a page may outlive a counter, or the key that has signed its badges."""
+    """Return the badges of the built-in counters, and the named badges that are signed for the user. Others are left
+    out, because a page may outlive a counter, or the key that has signed its badges."""
     found = {
         counter.name: kinds_of(user) if counter is unread_by_kind else badge_of(counter, user)
         for counter in counters_of_notifications()
@@ -120,7 +120,7 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
 
 
 def name_of(badge: Badge, user: Any) -> str:
-    """Return the name by which a script of this user may ask for a badge, or for the counts that it is one of."""
+    """Return the name by which a script of this user may ask for a badge, or for the counts by kind that include it."""
     if badge.whole in badges_of(user).values():
         return badge.counter.name
     return _signer(user, badge.counter).sign(f"{quote(badge.counter.name, safe='')}/{badge.member}")

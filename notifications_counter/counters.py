@@ -97,12 +97,12 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         resume: bool = False,
     ) -> RecountResult:
-        """Compare counters with the rows and correct them; None: of everyone. For owners of several columns, what
-        ``breakdown`` takes stands for all below it.
+        """Compare the counts of these owners, by default of everyone, with the rows, and correct them. For owners of
+        several columns, an argument of ``breakdown`` stands for all owners that it counts.
 
-        ``report`` is called with each wrong count, ``progress`` with the number of users checked so far,
-        ``stopped`` is asked after each page of everyone. ``resume``: go on where a recount of everyone was interrupted
-        less than an hour ago. NotInTransaction if called inside a transaction.
+        ``report`` is called with each wrong count, and ``progress`` with the number of users checked so far. A recount
+        of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted less
+        than an hour ago. NotInTransaction inside a transaction.
         """
         recounter = Recounter(self, report, patient=True)
         if users is not None:

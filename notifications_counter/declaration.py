@@ -242,7 +242,7 @@ class Declaration:
         return CompositeKey(self._keys(self.key_fields, owner))
 
     def is_first(self, owner: Any) -> bool:
-        """Return whether this names all columns of an owner but the last: a sequence, or one value."""
+        """Return whether this stands for all columns of an owner but the last: a sequence, or one value."""
         number = len(owner) if isinstance(owner, tuple | list) else 1
         return self.has_several_columns and number == len(self.key_fields) - 1
 

@@ -1,4 +1,4 @@
-"""Columns whose texts are compared as they are."""
+"""Model fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models import CharField
 
 
 class ExactCharField(CharField):
-    """A CharField in which all texts differ. MariaDB and MySQL would by default take ``Sale`` for ``sale``."""
+    """A CharField that compares texts exactly. By default, ``Sale`` equals ``sale`` on MariaDB and MySQL."""
 
     def db_type(self, connection: Any) -> str | None:
         kind = super().db_type(connection)

@@ -79,11 +79,12 @@ class Reader:
         return result | self._rows(by_rows) if by_rows else result
 
     def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
-        """The counts of owners that have any, and these values in all columns but the last, by the last one."""
+        """Return the counts of owners with these values in all columns but the last, by the last. Zeros are left
+        out."""
         return self.breakdowns([first])[first]
 
     def breakdowns(self, firsts: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[Any, int]]:
-        """The same for many. Rows that have to be counted are counted together."""
+        """Return the same for many. Rows that must be counted are counted together."""
         counter, ledger = self.counter, Ledger.of(self.using)
         found: dict[tuple[Any, ...], dict[Any, int]] = {}
         missed: dict[tuple[Any, ...], Buffer] = {}
@@ -109,7 +110,7 @@ class Reader:
     def _miss_groups(
         self, ledger: Ledger, missed: dict[tuple[Any, ...], Buffer], firsts: Sequence[tuple[Any, ...]]
     ) -> dict[tuple[Any, ...], dict[Any, int]]:
-        """The rows. The counts of those that were missed are kept if nothing moves meanwhile."""
+        """Count rows, and cache the counts that were ``missed`` if nothing has changed meanwhile."""
         token, ready = f"?{uuid4().hex}", {}
         if missed and self._transaction(ledger)[1]:
             for first, buffer in missed.items():
@@ -125,8 +126,7 @@ class Reader:
         return found
 
     def count_groups(self, firsts: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[Any, int]]:
-        """Return the number of rows that count, by what their owners have in all columns but the last, and then by the
-        last one."""
+        """Return the number of rows that count, by the owner's values in all columns but the last, then by the last."""
         *names, last = self.counter.owner_attnames
         found: dict[tuple[Any, ...], dict[Any, int]] = {first: {} for first in firsts}
         for chunk in chunks(firsts, self.using):

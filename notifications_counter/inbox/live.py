@@ -244,7 +244,7 @@ def _count_and_close(badges: Mapping[str, Badge]) -> dict[str, Shown]:
 
 
 def _id_of(counts: Mapping[str, Shown]) -> str:
-    """The counts; for those by kind, which may be many, a digest."""
+    """Return an id that contains the counts, or for counts by kind, which may be many, a digest."""
     texts = (str(n) if isinstance(n, int) else sha256(json.dumps(n).encode()).hexdigest()[:16] for n in counts.values())
     return "-".join(texts)
 

@@ -67,9 +67,9 @@ class OwnPage(OwnNotifications):
 
 
 class InboxView(OwnPage, TemplateView):
-    """A page of the list. ``kinds``: those to filter by, each with its name for readers. The script of the page asks
-    for the list and the tabs alone, by the header ``X-Part``. Either way, everything is seen, if `unseen` is switched
-    on."""
+    """A page of the list. ``kinds`` are those to filter by, each with a name for people. With the header ``X-Part``,
+    the page's script asks only for the list and the tabs. Either way, everything is marked as seen if `unseen` is
+    switched on."""
 
     template_name = "notifications_counter/inbox.html"
     list_template_name = "notifications_counter/list.html"
@@ -88,7 +88,7 @@ class InboxView(OwnPage, TemplateView):
         return get_conditional_response(request, response["ETag"], response=response) or response
 
     def mark_as_seen(self) -> None:
-        """Mark everything that this view can show as seen. If nothing is unseen, it only asks Redis."""
+        """Mark everything that this view can show as seen. If nothing is unseen, only Redis is asked."""
         if not unseen.disabled and unseen.count(self.request.user):
             self.get_queryset().mark_as_seen()
 
@@ -98,8 +98,8 @@ class InboxView(OwnPage, TemplateView):
         return not unread_by_kind.disabled
 
     def tabs(self) -> Sequence[tuple[str, str]]:
-        """The kinds to filter by, each with its name: ``kinds``. Without these, if `unread_by_kind` is switched on,
-        those that have anything unread, and the one that is shown."""
+        """Return the kinds to filter by, each with its name: ``kinds``. If that is empty and `unread_by_kind` is
+        switched on, return the kinds with unread notifications, and the one that is shown."""
         if self.kinds or not self.has_numbers:
             return self.kinds
         column, shown = Notification._meta.get_field("kind"), self.request.GET.get("kind", "")

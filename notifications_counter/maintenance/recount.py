@@ -128,8 +128,8 @@ class Recounter:
         return result
 
     def members(self, owner: Any) -> list[str]:
-        """The member that stands for an owner. If this is all columns of an owner but the last: the members of those
-        below it who have rows that count, a stored total, or something waiting in Redis."""
+        """Return the member that stands for an owner, as a list. Given all columns of owners but the last, return the
+        members of all such owners with rows that count, a stored total, or something waiting in Redis."""
         counter = self.counter
         if not counter.is_first(owner):
             return [str(counter.key(owner))]
