@@ -19,8 +19,11 @@ from notifications_counter.models import Notification, UserNotificationsCount
 
 from . import truth
 from .database import clients
+from .database_faults import DatabaseFaults
 from .journal import Notes, now
-from .site import MISFORTUNES, Site, release
+from .processes import release
+from .redis_faults import RedisFaults
+from .site import MISFORTUNES, Site
 from .tenants import at, current, each, tenants
 from .tormentor import IS_MANAGED, PATIENCE, Tormentor, start_redis
 
@@ -61,6 +64,10 @@ ROUNDS: dict[str, tuple[str, ...]] = {
     **{f"{loss}_and_more": (loss, *SAFE_WITH_A_LOSS) for loss in LOSSES},
     **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
 }
+
+
+class AllFaults(RedisFaults, DatabaseFaults):
+    """Who can do all of them."""
 
 
 def rounds() -> list[str]:
@@ -135,7 +142,7 @@ class Round:
             others = clients()
             connections.close_all()
             site = Site(self.users, self.seed, directory, self.faults)
-            tormentor = Tormentor(site, server, self.faults, self.chance, stack)
+            tormentor = AllFaults(site, server, self.faults, self.chance, stack)
             try:
                 tormentor.run(TORMENT if SLOW.isdisjoint(self.faults) else 3 * TORMENT)
                 if tormentor.failovers_by_mistake():  # two masters at once: no Redis is exact then

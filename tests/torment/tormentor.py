@@ -1,4 +1,8 @@
-"""Who does it: each kind of fault is a method that does its worst, and yields for how many seconds it rests."""
+"""Who torments a site, and looks after its processes.
+
+Each kind of fault is a method that does its worst, and yields for how many seconds it rests. Here are those that befall
+processes.
+"""
 
 import os
 import random
@@ -14,12 +18,12 @@ import redis
 import servers
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
-from tests.backup import save_database
 
 from . import database, truth
 from .journal import Span, now
+from .processes import ONLY_IF, ROLES, Ambush, Process
 from .proxy import Proxy
-from .site import ONLY_IF, ROLES, Ambush, Process, Site
+from .site import Site
 
 Rests = Iterator[float]
 CALM = 1.0
@@ -31,8 +35,6 @@ PATIENCE = 30.0
 """Seconds in which processes do what they are waited for, also on a busy machine."""
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 PROXIED = {"connections_broken", "connections_refused", "redis_failed_over", "redis_failed_over_and_back"}
-HARMLESS = {"total", "group", "lease", "ready", "stats", "recounted", "database"}
-"""Kinds of keys that Redis may lose while every read stays right."""
 
 
 class Tormentor:
@@ -220,130 +222,6 @@ class Tormentor:
             self.due.append(now() + CALM + options.DEPLOY_SECONDS + 1)
         yield PATIENCE
 
-    # ------------------------------------------------------------------ Redis
-    def redis_restarted_empty(self) -> Rests:
-        while True:
-            yield self.chance.uniform(0.2, 0.8)
-            yield from self._restart("empty")
-
-    def redis_restarted_with_aof(self) -> Rests:
-        with self._client() as client:
-            client.config_set("appendonly", "yes")
-            while client.info("persistence")["aof_rewrite_in_progress"]:
-                time.sleep(0.01)
-        self.server.command += ["--appendonly", "yes"]
-        while True:
-            yield self.chance.uniform(0.2, 0.8)
-            yield from self._restart("with_aof", loses=False)
-
-    def redis_restarted_with_old_rdb(self) -> Rests:
-        while True:
-            yield self.chance.uniform(0.1, 0.4)
-            with self._client() as client:
-                client.save()
-            self.note("Redis saves its data")
-            yield self.chance.uniform(0.1, 0.4)
-            yield from self._restart("with_old_rdb")
-
-    def _restart(self, how: str, loses: bool = True) -> Rests:
-        with self._gone(f"redis_restarted_{how}", loses):
-            self.server.kill()
-            try:
-                yield self.chance.uniform(0, 0.3)
-            finally:
-                self.server.start()
-
-    def redis_failed_over(self) -> Rests:
-        """To a replica that lags behind: it is cut off from its master a moment before that is killed."""
-        while True:
-            replica = self.stack.enter_context(start_redis(replica_of=self.server))
-            yield self.chance.uniform(0.1, 0.4)
-            with redis.Redis(port=replica.port) as client:
-                client.replicaof("NO", "ONE")
-            yield self.chance.uniform(0, 0.3)
-            with self._gone("redis_failed_over"):
-                self.server.kill()
-                try:
-                    yield self.chance.uniform(0, 0.3)
-                finally:
-                    self.server = replica
-                    self.proxy.tell(target=replica.entrance)
-
-    def redis_failed_over_and_back(self) -> Rests:
-        """To a replica that lags behind, and back to the first server, which was never restarted."""
-        other = self.stack.enter_context(start_redis(replica_of=self.server))
-        while True:
-            yield self.chance.uniform(0.1, 0.4)
-            with self._gone("redis_failed_over_and_back"):
-                for _ in range(2):
-                    try:
-                        yield from self._swap(other)
-                    finally:
-                        self.server, other = other, self.server
-                        self.proxy.tell(target=self.server.entrance)
-
-    def _swap(self, replica: servers.Server) -> Rests:
-        """Promote the replica, a moment before the master follows it."""
-        with redis.Redis(port=replica.port) as after, self._client() as before:
-            while after.info("replication").get("master_link_status") != "up":
-                yield 0.01
-            after.replicaof("NO", "ONE")
-            try:
-                yield self.chance.uniform(0, 0.2)
-            finally:
-                before.replicaof(servers.HOST, replica.port)
-
-    def redis_keys_deleted(self) -> Rests:
-        """One at a time."""
-        while True:
-            yield self.chance.uniform(0.05, 0.2)
-            with self._client() as client:
-                kinds: dict[str, list[bytes]] = {}
-                for key in sorted(client.keys("*unread:*")):
-                    kinds.setdefault(kind_of(key), []).append(key)
-                kind = self.chance.choice(list(kinds))
-                with self._gone(f"redis_key_deleted:_{kind}", loses=kind not in HARMLESS):
-                    client.delete(self.chance.choice(kinds[kind]))
-
-    def sentinel_failed_over(self) -> Rests:
-        """The master is killed; once a sentinel has replaced it, it comes back as a replica."""
-        while True:
-            yield self.chance.uniform(0.3, 0.6)
-            with self._gone("sentinel_failed_over"):
-                self.server.kill()
-                try:
-                    while self._master() == self.server.port:
-                        yield 0.02
-                finally:
-                    while self._master() == self.server.port:
-                        time.sleep(0.02)
-                    self.server, self.replica = self.replica, self.server
-            self.replica.start()
-            with redis.Redis(port=self.replica.port) as client:
-                while client.info("replication").get("master_link_status") != "up":
-                    yield 0.05
-
-    def _master(self) -> int:
-        return int(self.sentinel.sentinel_get_master_addr_by_name("mymaster")[1])
-
-    def failovers_by_mistake(self) -> int:
-        """How often a sentinel, on a busy machine, took a master for dead that was not."""
-        if "sentinel_failed_over" not in self.faults:
-            return 0
-        (master,) = self.sentinel.sentinel_masters().values()
-        return master["config-epoch"] - self.survived["sentinel_failed_over"]
-
-    def redis_stalled(self) -> Rests:
-        """It answers late, when clients have given up."""
-        while True:
-            yield self.chance.uniform(0.2, 0.6)
-            with self._gone("redis_stalled", loses=False):
-                self.server.pause()
-                try:
-                    yield self.chance.uniform(0.3, 0.8)
-                finally:
-                    self.server.resume()
-
     @contextmanager
     def _gone(self, fault: str, loses: bool = True) -> Iterator[None]:
         start = now()
@@ -356,57 +234,6 @@ class Tormentor:
             if loses:
                 self.losses.append(Span(start, now()))
 
-    def _client(self) -> redis.Redis:
-        return redis.Redis(port=self.server.port)
-
-    # --------------------------------------------------------------- database
-    def database_failed_over(self) -> Rests:
-        """To a standby that lags behind: it is promoted a moment before the primary is killed."""
-        standby = self.stack.enter_context(servers.postgresql(standby_of=self.primary.port))
-        yield self.chance.uniform(0.3, 1)
-        with self._gone("database_failed_over"):
-            written = database.written(self.primary.port)  # and with it all that readers have seen so far
-            self.wait(lambda: database.has_received(standby.port, written))
-            database.promote(standby.port)
-            try:
-                yield self.chance.uniform(0, 0.3)
-            finally:
-                self.primary.kill()
-                database.use(standby.port)
-                self.database_proxy.tell(target=standby.port)
-                self.do("administrator")
-        yield PATIENCE
-
-    def database_restored(self) -> Rests:
-        """From a backup, while nothing works on it."""
-        yield self.chance.uniform(0.1, 0.5)
-        with self._gone("database_restored"):
-            restore = save_database(self.site.directory / "backup")
-            yield self.chance.uniform(0.2, 1)
-            self.note("the site is killed, and its database restored")
-            self.kill_all()
-            restore()
-            self.chance.choice([self._start_and_recount, self._recount_and_start])()
-        yield PATIENCE
-
-    def _start_and_recount(self) -> None:
-        """Like those who are in a hurry."""
-        self.start_all()
-        started = now()
-        self.wait(lambda: now() > started + self.chance.uniform(0, 0.5))
-        self.do("administrator")
-
-    def _recount_and_start(self) -> None:
-        self.do("administrator")
-        self.start_all()
-
-    # ------------------------------------------------------------ connections
-    def connections_broken(self) -> Rests:
-        return self._breaking(self.proxy, "redis", 0.03)
-
-    def database_connections_broken(self) -> Rests:
-        return self._breaking(self.database_proxy, "database", 0.01)
-
     def _breaking(self, proxy: Proxy, name: str, chance: float) -> Rests:
         proxy.tell(chance=chance)
         try:
@@ -415,22 +242,3 @@ class Tormentor:
         finally:
             for what, times in proxy.behave().items():
                 self.survived[f"{name}_{what.replace(' ', '_')}"] += times
-
-    def connections_refused(self) -> Rests:
-        """Some have no way to Redis, others have."""
-        while True:
-            yield self.chance.uniform(0.1, 0.5)
-            cut_off = self.chance.sample(list(ROLES), self.chance.randint(1, 2))
-            self.note(f"Redis is out of reach of {cut_off}")
-            with self._gone("redis_out_of_reach_of_some", loses=False):
-                self.proxy.tell(shut=cut_off)
-                try:
-                    yield self.chance.uniform(0.1, 0.8)
-                finally:
-                    self.proxy.tell(shut=[])
-
-
-def kind_of(key: bytes) -> str:
-    """Like "pending" or "total". The id of the database stands before it, but for the key that tells this id."""
-    first, second, *_ = key.decode().partition("}:")[2].split(":")
-    return first if first == "database" else second
