@@ -31,7 +31,7 @@ CALM = 1.0
 KIND = os.environ.get("TEST_REDIS_KIND")
 IS_MANAGED = bool(os.environ.get("TEST_REDIS_MANAGED"))
 start_redis = partial(servers.redis, kind=KIND, is_managed=IS_MANAGED)
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds in which processes do what they are waited for, also on a busy machine."""
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 PROXIED = {"connections_broken", "connections_refused", "redis_failed_over", "redis_failed_over_and_back"}
