@@ -217,7 +217,7 @@ def test_tabs_have_numbers_that_live(open_inbox, with_kinds, alice):
         )
 
     def shows(*texts: str) -> None:
-        expect(page.locator(".nc-tabs li:visible")).to_have_text(texts)
+        expect(page.locator(".nc-kinds li:visible")).to_have_text(texts)
 
     page = open_inbox(viewport={"width": 360, "height": 700}, color_scheme="dark")
     shows()  # there is nothing to choose from
@@ -233,14 +233,14 @@ def test_tabs_have_numbers_that_live(open_inbox, with_kinds, alice):
     page.get_by_role("link", name="order").focus()
     page.keyboard.press("Enter")
     titled(page, "order 1", "order 0")
-    expect(page.locator(".nc-tabs [aria-current]")).to_have_text(one)
+    expect(page.locator(".nc-kinds [aria-current]")).to_have_text(one)
     page.click("#nc-read-all")
     says(page, "1 notification marked as read.")
     titled(page, "order 1", "order 0")
-    expect(page.locator(".nc-tabs [aria-current] .nc-badge")).to_be_hidden()
-    expect(page.locator(".nc-tabs [role=status]")).to_have_count(0)
+    expect(page.locator(".nc-kinds [aria-current] .nc-badge")).to_be_hidden()
+    expect(page.locator(".nc-kinds [role=status]")).to_have_count(0)
     orders[0].mark_as_unread()
-    expect(page.locator(".nc-tabs [aria-current]")).to_have_text(one)
+    expect(page.locator(".nc-kinds [aria-current]")).to_have_text(one)
 
 
 def test_nothing_moves_under_a_pointer(open_inbox, alice):

@@ -152,7 +152,7 @@ def test_filters_and_pages_go_together(client, alice):
 # ------------------------------------------------------------------------------------------------------------ tabs
 def tabs(response) -> dict[str, str]:
     """What the tabs show: the number beside each name."""
-    part = response.content.decode().partition('<ul class="nc-tabs">')[2].partition("</ul>")[0]
+    part = response.content.decode().partition('<ul class="nc-kinds">')[2].partition("</ul>")[0]
     return dict(re.findall(r"<a [^>]*>([^<]*?)(?: <span [^>]*><span [^>]*>(\d+)</span>[^\n]*\n)?</a>", part))
 
 
@@ -206,7 +206,7 @@ def test_all_tabs_are_one_read_and_come_with_the_list_alone(client, alice):
 @own_urls
 def test_tabs_without_numbers(client, alice):
     assert tabs(client.get(url())) == {"Every kind": "", "Sales": ""}
-    assert b"nc-tabs" not in client.get(url(), headers={"X-Part": "list"}).content
+    assert b"nc-kinds" not in client.get(url(), headers={"X-Part": "list"}).content
 
 
 def test_no_tabs(client, alice):

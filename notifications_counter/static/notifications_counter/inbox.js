@@ -111,10 +111,10 @@
 
   // Tabs of kinds that are new. The numbers on the others are those of badges.
   const addTabs = (page) => {
-    const tabs = document.querySelector(".nc-tabs");
+    const tabs = document.querySelector(".nc-kinds");
     const link = (tab) => tab.querySelector("a").getAttribute("href");
     const there = new Set([...(tabs?.children ?? [])].map(link));
-    const added = [...page.querySelectorAll(".nc-tabs > li")].filter((tab) => !there.has(link(tab)));
+    const added = [...page.querySelectorAll(".nc-kinds > li")].filter((tab) => !there.has(link(tab)));
     if (!tabs || !added.length) return;
     tabs.append(...added);
     window.htmx?.process(tabs);
