@@ -18,7 +18,7 @@ from tests.support import entries
 
 from . import database, tenants, truth
 from .journal import Journal, now
-from .processes import INTERRUPTS, OUTAGES, Interruptible, Processes
+from .processes import INTERRUPTS, OUTAGES, PAUSE, Interruptible, Processes
 
 MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
 
@@ -163,10 +163,14 @@ class Site(Processes):
             self.upgrader(journal, chance)
 
     def upgrader(self, journal: Journal, chance: random.Random) -> None:
-        """The first run of a new flusher."""
+        """The first run of a new flusher, once Redis is there."""
         for _ in tenants.each():
-            unread.heal()
-            unread.flush()
+            while True:
+                with suppress(BufferUnavailable):
+                    unread.heal()
+                    unread.flush()
+                    break
+                time.sleep(PAUSE["flusher"])
 
     def locker(self, journal: Journal, chance: random.Random) -> None:
         """Holds locks, and ends the clients that wait for them, or only their statements."""

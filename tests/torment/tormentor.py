@@ -68,7 +68,7 @@ class Tormentor:
                     self.look_after()
                     time.sleep(0.01)
             finally:
-                for act in acts:
+                for act in reversed(acts):
                     act.close()
             calm = now()
             self.note("calm")
@@ -152,7 +152,7 @@ class Tormentor:
         elif code == -signal.SIGSEGV and "interrupted" in self.faults:  # not every extension in C bears it
             self.died[process.name] = now()
             self.survived["crashed_in_an_extension"] += 1
-        elif code:
+        elif code not in (0, -signal.SIGTERM):  # the latter if it has only just started
             raise AssertionError(f"{process.name} failed by itself")
         if not self.signs.over and process.role in ROLES:
             self.start(process.role)
@@ -199,22 +199,25 @@ class Tormentor:
         return self._strike("recounter", signal.SIGKILL)
 
     def deployed(self) -> Rests:
-        """A release with another declaration: its processes replace those of the old one, one after another."""
+        """A release with another declaration: its processes replace those of the old one, one after another. Other acts
+        are closed before this one, so that the servers are there at its end."""
         yield self.chance.uniform(0.3, 1)
         self.note("deployment")
         self.site.condition = unread.q
-        if unread.q == truth.NARROW:  # changes that do not count any more are not heard of
-            self.do("upgrader")
         old = self.chance.sample(self.site.processes, len(self.site.processes))
+        if unread.q == truth.NARROW:  # changes that do not count any more are not heard of: first comes the flusher
+            old.insert(0, self.start("upgrader"))
 
         def left() -> list[Process]:
             return [process for process in old if process in self.site.processes]
 
         try:
             while left():
-                os.kill(left()[0].pid, signal.SIGTERM)
+                if left()[0].role != "upgrader":
+                    os.kill(left()[0].pid, signal.SIGTERM)
                 yield self.chance.uniform(0, 0.3)
         finally:
+            self.wait(lambda: not self.site.of("upgrader"))
             for process in left():
                 os.kill(process.pid, signal.SIGTERM)
             self.wait(lambda: not left())
