@@ -128,9 +128,13 @@ class Interrupts:
             signal.setitimer(signal.ITIMER_REAL, self.chance.uniform(0.0001, 0.03))
         self.inside = True
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         self.inside = False
         signal.setitimer(signal.ITIMER_REAL, 0)
+        while error is not None:  # whoever handles an interrupt may raise something else
+            if isinstance(error, INTERRUPTS):
+                raise error
+            error = error.__cause__ or error.__context__
 
     def strike(self, *_: object) -> None:
         if self.inside:
