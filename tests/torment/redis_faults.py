@@ -79,7 +79,7 @@ class RedisFaults(Tormentor):
         """Promote the replica, a moment before the master follows it."""
         with redis.Redis(port=replica.port) as after, self._client() as before:
             while after.info("replication").get("master_link_status") != "up":
-                yield 0.01
+                time.sleep(0.01)  # the round may end at a yield, and the caller takes the replica for promoted
             after.replicaof("NO", "ONE")
             try:
                 yield self.chance.uniform(0, 0.2)
