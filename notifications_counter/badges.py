@@ -6,7 +6,6 @@ signed for the user whose page shows it. So templates decide who may see which c
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from django.db import connections
 from .counters import Counter, counters_of_notifications, get_counter, unread_by_kind
 from .databases import schema_of
 from .exceptions import ConfigurationError
-from .primary_keys import SEPARATOR, group_of
+from .primary_keys import SEPARATOR, group_of, values_of_group
 from .reader import Reader
 
 KEPT = "_notifications_counter_counts"
@@ -83,7 +82,7 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
     for badge in badges:
         counter, member = badge
         if counter is unread_by_kind and badge == badge.whole:
-            (user,) = json.loads(member.removesuffix(SEPARATOR) + "]")
+            (user,) = values_of_group(member)
             users[badge] = counter.first_of_key(user)
         else:
             keys[counter][badge] = counter.decode(member)

@@ -41,6 +41,11 @@ def group_of(values: Sequence[Any]) -> str:
     return as_json(values)[:-1] + SEPARATOR
 
 
+def values_of_group(group: str) -> list[Any]:
+    """Return the values that ``group_of`` was given, as JSON has them."""
+    return json.loads(group.removesuffix(SEPARATOR) + "]")
+
+
 def as_json(values: Sequence[Any]) -> str:
     """Return the text of a CompositeKey of these values."""
     return json.dumps(values, ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)

@@ -117,12 +117,15 @@ class Reader:
                 with suppress(BufferUnavailable):
                     ready[first] = buffer.prepare_group(group_of(first), token)
         found = self.count_groups(firsts)
-        for first in filter(ready.get, ready):
+        for first, epoch in ready.items():
+            if not epoch:
+                continue
             group = group_of(first)
-            members = {str(CompositeKey((*first, last))): count for last, count in found[first].items()}
+            counts = {
+                str(CompositeKey((*first, last))).removeprefix(group): count for last, count in found[first].items()
+            }
             with suppress(BufferUnavailable):  # the counts are right all the same
-                counts = {member.removeprefix(group): count for member, count in members.items()}
-                missed[first].keep_group(ready[first], group, token, counts)
+                missed[first].keep_group(epoch, group, token, counts)
         return found
 
     def count_groups(self, firsts: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[Any, int]]:
