@@ -23,7 +23,7 @@ bert.notifications.get(verb="wrote").mark_as_read()
 
 IMPORTED = """
 from notifications_counter.counters import unread
-anna, bert, cleo = User.objects.order_by("pk")
+anna, bert, cleo = User.objects.order_by("username")
 assert unread.counts([anna, bert, cleo]) == {anna.pk: 0, bert.pk: 1, cleo.pk: 1}
 (called,) = bert.notifications.unread()
 assert called.title == f"{anna} called {cleo}", called.title

@@ -1,4 +1,4 @@
-"""A round of each kind, on one server or another; `make torment` is for all of them on all servers."""
+"""Each kind of fault, among others, on one server or another; `make torment` is for all rounds on all servers."""
 
 import importlib.util
 import re
@@ -10,18 +10,30 @@ from django.db import connection
 
 from tests.faults.child import ROOT
 
-from .rounds import SINGLE, rounds
-
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HERE = {
-    "postgresql": [*SINGLE[::2], "all_but_a_loss", "redis_restarted_empty_and_more"],
-    "mysql": [*SINGLE[1::2], "all_but_a_loss", "redis_failed_over_and_all_killed"],
+    "postgresql": [
+        "all_but_a_loss",
+        "deployed_and_more",
+        "database_connections_broken",
+        "database_failed_over_and_more",
+        "redis_restarted_empty_and_more",
+        "redis_failed_over_and_back_and_more",
+        "sentinel_failed_over_and_more",
+    ],
+    "mysql": [
+        "all_but_a_loss",
+        "interruptions_and_all_killed",
+        "database_restored_and_more",
+        "redis_failed_over_and_all_killed",
+        "redis_keys_deleted_and_more",
+    ],
     "sqlite": ["all_but_a_loss", "redis_restarted_with_old_rdb_and_more"],
 }[connection.vendor]
 
 
-@pytest.mark.parametrize("name", [name for name in HERE if name in rounds()])
+@pytest.mark.parametrize("name", HERE)
 def test_round(name, child_environment):
     torment(child_environment, "--database", "given", "--round", name)
 
