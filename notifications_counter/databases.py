@@ -44,10 +44,12 @@ class Database:
     ``place``      where it is; the next database there leaves the keys of this one
     ``row``        the random part of the id
     ``in_memory``  whether it is a SQLite database in memory
+    ``epochs``     of each shard, by counter, shard and number of shards; left out for test databases, because their
+                   Redis may be emptied between two tests
     ``buffers``    of each counter that has been used
     """
 
-    __slots__ = ("id", "logs", "place", "row", "in_memory", "buffers")
+    __slots__ = ("id", "logs", "place", "row", "in_memory", "epochs", "buffers")
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Database:
         self.logs = _hash(row, *where)
         self.place = _hash(*host, *where, *system)
         self.in_memory = in_memory
+        self.epochs: dict[tuple[str, int, int], int] = {}
         self.buffers: dict[Any, list[Buffer]] = {}
 
     @property
@@ -127,6 +130,8 @@ def look_up(connection: Any) -> Database:
             if found and found.id in left_databases and not inside:
                 _rows(connection).filter(uid=found.row).update(uid=_new_row())
                 found = _read(connection)
+            if found and not found.ttl:
+                found.epochs = _read_epochs(connection)
     except DatabaseError as error:
         raise BufferUnavailable(
             f"Database {connection.alias!r} has no id: {error}. Run `manage.py migrate`. Counts are read from the rows "
@@ -211,6 +216,11 @@ def _read(connection: Any) -> Database | None:
     if connection.vendor == "sqlite" and connection.is_in_memory_db():
         return _in_memory(row, name)
     return Database(row, [Path(name).resolve() if connection.vendor == "sqlite" else name])
+
+
+def _read_epochs(connection: Any) -> dict[tuple[str, int, int], int]:
+    shards: QuerySet[Any] = QuerySet(apps.get_model("notifications_counter", "CounterShard"), using=connection.alias)
+    return {tuple(about): epoch for *about, epoch in shards.values_list("counter", "shard", "shards", "epoch")}
 
 
 def _new_row() -> str:

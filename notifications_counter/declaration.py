@@ -370,7 +370,9 @@ class Declaration:
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """Return the buffer of one of so many ``shards``."""
         keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
-        return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, "" if self.disabled else self.fingerprint)
+        fingerprint = "" if self.disabled else self.fingerprint
+        epoch = database.epochs.get((self.name, shard, shards), 0)
+        return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, fingerprint, epoch)
 
     def buffer_of(self, member: str, connection: Any = None) -> Buffer:
         """Return the buffer of an owner's shard."""

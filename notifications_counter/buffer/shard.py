@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from .keys import Keys
 from .packet import Call
 from .scripts import script
 from .types import NOTHING, Cut, Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
+
+logger = logging.getLogger("notifications_counter")
 
 BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
@@ -78,18 +81,21 @@ class Buffer:
 
     ``ttl``          seconds after which the lasting keys of a test database expire, '' for other databases
     ``fingerprint``  of the counter's declaration
+    ``epoch``        that the database knew at first
     """
 
-    def __init__(self, client: Client, keys: Keys, ttl: int | str = "", fingerprint: str = ""):
+    def __init__(self, client: Client, keys: Keys, ttl: int | str = "", fingerprint: str = "", epoch: int = 0):
         self.client = client
         self.keys = keys
         self.ttl = ttl
         self.fingerprint = fingerprint
+        self.epoch = epoch
         self._heard_at = -math.inf
         # The value of `ready` when totals were last read, and the beginning of their keys, which depends on it.
         self._seen: tuple[str | bytes, str] = ("", keys.total("0", ""))
         self._keys_of = _KeysOf(keys)
         self._entered = False
+        self._is_behind = False
 
     def _run(self, name: str, *args: Argument, urgent: bool = False) -> Any:
         """Call a script and return its reply."""
@@ -97,20 +103,27 @@ class Buffer:
             self.enter()
         return self.client.run(script(name), self._keys_of[name], args, urgent)
 
-    def enter(self) -> bool:
-        """Register these keys as those of the database, before their first use. Returns whether the keys of a previous
-        database at this place were left for them.
+    def enter(self) -> None:
+        """Register these keys as those of the database, before their first use; again, while Redis is behind the
+        database.
 
         This and every other method raises DatabaseChanged if these keys were left.
         """
         id_ = self.keys.base.rpartition(":")[2]
         try:
-            others_left = self.client.run(script("enter"), self._keys_of["enter"], (id_, self.ttl))
+            is_behind = self.client.run(script("enter"), self._keys_of["enter"], (id_, self.ttl, self.epoch))
         except DatabaseChanged:
             left_databases.add(id_)
             raise
-        self._entered = True
-        return bool(others_left)
+        if is_behind and not self._is_behind:
+            about = {"event": "redis_behind", "cache": self.client.alias, "keys": self.keys.base}
+            text = (
+                "Redis (cache %r) has lost data, or is not the one of the last flush. Counts are read from the rows "
+                "until 'manage.py flush_counters' runs with the settings of this process."
+            )
+            logger.warning(text, self.client.alias, extra=about)
+        self._is_behind = bool(is_behind)
+        self._entered = not is_behind
 
     # ------------------------------------------------------------------ reads
     def totals(self, members: Sequence[object]) -> list[int | None] | None:
@@ -231,9 +244,12 @@ class Buffer:
         return self.client.start(*self.begin_call(part, members))
 
     def begin_call(self, part: str, members: Sequence[str]) -> Call:
-        """Return the call of ``begin``, to be sent together with others."""
+        """Return the call of ``begin``, to be sent together with others. BufferUnavailable if Redis is behind the
+        database, because the next flush may come from another Redis."""
         if not self._entered:
             self.enter()
+        if self._is_behind:
+            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
         return Call(script("begin"), self._keys_of["begin"], (part, *members))
 
     def commit(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> int:

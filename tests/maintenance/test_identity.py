@@ -3,16 +3,17 @@ epoch, in one run of the flusher."""
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 import redis
 
 import servers
-from notifications_counter import checks
+from notifications_counter import checks, databases
 from notifications_counter.buffer.shard import BATCHES, NAMELESS
 from notifications_counter.counters import unread
-from notifications_counter.models import CounterShard, Notification
+from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
 from tests.support import (
     Relay,
     assert_exact,
@@ -210,3 +211,55 @@ def test_a_key_prefix_that_is_changed_and_changed_back(healed, alice, settings, 
         redis_client.delete(*redis_client.keys(f"{buffer().keys.base}*"))
     assert_heals(alice)
     assert stored(alice) == 5
+
+
+@pytest.fixture
+def other_redis(use: Callable[[str], None], settings: Any) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Work as a process whose settings name another Redis."""
+    here = settings.CACHES["default"]["LOCATION"]
+    DatabaseId.objects.update(uid="0" * 32)  # not a test database
+    with servers.redis() as server:
+
+        @contextmanager
+        def other() -> Iterator[None]:
+            databases._known.clear()
+            use(server.url)
+            yield
+            databases._known.clear()
+            use(here)
+
+        yield other
+
+
+def test_writes_to_another_redis_that_nobody_flushes(other_redis, alice, caplog):
+    """The web server has one URL, and the flusher another one; or the URL was changed and changed back."""
+    databases._known.clear()
+    unread.heal()
+    notify(alice, 3)
+    assert_reads(alice)
+    with other_redis():
+        notify(alice, 2)
+        assert_reads(alice)
+        notify(alice)
+        assert_reads(alice)
+        assert RecountRequest.objects.count() == 2
+        assert [record.event for record in caplog.records if record.levelname == "WARNING"] == ["redis_behind"]
+    unread.heal()
+    unread.flush()
+    assert_exact(alice)
+
+
+def test_a_redis_of_an_earlier_epoch_is_not_read(other_redis, alice):
+    """The URL is changed back, and the flusher has not run yet."""
+    databases._known.clear()
+    unread.heal()
+    notify(alice, 3)
+    assert_reads(alice)
+    with other_redis():
+        unread.heal()
+        notify(alice, 2)
+        unread.flush()
+        assert_exact(alice)
+        assert not RecountRequest.objects.exists()
+    assert_reads(alice)
+    assert_heals(alice)

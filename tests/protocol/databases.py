@@ -4,14 +4,17 @@ The keys of a shard contain the id of its database. ``manage.py flush``, a new d
 database that is made again change the id, while processes still know the one from before. Redis remembers the
 database that came last. Who enters with another one leaves the keys of the last one for good.
 
+The settings of the site may also name another Redis, and then the first one again. Redis cannot know that, but the
+database knows the last epoch. While some processes use one Redis and some the other, nobody promises READ.
+
   READ   a read returns the number of rows at some moment between its start and its end
   END    when everything has stopped, two runs of a healer make the counter equal to the rows, and leave nothing
 
     python -m tests.protocol.databases                  # every scenario: 'bad 0' on each line
     python -m tests.protocol.databases --drop leave     # without one rule: the shortest history that breaks
 
-A space stands for the keys of one database: what ``model.py`` explores is one number here. The change of the database
-is a moment; its rows stay, so that what a process did with the old keys can be compared with them.
+A space stands for the keys of one database in one Redis: what ``model.py`` explores is one number here. The change of
+the database is a moment; its rows stay, so that what a process did with the old keys can be compared with them.
 """
 
 import argparse
@@ -28,6 +31,7 @@ RULES = {
     "last": "keys that were left are never entered again, by nobody",
     "renew": "a database whose keys were left gets a new id",
     "fix": "nothing is corrected or completed on keys that were left",
+    "behind": "nothing begins in a Redis that is behind the database: the write leaves a request in the database",
 }
 BREAKS = {  # the scenario in which that is found soonest
     "leave": "writer, healer, reader",
@@ -37,7 +41,9 @@ BREAKS = {  # the scenario in which that is found soonest
     "last": "writer, healer, reader",
     "renew": "writer, healer, there and back",
     "fix": "writer, healer, reader, doubt",
+    "behind": "writer, healer, another Redis and back",
 }
+IDS = 8  # of databases; the keys in the other Redis come after them
 dropped: set[str] = set()
 
 
@@ -51,6 +57,7 @@ class Space(NamedTuple):
 
     left: bool = False
     ready: bool = False
+    epoch: int = 0
     value: int = 0  # stored count, pending and total
     open: tuple = ()  # ((part, seq), ...)
     seq: int = 0
@@ -61,10 +68,18 @@ class Space(NamedTuple):
 
 class World(NamedTuple):
     spaces: tuple[Space, ...]
-    last: int  # the database that entered last
+    last: tuple[int, int]  # the space that was entered last, of each Redis
     id: int  # of the database
     new: int  # an id that nobody has had
+    epoch: int = 1  # that the database knows
+    redis: int = 0  # in the site's settings
+    requested: bool = False  # a recount, in the database
     rows: int = 1
+
+    @property
+    def here(self) -> int:
+        """The space that who looks up now will use."""
+        return self.redis * IDS + self.id
 
     def change(self, id: int, **fields: Any) -> "World":
         space = self.spaces[id]._replace(**fields)
@@ -72,19 +87,24 @@ class World(NamedTuple):
 
 
 # -------------------------------------------------------------------------------------------------------- the scripts
-def enter(w: World, id: int) -> tuple[World, bool]:
+def enter(w: World, id: int, epoch: int) -> tuple[World, bool]:
     """Also whether these keys may be used."""
     if w.spaces[id].left and rule("last"):
         return w, False
-    if w.last == id:
-        return w, True
-    old, new = w.spaces[w.last], w.spaces[id]
-    if rule("along"):
-        moved = tuple((part, 0) for part, _ in old.open)  # seq 0: it began before everything
-        w = w.change(w.last, open=()).change(id, open=(*new.open, *moved))
-    if rule("leave"):
-        w = w.change(w.last, left=True, ready=False)
-    return w.change(id, left=False)._replace(last=id), True
+    redis = id // IDS
+    if (last := w.last[redis]) != id:
+        old, new = w.spaces[last], w.spaces[id]
+        if rule("along"):
+            moved = tuple((part, 0) for part, _ in old.open)  # seq 0: it began before everything
+            w = w.change(last, open=()).change(id, open=(*new.open, *moved))
+        if rule("leave"):
+            w = w.change(last, left=True, ready=False)
+        w = w.change(id, left=False)._replace(last=(id, w.last[1]) if redis == 0 else (w.last[0], id))
+    return w.change(id, ready=False) if is_behind(w, id, epoch) else w, True
+
+
+def is_behind(w: World, id: int, epoch: int) -> bool:
+    return w.spaces[id].epoch < epoch and rule("behind")
 
 
 def begin(w: World, id: int, part: int) -> World | None:
@@ -110,14 +130,14 @@ def commit(w: World, id: int, part: int, delta: int | None) -> World | None:
 def look_up(p: Any, w: World, then: str) -> Iterator:
     """The steps by which a process finds its keys."""
     if p.step == "ask":
-        yield "", w, p._replace(step="enter", id=w.id)
+        yield "", w, p._replace(step="enter", id=w.here, epoch=w.epoch)
     elif p.step == "enter":
-        w, entered = enter(w, p.id)
+        w, entered = enter(w, p.id, p.epoch)
         yield "", w, p._replace(step=then if entered else "ask again")
     elif p.step == "ask again":
-        if w.id == p.id and rule("renew"):
+        if w.here == p.id and rule("renew"):
             w = w._replace(id=w.new, new=w.new + 1)
-        yield "", w, p._replace(step="enter", id=w.id)
+        yield "", w, p._replace(step="enter", id=w.here, epoch=w.epoch)
 
 
 LOOKS = {"ask", "enter", "ask again"}
@@ -129,12 +149,16 @@ class Writer(NamedTuple):
     kill: bool = False
     step: str = "ask"
     id: int = 0
+    epoch: int = 0
     committed: bool = False
     lives: bool = True
 
     def moves(self, w: World, dead: frozenset) -> Iterator:
         if self.step in LOOKS:
             yield from look_up(self, w, "commit again" if self.committed else "begin")
+        elif self.step == "begin" and is_behind(w, self.id, self.epoch):
+            w = w._replace(rows=w.rows + self.delta, requested=True)
+            yield "requests a recount", w, self._replace(step="commit again", committed=True)
         elif self.step == "begin":
             begun = begin(w, self.id, self.part)
             yield ("refused", w, self._replace(step="ask")) if begun is None else ("", begun, self._replace(step="db"))
@@ -151,6 +175,7 @@ class Writer(NamedTuple):
 class Reader(NamedTuple):
     step: str = "ask"
     id: int = 0
+    epoch: int = 0
     allowed: frozenset = frozenset()
     wrong: int | None = None
 
@@ -179,6 +204,7 @@ class Healer(NamedTuple):
     name: str
     step: str = "ask"
     id: int = 0
+    epoch: int = 0
     seen: int = 0
     lives: bool = True
 
@@ -192,7 +218,12 @@ class Healer(NamedTuple):
         space = w.spaces[self.id]
         if self.step == "doubt":
             ended = [part for part, _ in space.open if part in dead]
-            yield "", w.change(self.id, dirty=True, lease="") if ended else w, self._replace(step="drop")
+            if ended or w.requested:
+                w = w.change(self.id, dirty=True, lease="")._replace(requested=False)
+            if not space.left and space.epoch != w.epoch:
+                epoch = max(space.epoch, w.epoch) + 1
+                w = w.change(self.id, epoch=epoch, ready=False)._replace(epoch=epoch)
+            yield "", w, self._replace(step="drop")
         elif self.step == "drop":
             rest = tuple(entry for entry in space.open if entry[0] not in dead or not space.dirty)
             yield "", w.change(self.id, open=rest), self._replace(step="look")
@@ -222,7 +253,18 @@ class Change(NamedTuple):
 
     def moves(self, w: World, dead: frozenset) -> Iterator:
         if self.ids:
-            yield "", w._replace(id=self.ids[0]), Change(self.ids[1:])
+            yield "", w._replace(id=self.ids[0], epoch=0), Change(self.ids[1:])
+
+
+class Move(NamedTuple):
+    """The settings name another Redis, and then the first one again."""
+
+    to: tuple[int, ...] = (1, 0)
+    step: str = "move"
+
+    def moves(self, w: World, dead: frozenset) -> Iterator:
+        if self.to:
+            yield "", w._replace(redis=self.to[0]), Move(self.to[1:])
 
 
 class Doubt(NamedTuple):
@@ -251,9 +293,9 @@ def wrong_end(w: World, processes: Iterable[Any]) -> str:
     healer, steps = Healer(3, "last"), 0
     while (step := next(healer.moves(w, dead), None)) and steps < 60:
         (_, w, healer), steps = step, steps + 1
-    space = w.spaces[w.id] if w.id < len(w.spaces) else Space()
-    right = space.ready and not space.dirty and space.value == w.rows and not space.open
-    return "" if right and w.last == w.id else f"END: rows {w.rows}, counter {space.value}, ready {space.ready}"
+    space = w.spaces[w.here]
+    right = space.ready and not space.dirty and space.value == w.rows and not space.open and w.last[w.redis] == w.here
+    return "" if right else f"END: rows {w.rows}, counter {space.value}, ready {space.ready}"
 
 
 def successors(state: tuple[World, tuple]) -> Iterator[tuple[int, str, tuple[World, tuple]]]:
@@ -282,7 +324,8 @@ def show(state: tuple[World, tuple], step: tuple) -> str:
 
 def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
     """Explore a scenario, breadth first: the first violation is a shortest one."""
-    start = World((Space(ready=True, value=1), *[Space()] * 7), 0, 0, 2), SCENARIOS[scenario]
+    spaces = Space(ready=True, epoch=1, value=1), *[Space()] * (2 * IDS - 1)
+    start = World(spaces, last=(0, IDS), id=0, new=2), SCENARIOS[scenario]
     dropped.update(drop)
     try:
         return search(start, successors, wrong, show, first_only)
@@ -302,6 +345,8 @@ SCENARIOS: dict[str, tuple] = {
     "writer, healer, 2 readers": (W(1, 1), H(1, "h"), R(), R(), Change()),
     "writer, healer, there and back": (W(1, 1), H(2, "h"), THERE_AND_BACK),
     "writer, healer, reader, there and back": (W(1, 1), H(2, "h"), R(), THERE_AND_BACK),
+    "writer, healer, another Redis and back": (W(1, 1), H(1, "h"), Move()),
+    "2 writers killed, another Redis and back": (W(1, 1, True), W(2, 1, True), Move()),
     "writer killed, healer, reader, there and back": (W(1, 1, True), H(1, "h"), R(), THERE_AND_BACK),
 }
 

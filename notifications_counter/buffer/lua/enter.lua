@@ -1,15 +1,16 @@
 -- Registers which database the keys belong to. If another database was at this place before, its keys are left for good,
--- and its open transactions move here: their users are recounted under the new keys.
+-- and its open transactions move here: their users are recounted under the new keys. If Redis is behind the database,
+-- readers count rows.
 -- KEYS  state (hash)  ready (text)  open (hash)  database (text)
 -- ARGV  1 id of the database  2 seconds after which the lasting keys of a test database expire, '' for others
--- Reply 1 if another database's keys were left; an error if these keys were left
+--       3 epoch that the database knows
+-- Reply 1 if Redis is in an earlier epoch; an error if these keys were left
 if redis.call('GET', ready) == 'left' then return LEFT end
 local function set(key, value)
   if ARGV[2] == '' then redis.call('SET', key, value) else redis.call('SET', key, value, 'EX', ARGV[2]) end
 end
 local before = redis.call('GET', database)
-if before == ARGV[1] then return 0 end
-if before then
+if before and before ~= ARGV[1] then
   local old = base:match('(.*):') .. ':' .. before .. ':'
   local parts = redis.call('HGETALL', old .. 'open')
   for i = 1, #parts, 2 do
@@ -22,5 +23,7 @@ if before then
   end
   set(old .. 'ready', 'left')
 end
-set(database, ARGV[1])
-return before and 1 or 0
+if before ~= ARGV[1] then set(database, ARGV[1]) end
+if tonumber(redis.call('HGET', state, 'epoch') or 0) >= tonumber(ARGV[3]) then return 0 end
+redis.call('DEL', ready)
+return 1
