@@ -6,17 +6,15 @@ sites call.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from django.apps import apps
-from django.core.exceptions import ValidationError
 from django.core.signals import setting_changed
 from django.db import connections
 from django.db.models import Field, IntegerField, Model, Q
@@ -30,13 +28,12 @@ from .conf import SETTING, options
 from .databases import Database, alias_for, forget_buffers, identify, look_up
 from .exceptions import BufferUnavailable, ConfigurationError
 from .internals import MigrationWriter
-from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_json, fits, plain, primary_key
+from .owners import Owners, target_of
+from .primary_keys import TAB
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
-UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
-"""What JSON or a field raises for a member that the app has not written."""
 
 
 def declarations() -> Iterable[Declaration]:
@@ -73,7 +70,7 @@ def counters_of_table(table: str) -> Tables | None:
     return _by_table.get(table)
 
 
-class Declaration:
+class Declaration(Owners):
     """Which rows a counter counts, for whom, and where the totals are stored.
 
     ``source``       the counted model, as ``"app.Model"``
@@ -158,33 +155,8 @@ class Declaration:
         return apps.get_model(label)
 
     @cached_property
-    def owner_fields(self) -> tuple[Any, ...]:
-        """The columns of the source that identify the owner."""
-        names = (self.owner,) if isinstance(self.owner, str) else self.owner
-        return tuple(self.source._meta.get_field(name) for name in names)
-
-    @cached_property
-    def owner_attnames(self) -> tuple[str, ...]:
-        return tuple(field.attname for field in self.owner_fields)
-
-    @cached_property
-    def has_several_columns(self) -> bool:
-        return not isinstance(self.owner, str)
-
-    @cached_property
     def condition(self) -> Condition:
         return Condition(self.source, self.q)
-
-    @cached_property
-    def total_fields(self) -> tuple[Any, ...]:
-        """The columns of the totals that identify the owner."""
-        options = self.totals._meta
-        return (options.pk,) if isinstance(self.owner, str) else tuple(map(options.get_field, self.owner))
-
-    @cached_property
-    def key_fields(self) -> tuple[Field, ...]:
-        """The fields whose values make up an owner's key, at the end of any foreign keys."""
-        return tuple(map(target_of, self.total_fields))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -198,10 +170,6 @@ class Declaration:
         fields = (*self.owner_fields, totals.get_field(self.field), totals.get_field(self.batch_field))
         about = (source.db_table, totals.db_table, *(field.column for field in fields), condition)
         return sha256("\0".join(about).encode()).hexdigest()[:16]
-
-    @cached_property
-    def has_integer_keys(self) -> bool:
-        return not self.has_several_columns and isinstance(self.key_fields[0], IntegerField)
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:
@@ -230,125 +198,6 @@ class Declaration:
     def db(self) -> str:
         """The alias of the database in which this thread or task uses this counter."""
         return alias_for(self.source)
-
-    # ------------------------------------------------------------------- keys
-    def key(self, owner: Any) -> Any:
-        """Return the primary key of an owner, given as an instance or a key. An owner of several columns is given as a
-        sequence of these, and its key is a CompositeKey. Raises ValueError for anything else."""
-        if not self.has_several_columns:
-            if self.has_integer_keys and type(owner) is int and -LIMIT <= owner < LIMIT:
-                return owner
-            return self._key(self.key_fields[0], owner)
-        return CompositeKey(self._keys(self.key_fields, owner))
-
-    def is_first(self, owner: Any) -> bool:
-        """Return whether this stands for all columns of an owner but the last: a sequence, or one value."""
-        number = len(owner) if isinstance(owner, tuple | list) else 1
-        return self.has_several_columns and number == len(self.key_fields) - 1
-
-    def first_of_key(self, owner: Any) -> tuple[Any, ...]:
-        """Return the primary keys of all columns of an owner but the last, given as a sequence, or as one value."""
-        fields = self.key_fields[:-1]
-        return self._keys(fields, owner if len(fields) > 1 else (owner,))
-
-    def _keys(self, fields: Sequence[Field], owner: Any) -> tuple[Any, ...]:
-        if not fields or not isinstance(owner, tuple | list) or len(owner) != len(fields):
-            names = self.owner if isinstance(self.owner, tuple) else (self.owner,)
-            raise ValueError(
-                f"Counter {self.name!r} counts for {' and '.join(names)}, and needs {len(fields)} values, not "
-                f"{owner!r:.200}."
-            )
-        return tuple(map(self._key, fields, owner))
-
-    def _key(self, field: Field, owner: Any) -> Any:
-        if type(owner) is not int and hasattr(owner, "pk"):
-            if isinstance(owner, Model) and _column_of_key(owner._meta.model) != _column(field):
-                label = field.model._meta.label if field.primary_key else str(field)
-                raise ValueError(
-                    f"Counter {self.name!r} counts for {label}, not for {owner._meta.label}. Pass an instance of "
-                    f"{label}, or its primary key."
-                )
-            owner = owner.pk
-        if owner is None:
-            raise ValueError(f"Counter {self.name!r} needs an owner with a primary key; save it first.")
-        return primary_key(field, owner)
-
-    def encode(self, key: Any) -> str | None:
-        """Return the member that stands for an owner in Redis, or None if there is no owner. The key of several columns
-        is a sequence of their values; if any of them is None, there is no owner."""
-        if key is None or type(key) is int:
-            return None if key is None else str(key)
-        try:
-            found = self.key_of(map(plain, key) if self.has_several_columns else (plain(key),))
-        except ValidationError:
-            return None
-        return None if self.has_several_columns and None in found else str(found)
-
-    def key_of(self, values: Iterable[Any]) -> Any:
-        """Return the key made up of these values of the columns, as the database or a member has them."""
-        found = [field.to_python(value) for field, value in zip(self.key_fields, values, strict=True)]
-        return CompositeKey(found) if self.has_several_columns else found[0]
-
-    def parse(self, text: str) -> Any:
-        """Return the key whose ``str()`` is this text."""
-        return self.key_of(json.loads(text) if self.has_several_columns else (text,))
-
-    def decode(self, member: str) -> Any:
-        """Return the primary key that a member stands for. Raises ValidationError if there is none.
-
-        The field's validators are not run, as in ``save()``.
-        """
-        try:
-            key = self.parse(member)
-        except UNREADABLE:
-            key = None
-        values = key if self.has_several_columns and key else (key,)
-        if str(key) != member or not all(map(fits, self.key_fields, values)):
-            raise ValidationError(f"{member!r} is not a primary key.")
-        return key
-
-    @cached_property
-    def separator(self) -> str:
-        """The separator for ``decode_joined``. Empty if members cannot be joined, because they may contain any text."""
-        if self.has_several_columns:
-            return SEPARATOR
-        return "," if self.has_integer_keys else ""
-
-    def decode_joined(self, members: str) -> list[list[Any]]:
-        """Return the primary keys that joined members stand for, column by column. Raises ValidationError if one is
-        invalid. This is much faster than one by one, and leaves less to the garbage collector."""
-        width, same = len(self.key_fields), False
-        columns: list[list[Any]] = []
-        with suppress(*UNREADABLE):
-            if self.has_several_columns:
-                rows = members[1:-1].split(f"]{SEPARATOR}[")
-                values = json.loads(f"[{SEPARATOR.join(rows)}]")
-                columns = [list(map(field.to_python, values[i::width])) for i, field in enumerate(self.key_fields)]
-                for i, column in enumerate(columns):
-                    values[i::width] = column
-                same = as_json(values)[1:-1] == SEPARATOR.join(rows) and {row.count(TAB) for row in rows} == {width - 1}
-            else:
-                columns = [[int(key) for key in members.split(",")]]
-                same = bool(INTEGERS.fullmatch(members))
-        if not same or not all(
-            all(fits(f, key) for key in keys) for f, keys in zip(self.key_fields, columns, strict=True)
-        ):
-            raise ValidationError("Not all of these are primary keys.")
-        return columns
-
-    def columns_of(self, keys: Sequence[Any]) -> list[Sequence[Any]]:
-        """Return primary keys column by column."""
-        return list(zip(*keys, strict=True)) if self.has_several_columns else [keys]
-
-    def db_columns(self, columns: Sequence[Sequence[Any]], connection: Any) -> list[list[Any]]:
-        """Convert columns of primary keys for the driver, except for integers, which need no conversion. The others are
-        passed as prepared, because Django refuses 0 on MySQL otherwise."""
-        return [
-            list(column)
-            if isinstance(field, IntegerField)
-            else [field.get_db_prep_value(field.get_prep_value(value), connection, prepared=True) for value in column]
-            for field, column in zip(self.key_fields, columns, strict=True)
-        ]
 
     # ---------------------------------------------------------------- buffers
     @property
@@ -409,24 +258,6 @@ def each_shard(counter: Declaration, members: Sequence[Any], call: Callable[[Buf
         except BufferUnavailable:
             failed += mine
     return failed
-
-
-def target_of(field: Any) -> Any:
-    """Return the field at the end of a chain of foreign keys, whose values they have; any other field itself."""
-    while field.remote_field:
-        field = field.target_field
-    return field
-
-
-@lru_cache(maxsize=1000)
-def _column_of_key(model: type[Model]) -> tuple[str, str]:
-    """Return the table and column that a model's primary keys come from. A child model or a profile has the keys of its
-    parent, and a historical model those of the current model."""
-    return _column(target_of(model._meta.pk))
-
-
-def _column(field: Any) -> tuple[str, str]:
-    return field.model._meta.db_table, field.column
 
 
 def _identity(field: Any) -> tuple[str, str, str, str]:

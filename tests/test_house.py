@@ -22,7 +22,7 @@ LAYERS = """
     writes
     sql
     declaration
-    timeseries events
+    timeseries events owners
     models querysets condition primary_keys databases
     fields
     buffer

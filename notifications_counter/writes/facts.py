@@ -29,9 +29,10 @@ from django.db.models.functions import Now
 from django.db.models.lookups import Exact, IsNull
 
 from ..condition import NOT_NULL
-from ..declaration import Declaration, target_of
+from ..declaration import Declaration
 from ..fields import ExactCharField
 from ..internals import AND, Col, DeferredAttribute, WhereNode
+from ..owners import target_of
 
 Facts = dict[str, Any]
 UNKNOWN = object()

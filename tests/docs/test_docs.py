@@ -25,6 +25,7 @@ from notifications_counter.models import (
     UserNotificationsCount,
 )
 from notifications_counter.monitoring.report import CounterReport, Report
+from notifications_counter.owners import Owners
 from notifications_counter.querysets import NotificationQuerySet
 from notifications_counter.templatetags.notifications_counter import register
 
@@ -131,7 +132,7 @@ def test_every_name_of_the_inbox_is_documented() -> None:
 @pytest.mark.parametrize(
     ("heading", "kinds"),
     [
-        ("Counters", [Counter, Declaration]),
+        ("Counters", [Counter, Declaration, Owners]),
         ("`NotificationQuerySet`", [NotificationQuerySet]),
         ("`NotificationController(user)`", [NotificationController]),
     ],
