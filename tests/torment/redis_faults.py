@@ -94,6 +94,8 @@ class RedisFaults(Tormentor):
                 kinds: dict[str, list[bytes]] = {}
                 for key in sorted(client.keys("*unread:*")):
                     kinds.setdefault(kind_of(key), []).append(key)
+                if not kinds:  # nobody has written since the last one was deleted
+                    continue
                 kind = self.chance.choice(list(kinds))
                 with self._gone(f"redis_key_deleted:_{kind}", loses=kind not in HARMLESS):
                     client.delete(self.chance.choice(kinds[kind]))
