@@ -96,8 +96,8 @@ def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
     return Table(
-        [_("Shard"), _("State"), _("Epoch"), _("Batches"), _("Waiting"), _("Oldest"), _("To recount"),
-         pgettext("transactions", "Open"), _("Rejected")],
+        [_("Shard"), _("State"), _("Epoch"), _("Batches"), pgettext("changes", "Waiting"),
+         pgettext("changes", "Oldest"), _("To recount"), pgettext("transactions", "Open"), _("Rejected")],
         [
             [
                 str(shard.shard),
@@ -164,7 +164,15 @@ def server_table(servers: Sequence[Mapping[str, str]]) -> Table:
 def flush_table(flushes: Sequence[Event]) -> Table:
     """Return the last flushes of all counters."""
     return Table(
-        [_("Time"), _("Counter"), _("Users"), _("Net change"), _("Batches"), _("Rejected"), _("Duration")],
+        [
+            _("Time"),
+            _("Counter"),
+            pgettext("number", "Users"),
+            _("Net change"),
+            _("Batches"),
+            _("Rejected"),
+            _("Duration"),
+        ],
         [
             [
                 moment(event["timestamp"]),
@@ -234,8 +242,8 @@ def key_of(place: Place) -> str:
 def place_table(reports: Sequence[CounterReport], by: str) -> Table:
     """Return each counter at each place, with a link."""
     return Table(
-        [_("Database or schema"), _("Counter"), _("State"), _("Waiting"), _("Oldest"), _("To recount"),
-         pgettext("transactions", "Open"), _("Rejected")],
+        [_("Database or schema"), _("Counter"), _("State"), pgettext("changes", "Waiting"),
+         pgettext("changes", "Oldest"), _("To recount"), pgettext("transactions", "Open"), _("Rejected")],
         [
             [
                 format_html('<a href="?{}">{}</a>', urlencode({"by": by, "at": key_of(report.place)}), report.place),
