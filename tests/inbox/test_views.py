@@ -109,6 +109,13 @@ def test_the_list_is_the_users_own_newest_first(client, alice, bob):
     assert "no-store" in page["Cache-Control"]
 
 
+@pytest.mark.parametrize(("word", "shown"), [("lorem ", 40), ("字", 299)])
+def test_a_list_shows_the_beginning_of_a_long_body(client, alice, word, shown):
+    """Chinese has no spaces between words."""
+    Notification.objects.create(user=alice, title="Long", body=word * 1000)
+    assert client.get(url()).content.decode().count(word.strip()) == shown
+
+
 def test_an_empty_list_says_so(client, alice):
     assert "No notifications." in client.get(url()).content.decode()
     notify(alice, 1, read=1)
