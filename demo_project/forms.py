@@ -30,7 +30,7 @@ class SendForm(forms.ModelForm):
 
     def clean_to(self) -> list:
         users = get_user_model().objects.filter(is_active=True)
-        names = set(re.split(r"[,\s]+", self.cleaned_data["to"])) - {""}
+        names = set(re.split(r"[,，、\s]+", self.cleaned_data["to"])) - {""}
         if not names:
             if not self.sender.is_staff:
                 raise forms.ValidationError(_("Only staff may write to everybody."))

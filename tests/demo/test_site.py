@@ -114,6 +114,13 @@ def test_send(client, make_user):
     assert unread.counts([one, two, three]) == {one.pk: 2, two.pk: 1, three.pk: 0}
 
 
+@pytest.mark.parametrize("comma", ["，", "、"])
+def test_names_are_separated_by_chinese_commas_too(client, make_user, comma):
+    users = [make_user(), make_user()]
+    client.post(reverse("send"), {"to": comma.join(user.username for user in users), "title": "你好"})
+    assert unread.counts(users) == {user.pk: 1 for user in users}
+
+
 def test_send_to_an_unknown_user(client):
     response = client.post(reverse("send"), {"to": "nobody", "title": "Hello"})
     assert "No such user: nobody." in response.content.decode()
