@@ -169,6 +169,7 @@ def test_another_cache_is_in_the_same_database(one, other, shared):
         assert ("W004" in found()) == shared
 
 
+@pytest.mark.django_db
 def test_the_default_cache_is_mentioned_only_for_a_deployment():
     assert "W005" not in found()
     assert "W005" in found(deploy=True)
