@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -68,12 +69,28 @@ def test_an_aware_datetime_is_a_timestamp() -> None:
         {"type": "a", "object": object()},
         {"type": "a", "infinite": float("inf")},
         {"type": "a", 7: "seven"},
+        {"type": "a", "timestamp": 10**400},
+        {"type": "\ud800"},
+        {"type": "a", "half a pair": "\ud800"},
+        {"type": "a", "\ud800": "half a pair"},
     ],
+    ids=ascii,
 )
 def test_a_bad_event_is_refused_and_none_of_its_batch_is_stored(bad: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        events.record_events([{"type": "good"}, bad])
+        events.record_events([*[{"type": "good"}] * 1000, bad])  # more than one call
     assert events.count() == 0
+
+
+def test_a_type_may_be_a_member_of_an_enum() -> None:
+    class Kind(str, Enum):  # noqa: UP042 - its str() is "Kind.LOGIN"
+        LOGIN = "login"
+
+    events.record_event({"type": Kind.LOGIN})
+    assert events.latest(type=Kind.LOGIN) == events.latest(type="login") == events.latest()
+    assert events.count_type(Kind.LOGIN) == events.count_type("login") == 1
+    assert events.trim(max_length=0) == 1
+    assert events.types() == []
 
 
 def test_newest_and_oldest(log: EventLog) -> None:
