@@ -173,10 +173,10 @@ class EventLog:
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
             found = self._client.run(script("page_events"), (key,), (self.base, direction, size, score, member))
-            page += [_decode(int(id_), fields) for id_, fields in found if fields]
+            page += [_decode(int(id_), fields) for id_, _, fields in found if fields]
             if len(found) < size:
                 break
-            score, member = _timestamp(page[-1]["timestamp"]), f"{page[-1]['id']:016d}"
+            member, score = map(decode, found[-1][:2])
         return page
 
     # ------------------------------------------------------------------ async

@@ -126,6 +126,14 @@ def test_a_page_goes_on_after_its_last_event_was_trimmed(log: EventLog) -> None:
     assert log.count() == 2400
 
 
+@pytest.mark.parametrize("limit", [2, 5, 2000])
+def test_pages_pass_over_events_whose_fields_are_gone(log: EventLog, redis_client: Any, limit: int) -> None:
+    """Those of a test database expire one by one."""
+    redis_client.delete(*(f"{log.base}:event:{id_}" for id_ in range(1, 1200)))
+    assert numbers(log.oldest(limit)) == list(range(1199, 2500))[:limit]
+    assert numbers(log.latest(2500)) == list(range(2499, 1198, -1))
+
+
 def test_counts_of_a_range_are_the_same_both_ways(log: EventLog) -> None:
     assert log.count() == 2500
     assert log.count(10, 20) == 70
