@@ -14,10 +14,11 @@ MISS_SECONDS = 60
 
 NEVER = re.compile(
     r"unknown (redis )?command|unknown subcommand|no ?perm|can't (run|access)|not allowed from|undeclared key|"
-    r"(not |un)supported|disabled|too many arguments|compiling script",
+    r"(not |un)supported|(?<!data set are )disabled|too many arguments|compiling script",
     re.IGNORECASE,
 )
-"""Matches the errors of commands that a server will refuse until its configuration changes."""
+"""Matches the errors of commands that a server will refuse until its configuration changes. While its disk is full, the
+data set cannot be modified (MISCONF), which ends by itself."""
 
 logger = logging.getLogger("notifications_counter")
 

@@ -133,6 +133,17 @@ def without_permission(server: servers.Server, client: redis.Redis) -> Iterator[
     client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
 
 
+@contextmanager
+def without_disk(server: servers.Server, client: redis.Redis) -> Iterator[None]:
+    """It cannot save a snapshot, for example because the disk is full."""
+    (server.directory / "dump.rdb").mkdir()
+    client.config_set("save", "3600 1")
+    client.bgsave()
+    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+    yield
+    client.config_set("save", "")
+
+
 REFUSALS = {
     "READONLY": read_only,
     "MASTERDOWN": without_master,
@@ -140,6 +151,7 @@ REFUSALS = {
     "BUSY": busy,
     "NOAUTH": with_password,
     "NOPERM": without_permission,
+    "MISCONF": without_disk,
 }
 WORDS = {  # what redis-py makes of them
     "READONLY": "read only replica",
