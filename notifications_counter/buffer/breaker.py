@@ -38,13 +38,16 @@ class Breaker:
 
     # ---------------------------------------------------------------- outages
     def check(self) -> None:
-        """Raise BufferUnavailable until it is time to try again."""
-        seconds = self.retry_at - time.monotonic()
+        """Raise BufferUnavailable until it is time to try again. Then one caller may try, and the others get the
+        exception for RETRY_AFTER seconds more, so that not every thread waits for a server that does not answer."""
+        now = time.monotonic()
+        seconds = self.retry_at - now
         if seconds > 0:
             raise BufferUnavailable(
                 f"Redis (cache {self.alias!r}) is unavailable; trying again in {seconds:.0f} s. Counts are read from "
                 "the database meanwhile."
             )
+        self.retry_at = now + options.RETRY_AFTER
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
