@@ -164,6 +164,8 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
     def parse(value: str) -> float:
         if (parsed := kind(value)) < minimum:
             raise ArgumentTypeError(f"{value} is less than {minimum}")
+        if not parsed <= threading.TIMEOUT_MAX:  # seconds that Python can wait; NaN is not, either
+            raise ArgumentTypeError(f"{value} is not a number of at most {threading.TIMEOUT_MAX:.0f}")
         return parsed
 
     parse.__name__ = kind.__name__  # argparse says "invalid float value"

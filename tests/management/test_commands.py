@@ -128,7 +128,16 @@ def test_chunk_size_replaces_the_setting(all_healed, make_user):
     assert "unread: users flushed: 4 of 5" in run("flush_counters", "--chunk-size", "4", verbosity=2)
 
 
-@pytest.mark.parametrize("arguments", [["--chunk-size", "0"], ["--interval", "-1"], ["--loop", "--check"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--chunk-size", "0"],
+        ["--interval", "-1"],
+        ["--interval", "inf"],
+        ["--interval", "nan"],
+        ["--loop", "--check"],
+    ],
+)
 def test_flush_refuses_what_makes_no_sense(arguments):
     with pytest.raises(CommandError):
         call_command("flush_counters", *arguments)
