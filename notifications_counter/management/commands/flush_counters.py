@@ -108,7 +108,7 @@ class Command(CounterCommand):
                     self.run(local, stop, quiet=True)
                 except OUTAGES as error:
                     connections[local.place.alias].close()
-                    outages.failed(error, local.name)
+                    outages.failed(error, local)
                 if stop.asked():
                     return
             outages.end_run()
