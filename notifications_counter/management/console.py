@@ -15,18 +15,15 @@ from io import TextIOBase
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import InterfaceError, OperationalError, ProgrammingError
+from django.db import OperationalError, ProgrammingError
 from django.template.defaultfilters import pluralize
 
 from ..checks.tables import missing_tables
 from ..counters import Counter, all_counters
 from ..exceptions import BufferUnavailable, CounterError
-from ..maintenance.places import LocalCounter, local_counters
+from ..maintenance.places import OUTAGES, LocalCounter, local_counters
 
 logger = logging.getLogger("notifications_counter")
-
-OUTAGES = (BufferUnavailable, OperationalError, InterfaceError)
-"""Errors that go away: Redis or the database is out of reach, or busy."""
 
 SIGN_OF_LIFE = 5.0
 """Seconds between two lines of progress in a long step."""
