@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +30,7 @@ def _positive(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> bool:
-    return (is_integer(value) or isinstance(value, float)) and value >= 0
+    return (is_integer(value) or isinstance(value, float)) and 0 <= value < math.inf
 
 
 def _name(value: Any) -> bool:

@@ -11,7 +11,7 @@ function raises BufferUnavailable if Redis is out of reach or the database has n
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -24,6 +24,7 @@ from .buffer.scripts import script
 from .buffer.types import decode, pairs
 from .conf import is_integer, options
 from .databases import current
+from .primary_keys import plain
 
 Event = dict[str, Any]
 Time = float | int | datetime
@@ -172,10 +173,10 @@ class EventLog:
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
             found = self._client.run(script("page_events"), (key,), (self.base, direction, size, score, member))
-            page += [_decode(int(id_), fields) for id_, fields in found if fields]
+            page += [_decode(int(id_), fields) for id_, _, fields in found if fields]
             if len(found) < size:
                 break
-            score, member = _timestamp(page[-1]["timestamp"]), f"{page[-1]['id']:016d}"
+            member, score = map(decode, found[-1][:2])
         return page
 
     # ------------------------------------------------------------------ async
@@ -189,13 +190,15 @@ class EventLog:
 
 
 def _type(kind: Any) -> str:
+    kind = plain(kind)
     if not isinstance(kind, str) or not kind or len(kind) > 200:
         raise ValueError(f"The type of an event must be a string of 1 to 200 characters, not {kind!r}.")
     return kind
 
 
 def _is_number(value: Any) -> bool:
-    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+    """Return whether Redis can store it as a score: NaN, infinity and an int that is larger than any float are not."""
+    return (is_integer(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
 
 
 def _seconds(time: Time, what: str) -> float | int:
@@ -225,14 +228,15 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
     kind = _type(event["type"])
     timestamp: Any = event.get("timestamp")
     fields: dict[str, Any] = {k: v for k, v in event.items() if k != "timestamp"}
+    fields["type"] = kind
     if timestamp is not None:
         timestamp = fields["timestamp"] = _seconds(timestamp, "timestamp")
     flat: list[Argument] = []
     for name, value in fields.items():
         if not isinstance(name, str) or not name:
             raise ValueError(f"The name of an event's field must be a non-empty string, not {name!r}.")
-        try:
-            flat += (name, json.dumps(value, ensure_ascii=False, allow_nan=False))
+        try:  # half of a surrogate pair has no UTF-8
+            flat += (name.encode(), json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
         except (TypeError, ValueError):
             raise ValueError(f"Field {name!r} is {value!r}, which JSON cannot represent; convert it first.") from None
     return [kind, "" if timestamp is None else repr(timestamp), len(fields), *flat]

@@ -96,6 +96,13 @@ def is_exhausted(error: Exception) -> bool:
     return str(error) == "Too many connections"
 
 
+def disconnect_idle(pool: Any) -> None:
+    """Close the connections of a pool that nobody uses. Before redis-py 7, a BlockingConnectionPool would also close
+    those in use, so it closes none."""
+    if "inuse_connections" in inspect.signature(pool.disconnect).parameters:
+        pool.disconnect(inuse_connections=False)
+
+
 def has_input(connection: Any) -> bool:
     """Return whether there is something to read. On an idle connection, that is its end, or the rest of a reply."""
     return connection.can_read()

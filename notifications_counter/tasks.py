@@ -4,8 +4,8 @@
 
     scheduler.add_job(tasks.flush, "interval", seconds=5)
 
-They go through every database, and every tenant's schema. They may overlap, and be killed. Their results can be
-serialized as JSON.
+They go through every database, and every tenant's schema. If one is out of reach, ``flush`` and ``recount`` go through
+the others before they raise the error. They may overlap, and be killed. Their results can be serialized as JSON.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections import Counter as Tally
 from datetime import timedelta
 
-from .counters import all_counters
+from .counters import Counter, all_counters
 from .maintenance.cleaning import clean_everywhere
 from .maintenance.orphans import remove_orphans
-from .maintenance.places import at, local_counters
+from .maintenance.places import LocalCounter, at_each, local_counters
 from .maintenance.retention import prune as prune_notifications
 
 
@@ -24,10 +24,12 @@ def flush() -> dict[str, int]:
     """Heal every counter, then write what waits in Redis to the database, as `flush_counters` does. Returns how many
     users were flushed, by counter."""
     flushed: Tally[str] = Tally()
-    for _, counter, place in local_counters(all_counters()):
-        with at(place):
-            counter.heal()
-            flushed[counter.name] += counter.flush().users
+
+    def work(local: LocalCounter[Counter]) -> None:
+        local.counter.heal()
+        flushed[local.counter.name] += local.counter.flush().users
+
+    at_each(local_counters(all_counters()), work)
     return dict(flushed)
 
 
@@ -35,10 +37,13 @@ def recount() -> dict[str, int]:
     """Heal every counter and compare every count with the rows, as `recount_counters` does. Returns how many counts
     were corrected, by counter."""
     corrected: Tally[str] = Tally()
-    for _, counter, place in local_counters(all_counters()):
-        with at(place):
-            corrected[counter.name] += counter.heal().corrected + counter.recount(resume=True).corrected
-            remove_orphans(counter)
+
+    def work(local: LocalCounter[Counter]) -> None:
+        counter = local.counter
+        corrected[counter.name] += counter.heal().corrected + counter.recount(resume=True).corrected
+        remove_orphans(counter)
+
+    at_each(local_counters(all_counters()), work)
     return dict(corrected)
 
 

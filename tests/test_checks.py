@@ -1,3 +1,4 @@
+import math
 import uuid
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -62,6 +63,7 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
             {"E003": "['MAX_TRANSACTION_AGE'] must be a number of seconds, at least 60, not 0."},
         ),
         ({"HEAL_AFTER": -1}, {"E003": "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."}),
+        ({"HEAL_AFTER": math.inf}, {"E003": "['HEAL_AFTER'] must be a non-negative number of seconds, not inf."}),
         ({"KEY_PREFIX": "{x}"}, {"E003": "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."}),
         ({"NOTIFICATIONS": 0}, {"E003": "NOTIFICATIONS_COUNTER['NOTIFICATIONS'] must be True or False, not 0."}),
         ({"COUNTERS": "unread"}, {"E003": "['COUNTERS'] must be a list of distinct names, not 'unread'."}),

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -68,12 +69,28 @@ def test_an_aware_datetime_is_a_timestamp() -> None:
         {"type": "a", "object": object()},
         {"type": "a", "infinite": float("inf")},
         {"type": "a", 7: "seven"},
+        {"type": "a", "timestamp": 10**400},
+        {"type": "\ud800"},
+        {"type": "a", "half a pair": "\ud800"},
+        {"type": "a", "\ud800": "half a pair"},
     ],
+    ids=ascii,
 )
 def test_a_bad_event_is_refused_and_none_of_its_batch_is_stored(bad: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        events.record_events([{"type": "good"}, bad])
+        events.record_events([*[{"type": "good"}] * 1000, bad])  # more than one call
     assert events.count() == 0
+
+
+def test_a_type_may_be_a_member_of_an_enum() -> None:
+    class Kind(str, Enum):  # noqa: UP042 - its str() is "Kind.LOGIN"
+        LOGIN = "login"
+
+    events.record_event({"type": Kind.LOGIN})
+    assert events.latest(type=Kind.LOGIN) == events.latest(type="login") == events.latest()
+    assert events.count_type(Kind.LOGIN) == events.count_type("login") == 1
+    assert events.trim(max_length=0) == 1
+    assert events.types() == []
 
 
 def test_newest_and_oldest(log: EventLog) -> None:
@@ -107,6 +124,14 @@ def test_a_page_goes_on_after_its_last_event_was_trimmed(log: EventLog) -> None:
     assert numbers(log.after(page[-1], 3)) == [100, 101, 102]
     assert log.before(page[-1]) == []
     assert log.count() == 2400
+
+
+@pytest.mark.parametrize("limit", [2, 5, 2000])
+def test_pages_pass_over_events_whose_fields_are_gone(log: EventLog, redis_client: Any, limit: int) -> None:
+    """Those of a test database expire one by one."""
+    redis_client.delete(*(f"{log.base}:event:{id_}" for id_ in range(1, 1200)))
+    assert numbers(log.oldest(limit)) == list(range(1199, 2500))[:limit]
+    assert numbers(log.latest(2500)) == list(range(2499, 1198, -1))
 
 
 def test_counts_of_a_range_are_the_same_both_ways(log: EventLog) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import inspect
 import os
 import threading
 import time
@@ -252,6 +253,18 @@ def test_a_pool_says_that_it_is_exhausted():
     pool.release(connection)
     pool.disconnect()
     assert internals.is_exhausted(exhausted.value)
+
+
+@pytest.mark.parametrize("kind", [redis.ConnectionPool, redis.BlockingConnectionPool])
+def test_only_idle_connections_are_closed(kind):
+    pool = kind.from_url(os.environ["TEST_REDIS_URL"])
+    idle, used = pool.get_connection(), pool.get_connection()
+    pool.release(idle)
+    internals.disconnect_idle(pool)
+    assert used._sock
+    assert not idle._sock or "inuse_connections" not in inspect.signature(pool.disconnect).parameters
+    pool.release(used)
+    pool.disconnect()
 
 
 def test_a_packed_command_is_sent_as_it_is(connection):

@@ -60,6 +60,13 @@ def test_prune(all_healed, alice):
     assert_exact(alice)
 
 
+def test_prune_refuses_a_negative_age(alice):
+    notify(alice)
+    with pytest.raises(ValueError, match="negative"):
+        tasks.prune(-90)
+    assert alice.notifications.count() == 1
+
+
 def test_what_they_return_is_json(all_healed):
     assert json.loads(json.dumps([tasks.flush(), tasks.recount(), tasks.clean(), tasks.prune(1)]))
 

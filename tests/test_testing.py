@@ -2,6 +2,7 @@
 
 import pytest
 from django.db import transaction
+from django.test import override_settings
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
@@ -49,6 +50,13 @@ def test_without_redis(alice, unreachable_redis):
         assert unread.count(alice) == 1
         Notification.objects.for_user(alice).mark_as_read()
         assert unread.counts([alice]) == {alice.pk: 0}
+
+
+@pytest.mark.django_db
+def test_without_a_cluster(alice, unreachable_redis, settings):
+    options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
+    with override_settings(CACHES={"default": {**settings.CACHES["default"], "OPTIONS": options}}), isolated_counters():
+        assert unread.count(alice) == 0
 
 
 @pytest.mark.django_db

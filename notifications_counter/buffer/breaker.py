@@ -14,10 +14,11 @@ MISS_SECONDS = 60
 
 NEVER = re.compile(
     r"unknown (redis )?command|unknown subcommand|no ?perm|can't (run|access)|not allowed from|undeclared key|"
-    r"(not |un)supported|disabled|too many arguments|compiling script",
+    r"(not |un)supported|(?<!data set are )disabled|too many arguments|compiling script",
     re.IGNORECASE,
 )
-"""Matches the errors of commands that a server will refuse until its configuration changes."""
+"""Matches the errors of commands that a server will refuse until its configuration changes. While its disk is full, the
+data set cannot be modified (MISCONF), which ends by itself."""
 
 logger = logging.getLogger("notifications_counter")
 
@@ -37,13 +38,16 @@ class Breaker:
 
     # ---------------------------------------------------------------- outages
     def check(self) -> None:
-        """Raise BufferUnavailable until it is time to try again."""
-        seconds = self.retry_at - time.monotonic()
+        """Raise BufferUnavailable until it is time to try again. Then one caller may try, and the others get the
+        exception for RETRY_AFTER seconds more, so that not every thread waits for a server that does not answer."""
+        now = time.monotonic()
+        seconds = self.retry_at - now
         if seconds > 0:
             raise BufferUnavailable(
                 f"Redis (cache {self.alias!r}) is unavailable; trying again in {seconds:.0f} s. Counts are read from "
                 "the database meanwhile."
             )
+        self.retry_at = now + options.RETRY_AFTER
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""

@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
-from ..internals import connection_factory, is_exhausted, send_packed
+from ..internals import connection_factory, disconnect_idle, is_exhausted, send_packed
 from ..signals import redis_called
 from . import keys
 from .breaker import NEVER, Breaker
@@ -216,6 +216,8 @@ class Client:
 
     def pool(self, key: str) -> Any:
         """Return the connections to the server that holds ``key``."""
+        if self.breaker.refuses:  # the address may lead to another server now, but only for new connections
+            disconnect_idle(self._connections)
         return self._connections
 
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:

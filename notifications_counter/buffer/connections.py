@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import RedisClusterException, RedisError
@@ -62,3 +63,9 @@ class Connections:
                 self._idle.popleft()[0].disconnect()
         except IndexError:  # other threads have just taken them all
             pass
+
+    def disconnect(self, inuse_connections: bool = False) -> None:
+        """Close the idle connections, as ``ConnectionPool.disconnect`` does."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop()[0].disconnect()

@@ -9,13 +9,16 @@ from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.apps import apps
-from django.db import OperationalError, connections, router
+from django.db import InterfaceError, OperationalError, connections, router
 
 from ..databases import alias_for, in_schema, look_up, schema_of, working_on
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 
 C = TypeVar("C", bound=Declaration)
+
+OUTAGES = (BufferUnavailable, OperationalError, InterfaceError)
+"""Errors that go away: Redis or the database is out of reach, or busy."""
 
 
 class Place(NamedTuple):
@@ -142,3 +145,18 @@ def at(place: Place) -> Iterator[None]:
     """Make the app work at a place. If it is a tenant's schema, everything else on the connection works there too."""
     with working_on(place.alias), in_schema(connections[place.alias], place.schema):
         yield
+
+
+def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], object]) -> None:
+    """Call a function at the place of each counter. If one is out of reach, the others do not have to wait for it: the
+    first error is raised at the end."""
+    failed: list[Exception] = []
+    for each in local:
+        try:
+            with at(each.place):
+                work(each)
+        except OUTAGES as error:
+            connections[each.place.alias].close_if_unusable_or_obsolete()
+            failed.append(error)
+    if failed:
+        raise failed[0]

@@ -42,8 +42,11 @@ def prune(
 
     ``read_only`` leaves unread ones. ``keep_newest`` leaves each user this many, however old they are. ``dry_run`` only
     counts. After each batch, ``progress`` is called with the number deleted so far, ``wait`` with as many seconds as
-    the batch took, so that others get half of the time, and then ``stopped``.
+    the batch took, so that others get half of the time, and then ``stopped``. ValueError if ``older_than`` is
+    negative, which would delete everything.
     """
+    if older_than < timedelta(0):
+        raise ValueError(f"older_than cannot be negative, as {older_than} is. Nothing was deleted.")
     using = using or router.db_for_write(Notification)
     old = _old(using, older_than, read_only, keep_newest)
     started, result = time.monotonic(), PruneResult()

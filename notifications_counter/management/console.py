@@ -15,18 +15,15 @@ from io import TextIOBase
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import InterfaceError, OperationalError, ProgrammingError
+from django.db import OperationalError, ProgrammingError
 from django.template.defaultfilters import pluralize
 
 from ..checks.tables import missing_tables
 from ..counters import Counter, all_counters
 from ..exceptions import BufferUnavailable, CounterError
-from ..maintenance.places import LocalCounter, local_counters
+from ..maintenance.places import OUTAGES, LocalCounter, local_counters
 
 logger = logging.getLogger("notifications_counter")
-
-OUTAGES = (BufferUnavailable, OperationalError, InterfaceError)
-"""Errors that go away: Redis or the database is out of reach, or busy."""
 
 SIGN_OF_LIFE = 5.0
 """Seconds between two lines of progress in a long step."""
@@ -133,23 +130,25 @@ def forgotten_migration() -> str:
 
 
 class OutageLog:
-    """Logs each kind of outage once, when it begins, and when the loop of a command works again. Without LOGGING in the
-    settings, these are lines on stderr."""
+    """Logs an outage of Redis, or of each database, once, when it begins, and when the loop of a command works again.
+    Without LOGGING in the settings, these are lines on stderr."""
 
     def __init__(self, command: str, interval: float):
         self.command = command
         self.interval = interval
-        self._before: set[type[Exception]] = set()  # kinds of errors in the previous run
-        self._now: set[type[Exception]] = set()
+        # The kinds of errors in the previous run, and in this one: the class, and the database if it is out of reach.
+        self._before: set[tuple[type[Exception], str | None]] = set()
+        self._now: set[tuple[type[Exception], str | None]] = set()
 
-    def failed(self, error: Exception, counter: str | None = None) -> None:
+    def failed(self, error: Exception, local: LocalCounter[Counter] | None = None) -> None:
         """Note an error. The loop continues."""
-        if type(error) not in self._before | self._now:
-            reason = reason_of(error)
+        kind = type(error), local.place.alias if local and not isinstance(error, BufferUnavailable) else None
+        if kind not in self._before | self._now:
+            reason, counter = reason_of(error), local.name if local else None
             about = {"event": "run_failed", "command": self.command, "counter": counter, "reason": reason}
             what = f"{counter}: {reason}" if counter else reason
             logger.error("%s (trying again every %g s)", what, self.interval, extra=about)
-        self._now.add(type(error))
+        self._now.add(kind)
 
     def end_run(self) -> None:
         """Note the end of a run. If it had no errors, the outage is over."""
@@ -164,6 +163,8 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
     def parse(value: str) -> float:
         if (parsed := kind(value)) < minimum:
             raise ArgumentTypeError(f"{value} is less than {minimum}")
+        if not parsed <= threading.TIMEOUT_MAX:  # seconds that Python can wait; NaN is not, either
+            raise ArgumentTypeError(f"{value} is not a number of at most {threading.TIMEOUT_MAX:.0f}")
         return parsed
 
     parse.__name__ = kind.__name__  # argparse says "invalid float value"

@@ -294,6 +294,21 @@ def test_a_server_that_does_not_answer(use, server, alice):
     assert_heals(alice)
 
 
+def test_after_an_outage_one_tries_while_others_count_rows(use, server, alice):
+    client = use(server.url)
+    unread.heal()
+    notify(alice)
+    client.breaker.trip(redis.ConnectionError("a moment of weakness"))
+    client.breaker.retry_at = 0.0  # as if the time had passed
+    attempt = client.send("key", "GET", "key")
+    with pytest.raises(BufferUnavailable):
+        client.send("key", "GET", "key")
+    assert_reads(alice)
+    attempt.read()
+    assert client.call("key", "GET", "key") is None
+    assert_reads(alice)
+
+
 def test_connections_are_given_back(use, server, alice, bob):
     """Whatever happens between a begin and the reading of its reply."""
     client = use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 3})

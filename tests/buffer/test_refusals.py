@@ -42,13 +42,13 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 
 @pytest.fixture
-def use(settings) -> Iterator[Callable[[str], None]]:
+def use(settings) -> Iterator[Callable[..., None]]:
     """A function that puts the cache on another server."""
     before = settings.CACHES
     options = {**before["default"]["OPTIONS"], "SOCKET_TIMEOUT": TIMEOUT}
 
-    def put(location: str) -> None:
-        settings.CACHES = {"default": {**before["default"], "LOCATION": location, "OPTIONS": options}}
+    def put(location: str, **more: Any) -> None:
+        settings.CACHES = {"default": {**before["default"], "LOCATION": location, "OPTIONS": {**options, **more}}}
         client_of("default")
 
     yield put
@@ -133,6 +133,17 @@ def without_permission(server: servers.Server, client: redis.Redis) -> Iterator[
     client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
 
 
+@contextmanager
+def without_disk(server: servers.Server, client: redis.Redis) -> Iterator[None]:
+    """It cannot save a snapshot, for example because the disk is full."""
+    (server.directory / "dump.rdb").mkdir()
+    client.config_set("save", "3600 1")
+    client.bgsave()
+    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+    yield
+    client.config_set("save", "")
+
+
 REFUSALS = {
     "READONLY": read_only,
     "MASTERDOWN": without_master,
@@ -140,6 +151,7 @@ REFUSALS = {
     "BUSY": busy,
     "NOAUTH": with_password,
     "NOPERM": without_permission,
+    "MISCONF": without_disk,
 }
 WORDS = {  # what redis-py makes of them
     "READONLY": "read only replica",
@@ -199,6 +211,33 @@ def test_a_refusal_at_commit(refusal, alice, caplog):
     client_of("default").breaker.retry_at = 0.0  # as if the time had passed
     assert_heals(alice)
     assert not RecountRequest.objects.exists()
+
+
+@pytest.mark.parametrize("pool", [{}, {"max_connections": 4}], ids=str)
+def test_an_address_that_leads_to_another_server(use, alice, pool):
+    """The connections to the old master stay open, and nobody closes them."""
+    with servers.redis() as server, redis.Redis.from_url(server.url) as client:
+        line = Relay(server)
+        use(line.url, CONNECTION_POOL_KWARGS=pool, SOCKET_TIMEOUT=30)
+        unread.heal()
+        notify(alice)
+        used = [client_of("default").send("key", "GET", "key") for _ in range(3)]
+        for reply in used:
+            reply.read()
+        with servers.redis(replica_of=server) as other, redis.Redis.from_url(other.url) as master:
+            client.execute_command("WAIT", 1, 5000)
+            master.replicaof("NO", "ONE")
+            client.replicaof(servers.HOST, other.port)
+            wait_until(lambda: client.info("replication")["master_link_status"] == "up")
+            line.server = other
+            Notification.objects.create(user=alice, title="x")
+            assert RecountRequest.objects.count() == 1
+            client_of("default").breaker.retry_at = 0.0  # as if the time had passed
+            assert_heals(alice)
+            Notification.objects.create(user=alice, title="x")
+            assert not RecountRequest.objects.exists()
+            assert_reads(alice)
+        line.socket.close()
 
 
 # ------------------------------------------------------------------------------------------- a refusal that never ends

@@ -11,14 +11,17 @@ import pytest
 from django.conf import settings
 from django.core import checks
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import override_settings
 from django.utils import timezone
 
 import servers
 from notifications_counter.counters import all_counters, unread
+from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.orphans import remove_orphans
+from notifications_counter.maintenance.places import LocalCounter, Place
+from notifications_counter.management.console import OutageLog
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import entries, redis_out_of_reach, unheard, wait_until
 
@@ -128,7 +131,16 @@ def test_chunk_size_replaces_the_setting(all_healed, make_user):
     assert "unread: users flushed: 4 of 5" in run("flush_counters", "--chunk-size", "4", verbosity=2)
 
 
-@pytest.mark.parametrize("arguments", [["--chunk-size", "0"], ["--interval", "-1"], ["--loop", "--check"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--chunk-size", "0"],
+        ["--interval", "-1"],
+        ["--interval", "inf"],
+        ["--interval", "nan"],
+        ["--loop", "--check"],
+    ],
+)
 def test_flush_refuses_what_makes_no_sense(arguments):
     with pytest.raises(CommandError):
         call_command("flush_counters", *arguments)
@@ -253,6 +265,23 @@ def test_a_signal_does_not_wait_for_the_end_of_the_interval(start, all_healed, m
     child = start("flush_counters", "--loop", "--interval", "3600")
     child.wait_for("unread: flushed")
     assert child.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.once
+def test_each_database_that_is_out_of_reach_is_logged_once(caplog):
+    outages = OutageLog("flush_counters", 5)
+    counters = [LocalCounter(f"{name} ({alias})", unread, Place(alias)) for alias in "ab" for name in ("one", "two")]
+    a, b = counters[:2], counters[2:]
+    for down in (a, counters, b, [], counters):
+        for local in down:
+            outages.failed(OperationalError("no route to host"), local)
+            outages.failed(BufferUnavailable("timeout"), local)
+        outages.end_run()
+    about = [(record.levelname, getattr(record, "counter", None), record.getMessage()) for record in caplog.records]
+    lost = "one (%s): no route to host (trying again every 5 s)"
+    redis = ("ERROR", "one (a)", "one (a): timeout (trying again every 5 s)")
+    first, second = ("ERROR", "one (a)", lost % "a"), ("ERROR", "one (b)", lost % "b")
+    assert about == [first, redis, second, ("WARNING", None, "Works again."), first, redis, second]
 
 
 @pytest.mark.once

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connections
 
-from notifications_counter import events, timeseries
+from notifications_counter import events, tasks, timeseries
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification
@@ -67,6 +68,25 @@ def test_one_database_alone(capsys: Any) -> None:
     with working_for("default"):
         assert stored(alice()) == 0
         assert unread.count(alice()) == 1
+
+
+@pytest.mark.parametrize("work", [tasks.flush, tasks.recount, "flush_counters", "recount_counters"])
+def test_a_database_that_is_out_of_reach_keeps_no_other_waiting(work: Any, monkeypatch: Any) -> None:
+    call_command("flush_counters", verbosity=0)
+    for name in NAMES:
+        with working_for(name):
+            Notification.objects.create(user=alice(), title="new")
+            unread.buffers[0].mark_dirty([str(alice().pk)])
+    connections["blue"].close()
+    with monkeypatch.context() as patch:
+        patch.setitem(connections["blue"].settings_dict, "NAME", "/nowhere/tests.sqlite3")
+        with pytest.raises((OperationalError, CommandError), match="unable to open"):
+            work() if callable(work) else call_command(work, verbosity=0)
+    left = {}
+    for name in NAMES:
+        with working_for(name):
+            left[name] = unread.status()[0].status.dirty
+    assert left == {"default": 0, "blue": 1, "green": 0}
 
 
 def test_a_report_shows_all_databases_from_outside_and_one_inside() -> None:

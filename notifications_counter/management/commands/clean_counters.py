@@ -8,8 +8,8 @@ from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
 from ...maintenance.cleaning import clean_everywhere
+from ...maintenance.places import OUTAGES
 from ..console import (
-    OUTAGES,
     CounterCommand,
     Meter,
     OutageLog,

@@ -8,10 +8,9 @@ from django.db import close_old_connections, connections
 
 from ...conf import options
 from ...counters import Counter, all_counters
-from ...maintenance.places import LocalCounter, at
+from ...maintenance.places import OUTAGES, LocalCounter, at, at_each
 from ...monitoring.report import MAX_AGE, look
 from ..console import (
-    OUTAGES,
     CounterCommand,
     Meter,
     OutageLog,
@@ -84,9 +83,7 @@ class Command(CounterCommand):
             elif loop:
                 self.loop(stop, interval)
             else:
-                for local in self.find_counters():
-                    if not stop.asked():
-                        self.run(local, stop)
+                at_each(self.find_counters(), lambda local: self.run(local, stop))
 
     def find_counters(self) -> list[LocalCounter[Counter]]:
         return find_counters(all_counters(), self.database, self.schema)
@@ -108,7 +105,7 @@ class Command(CounterCommand):
                     self.run(local, stop, quiet=True)
                 except OUTAGES as error:
                     connections[local.place.alias].close()
-                    outages.failed(error, local.name)
+                    outages.failed(error, local)
                 if stop.asked():
                     return
             outages.end_run()
@@ -116,6 +113,8 @@ class Command(CounterCommand):
 
     def run(self, local: LocalCounter[Counter], stop: Stop, quiet: bool = False) -> None:
         """Heal and flush one counter at one place. ``quiet``: print nothing if there was nothing to do."""
+        if stop.asked():
+            return
         name, counter, place = local
         with at(place), Meter(self.stdout, self.verbosity) as meter:
             if self.verbosity > 1:

@@ -7,7 +7,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counters_of_notifications, unread
 from ...maintenance.orphans import remove_orphans
-from ...maintenance.places import at
+from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Correction
 from ..console import CounterCommand, Meter, find_counters, number, plain_errors
 
@@ -57,9 +57,7 @@ class Command(CounterCommand):
             for local in todo if restored else ():
                 with at(local.place):
                     local.counter.invalidate()
-            for local in todo:
-                with at(local.place):
-                    self.recount(local.counter, local.name, keys, dry_run, restart or restored, meter)
+            at_each(todo, lambda local: self.recount(local, keys, dry_run, restart or restored, meter))
 
     def key(self, value: Any) -> Any:
         try:
@@ -71,8 +69,10 @@ class Command(CounterCommand):
             ) from None
 
     def recount(
-        self, counter: Counter, name: str, keys: list[Any] | None, dry_run: bool, restart: bool, meter: Meter
+        self, local: LocalCounter[Counter], keys: list[Any] | None, dry_run: bool, restart: bool, meter: Meter
     ) -> None:
+        name, counter, _ = local
+
         def report(correction: Correction) -> None:
             count, change = "unreadable", ""
             if correction.was is not None:
