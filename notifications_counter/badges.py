@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from django.core.signing import BadSignature, Signer
-from django.db import connections
 
 from .counters import Counter, counters_of_notifications, get_counter, unread_by_kind
-from .databases import schema_of
 from .exceptions import ConfigurationError
+from .maintenance.places import Place, here
 from .primary_keys import SEPARATOR, group_of, values_of_group
 from .reader import Reader
 
@@ -63,15 +62,16 @@ def kinds_of(user: Any) -> Badge:
 
 
 def count_once(request: Any, badge: Badge) -> Any:
-    """Return what a badge shows, read once per request. All kinds of a user are read together."""
-    counts: dict[Badge, Any] = getattr(request, KEPT, {})
+    """Return what a badge shows, read once per request and tenant. All kinds of a user are read together."""
+    counts: dict[tuple[Place, Badge], Any] = getattr(request, KEPT, {})
     if badge.whole != badge:
         return count_once(request, badge.whole).get(badge.kind, 0)
-    if badge not in counts:
-        counts[badge] = counts_of([badge])[badge]
+    local = here(badge.counter.source), badge
+    if local not in counts:
+        counts[local] = counts_of([badge])[badge]
         if request is not None:
             setattr(request, KEPT, counts)
-    return counts[badge]
+    return counts[local]
 
 
 def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
@@ -125,7 +125,11 @@ def name_of(badge: Badge, user: Any) -> str:
     return _signer(user, badge.counter).sign(f"{quote(badge.counter.name, safe='')}/{badge.member}")
 
 
+def identity_of(user: Any, counter: Counter) -> str:
+    """Return what tells users apart. Those of different tenants may have the same primary key."""
+    place = here(counter.source)
+    return ":".join((place.alias, place.schema or "", str(user.pk)))
+
+
 def _signer(user: Any, counter: Counter) -> Signer:
-    """Users of different tenants may have the same primary key."""
-    using = counter.db
-    return Signer(salt=":".join((__name__, using, schema_of(connections[using]) or "", str(user.pk))))
+    return Signer(salt=f"{__name__}:{identity_of(user, counter)}")
