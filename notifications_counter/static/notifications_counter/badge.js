@@ -69,7 +69,7 @@
     const reply = await fetch(`${api}?${new URLSearchParams({ unread: true, limit: 1, since })}`).catch(() => null);
     const newest = reply && reply.ok && (await reply.json()).notifications[0];
     if (!newest || region.dataset.newest === String(newest.id)) return; // the count rises also by what is unread again
-    Object.assign(region.dataset, { since: newest.created_at, newest: newest.id });
+    Object.assign(region.dataset, { since: newest.created_at ?? since, newest: newest.id });
     const content = region.querySelector("template").content.cloneNode(true);
     content.querySelector("a").href = `${inbox}${newest.id}/`;
     content.querySelector("bdi").textContent = newest.title;
