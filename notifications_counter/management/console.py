@@ -162,8 +162,8 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
     """Return a parser of numbers for argparse."""
 
     def parse(value: str) -> float:
-        if (parsed := kind(value)) < minimum:
-            raise ArgumentTypeError(f"{value} is less than {minimum}")
+        if not (parsed := kind(value)) >= minimum:  # nan is neither less nor more
+            raise ArgumentTypeError(f"{value} is not at least {minimum}")
         return parsed
 
     parse.__name__ = kind.__name__  # argparse says "invalid float value"
