@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, Signer
 
 from .counters import Counter, counters_of_notifications, get_counter, unread_by_kind
@@ -103,7 +104,7 @@ def count_all(badges: Mapping[str, Badge]) -> dict[str, Shown]:
 
 def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
     """Return the badges of the built-in counters, and the named badges that are signed for the user. Others are left
-    out, because a page may outlive a counter, or the key that has signed its badges."""
+    out, because a page may outlive a counter, its kind of owner, or the key that has signed its badges."""
     found = {
         counter.name: kinds_of(user) if counter is unread_by_kind else badge_of(counter, user)
         for counter in counters_of_notifications()
@@ -112,7 +113,8 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
         try:
             counter = get_counter(unquote(name.partition("/")[0]))
             member = _signer(user, counter).unsign(name).partition("/")[2]
-        except (BadSignature, ConfigurationError):
+            counter.decode(member)
+        except (BadSignature, ConfigurationError, ValidationError):
             continue
         found[name] = Badge(counter, member)
     return found
