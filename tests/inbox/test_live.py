@@ -40,6 +40,7 @@ SECONDS = 20  # of patience
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "IDLE", 0.05)
     monkeypatch.setattr(live_module, "RETRY", (1, 1))
+    monkeypatch.setattr(live_module, "HEARTBEAT", 300.0)  # however slow the machine is, nothing is repeated
 
 
 @pytest.fixture
