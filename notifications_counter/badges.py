@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, Signer
-from django.db import connections
 
 from .counters import Counter, counters_of_notifications, get_counter, unread_by_kind
-from .databases import schema_of
 from .exceptions import ConfigurationError
+from .maintenance.places import Place, here
 from .primary_keys import SEPARATOR, group_of, values_of_group
 from .reader import Reader
 
@@ -63,15 +63,16 @@ def kinds_of(user: Any) -> Badge:
 
 
 def count_once(request: Any, badge: Badge) -> Any:
-    """Return what a badge shows, read once per request. All kinds of a user are read together."""
-    counts: dict[Badge, Any] = getattr(request, KEPT, {})
+    """Return what a badge shows, read once per request and tenant. All kinds of a user are read together."""
+    counts: dict[tuple[Place, Badge], Any] = getattr(request, KEPT, {})
     if badge.whole != badge:
         return count_once(request, badge.whole).get(badge.kind, 0)
-    if badge not in counts:
-        counts[badge] = counts_of([badge])[badge]
+    local = here(badge.counter.source), badge
+    if local not in counts:
+        counts[local] = counts_of([badge])[badge]
         if request is not None:
             setattr(request, KEPT, counts)
-    return counts[badge]
+    return counts[local]
 
 
 def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
@@ -103,7 +104,7 @@ def count_all(badges: Mapping[str, Badge]) -> dict[str, Shown]:
 
 def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
     """Return the badges of the built-in counters, and the named badges that are signed for the user. Others are left
-    out, because a page may outlive a counter, or the key that has signed its badges."""
+    out, because a page may outlive a counter, its kind of owner, or the key that has signed its badges."""
     found = {
         counter.name: kinds_of(user) if counter is unread_by_kind else badge_of(counter, user)
         for counter in counters_of_notifications()
@@ -112,7 +113,8 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
         try:
             counter = get_counter(unquote(name.partition("/")[0]))
             member = _signer(user, counter).unsign(name).partition("/")[2]
-        except (BadSignature, ConfigurationError):
+            counter.decode(member)
+        except (BadSignature, ConfigurationError, ValidationError):
             continue
         found[name] = Badge(counter, member)
     return found
@@ -125,7 +127,11 @@ def name_of(badge: Badge, user: Any) -> str:
     return _signer(user, badge.counter).sign(f"{quote(badge.counter.name, safe='')}/{badge.member}")
 
 
+def identity_of(user: Any, counter: Counter) -> str:
+    """Return what tells users apart. Those of different tenants may have the same primary key."""
+    place = here(counter.source)
+    return ":".join((place.alias, place.schema or "", str(user.pk)))
+
+
 def _signer(user: Any, counter: Counter) -> Signer:
-    """Users of different tenants may have the same primary key."""
-    using = counter.db
-    return Signer(salt=":".join((__name__, using, schema_of(connections[using]) or "", str(user.pk))))
+    return Signer(salt=f"{__name__}:{identity_of(user, counter)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from django.conf import settings
 from django.db import models, router
@@ -71,12 +71,14 @@ class Notification(models.Model):
         """``url`` if a page may show it as a link: a path on this site, or a complete http or https URL. Empty for
         others, such as ``javascript:``, or ``//example.com``, which only looks like a path."""
         url = self.url.strip()
+        slashed = url.replace("\\", "/")
         try:
             host = urlsplit(url).netloc if url.lower().startswith(("http://", "https://")) else None
+            resolved = urljoin("/", slashed)
         except ValueError:
             return ""
         # Browsers drop tabs and line breaks before they look for the scheme and the host.
-        hidden = url.replace("\\", "/").startswith("//")  # also without a host, which Django lets pass
+        hidden = "//" in (slashed[:2], resolved[:2])  # also without a host, and as in /.//host: Django lets both pass
         return url if url.isprintable() and not hidden and url_has_allowed_host_and_scheme(url, host) else ""
 
     def mark_as_seen(self) -> bool:

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from uuid import uuid4
 
 from django.conf import settings
-from django.test.utils import override_settings
+from django.test.utils import TestContextDecorator, override_settings
 
 from .buffer.client import client_of
 from .buffer.connections import FAILURES
 from .conf import SETTING, options
 
 
-@contextmanager
-def isolated_counters(**entries: object) -> Iterator[str]:
+class isolated_counters(TestContextDecorator):
     """Give a test its own counters: Redis keys with a new prefix, which is returned, and which are deleted at the end.
 
-    ``entries`` override NOTIFICATIONS_COUNTER meanwhile. This is a context manager and a decorator. A TestCase never
-    commits, so its reads count the rows of its transaction, and need no Redis.
+    ``entries`` override NOTIFICATIONS_COUNTER meanwhile. This is a context manager, and a decorator of functions, also
+    async ones, and of subclasses of ``unittest.TestCase``. A TestCase never commits, so its reads count the rows of its
+    transaction, and need no Redis.
     """
-    prefix = f"test-{uuid4().hex}"
-    with override_settings(
-        **{SETTING: {**getattr(settings, SETTING, {}), "DEPLOY_SECONDS": 0, **entries, "KEY_PREFIX": prefix}}
-    ):
+
+    def __init__(self, **entries: object) -> None:
+        super().__init__()
+        self.entries = entries
+
+    def enable(self) -> str:
+        """Begin. Returns the prefix."""
+        self.prefix = f"test-{uuid4().hex}"
+        own = {"DEPLOY_SECONDS": 0, **self.entries, "KEY_PREFIX": self.prefix}
+        self.override = override_settings(**{SETTING: {**getattr(settings, SETTING, {}), **own}})
+        self.override.enable()
+        return self.prefix
+
+    def disable(self) -> None:
+        """End, and delete the keys."""
         try:
-            yield prefix
-        finally:
             with suppress(*FAILURES):  # then there are no keys either
-                delete_keys(prefix)
+                delete_keys(self.prefix)
+        finally:
+            self.override.disable()
 
 
 def delete_keys(prefix: str) -> None:

@@ -15,12 +15,13 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.functional import SimpleLazyObject
 
-from notifications_counter.badges import badges_of
+from notifications_counter.badges import Badge, badges_of, name_of
 from notifications_counter.context_processors import unread as unread_processor
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import Notification
 from tests.support import entries, notify, sent
+from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -251,6 +252,13 @@ def test_a_page_may_outlive_a_counter(client, alice, bob):
             "unseen": 0,
             name: 0,
         }
+    assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {"unread": 0}
+
+
+@pytest.mark.parametrize("member", ["a", '[1,\t"a"]', str(2**63)])
+def test_a_page_may_outlive_the_owners_of_a_counter(client, alice, member):
+    """A release may give them another primary key, or several columns."""
+    name = name_of(Badge(open_tasks, member), alice)
     assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {"unread": 0}
 
 

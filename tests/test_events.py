@@ -66,7 +66,7 @@ def test_an_aware_datetime_is_a_timestamp() -> None:
         {"type": "a", "timestamp": "yesterday"},
         {"type": "a", "timestamp": float("nan")},
         {"type": "a", "timestamp": datetime(2026, 1, 1)},
-        {"type": "a", "object": object()},
+        {"type": "a", "object": object},
         {"type": "a", "infinite": float("inf")},
         {"type": "a", 7: "seven"},
         {"type": "a", "timestamp": 10**400},

@@ -1,5 +1,8 @@
 """What the tests of a site get from this app."""
 
+import asyncio
+import unittest
+
 import pytest
 from django.db import transaction
 from django.test import override_settings
@@ -40,6 +43,36 @@ def test_as_a_decorator(alice):
         return options.KEY_PREFIX
 
     assert work() != options.KEY_PREFIX
+
+
+@pytest.mark.once
+def test_as_a_decorator_of_an_async_function():
+    @isolated_counters()
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return options.KEY_PREFIX
+
+    assert asyncio.run(work()) != options.KEY_PREFIX
+
+
+@pytest.mark.once
+def test_as_a_decorator_of_a_class():
+    """Each of its tests has counters of its own."""
+    prefixes = [options.KEY_PREFIX]
+
+    @isolated_counters(TOTAL_TTL=7)
+    class Tests(unittest.TestCase):
+        def test_one(self) -> None:
+            prefixes.append(options.KEY_PREFIX)
+            assert options.TOTAL_TTL == 7
+
+        test_two = test_one
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Tests).run(result)
+    assert (result.testsRun, result.wasSuccessful()) == (2, True)
+    assert len(set(prefixes)) == 3
+    assert prefixes[0] == options.KEY_PREFIX
 
 
 @pytest.mark.django_db

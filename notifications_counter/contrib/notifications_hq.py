@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import connections, models, router, transaction
 from django.db.models import Model, QuerySet
@@ -85,7 +86,8 @@ notify.connect(create_notifications, dispatch_uid=f"{__name__}.notify")
 
 
 def _users(recipient: Any) -> Iterable[Any]:
-    if hasattr(recipient, "user_set"):  # a group
+    # A group. A user has a user_set as well if the model has a foreign key to itself.
+    if hasattr(recipient, "user_set") and not isinstance(recipient, get_user_model()):
         return recipient.user_set.all()
     return recipient if isinstance(recipient, QuerySet | list) else [recipient]
 
@@ -102,7 +104,7 @@ def _fields(verb: str, description: str | None, objects: dict[str, Any]) -> dict
     else:
         title = " ".join(words[part] for part in ("actor", "verb", "action_object", "target") if part in words)
     try:
-        url: str = getattr(objects.get("target"), "get_absolute_url", str)()
+        url: str = getattr(objects.get("target"), "get_absolute_url", str)() or ""
     except NoReverseMatch:
         url = ""
     return {"kind": verb[:64], "title": title.strip()[:255], "body": description or "", "url": url[:2000]}

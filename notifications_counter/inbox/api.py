@@ -29,7 +29,7 @@ from ..models import Notification
 from ..primary_keys import fits
 from ..querysets import NotificationQuerySet
 from .openapi import MAX_IDS, MAX_LIMIT, document
-from .paging import page_of
+from .paging import page_of, storable
 from .views import OwnNotifications, delete, keys
 
 
@@ -92,7 +92,7 @@ class InboxAPI(APIView):
         if "unread" in asked:
             rows = rows.unread() if _flag(asked["unread"]) else rows.read()
         if "since" in asked:
-            rows = rows.filter(created_at__gte=_time(asked["since"]))
+            rows = rows.filter(created_at__gte=_time(asked["since"], rows.db))
         size = _limit(asked["limit"]) if "limit" in asked else self.page_size
         try:
             page = page_of(rows, size, asked.get("before", ""), asked.get("after", ""))
@@ -208,7 +208,7 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def _time(text: str) -> datetime:
+def _time(text: str, using: str) -> datetime:
     try:
         at = parse_datetime(text)
         if at is None:
@@ -218,7 +218,7 @@ def _time(text: str) -> datetime:
             at = at.astimezone(UTC)
         except OverflowError:  # in the years 1 and 9999, an offset does not matter
             at = at.replace(tzinfo=UTC)
-        return at if settings.USE_TZ else make_naive(at)
+        return storable(at if settings.USE_TZ else make_naive(at), using)
     except (OverflowError, ValueError):
         detail = _("“since” is a time such as 2026-11-22T09:30:00Z. In an address, a + is written %2B.")
         raise Refused(400, detail) from None

@@ -42,7 +42,7 @@ logger = logging.getLogger("notifications_counter")
 # Seconds.
 GAP = 0.25  # between two reads of the count of one user
 REREAD = 20.0  # between two reads of all
-HEARTBEAT = 20.0  # of silence, before a comment shows that the stream is alive: proxies close it after a minute
+HEARTBEAT = 20.0  # of silence, before the counts are sent again: proxies close a silent stream after a minute
 MAX_AGE = 300.0  # of a stream; then the browser reconnects, and its session is checked again
 IDLE = 1.0  # after which the thread looks whether any stream is left
 PAUSE = 0.002  # between two messages, after which the counts are read …
@@ -267,6 +267,6 @@ async def _events(badges: Mapping[str, Badge], known: str | None) -> AsyncIterat
                 async with asyncio.timeout(HEARTBEAT):
                     await stream.news.wait()
             except TimeoutError:
-                yield ":\n\n"
+                known = None  # the page may have heard of another count meanwhile, by asking
     finally:
         live.close(stream)

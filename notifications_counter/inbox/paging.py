@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.db import connections
 from django.db.models import Q
 from django.utils.timezone import is_naive
 
@@ -32,7 +33,7 @@ class Page:
 
 def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
     """Return the newest rows, or those next to a place. Raises ValueError if the place is invalid."""
-    older_than, newer_than = (_read(place) if place else None for place in (before, after))
+    older_than, newer_than = (_read(place, rows.db) if place else None for place in (before, after))
     if newer_than:
         at, pk = newer_than
         newer = rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at)
@@ -58,10 +59,17 @@ def _place(row: Notification) -> str:
     return f"{(at - EPOCH) // MICROSECOND}_{row.pk}"
 
 
-def _read(place: str) -> tuple[datetime, int]:
+def storable(at: datetime, using: str) -> datetime:
+    """Return a time. Raises OverflowError if it does not exist in the time zone of the database."""
+    Notification._meta.get_field("created_at").get_db_prep_value(at, connections[using])
+    return at
+
+
+def _read(place: str, using: str) -> tuple[datetime, int]:
     at, _, pk = place.partition("_")
     try:
         time = EPOCH + int(at) * MICROSECOND
-        return time if settings.USE_TZ else time.replace(tzinfo=None), Notification._meta.pk.clean(pk, None)
+        time = storable(time if settings.USE_TZ else time.replace(tzinfo=None), using)
+        return time, Notification._meta.pk.clean(pk, None)
     except (OverflowError, ValidationError) as error:
         raise ValueError(f"{place!r} is not a place in a list.") from error

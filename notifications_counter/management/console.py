@@ -161,10 +161,10 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
     """Return a parser of numbers for argparse."""
 
     def parse(value: str) -> float:
-        if (parsed := kind(value)) < minimum:
-            raise ArgumentTypeError(f"{value} is less than {minimum}")
-        if not parsed <= threading.TIMEOUT_MAX:  # seconds that Python can wait; NaN is not, either
-            raise ArgumentTypeError(f"{value} is not a number of at most {threading.TIMEOUT_MAX:.0f}")
+        if not (parsed := kind(value)) >= minimum:  # nan is neither less nor more
+            raise ArgumentTypeError(f"{value} is not at least {minimum}")
+        if parsed > threading.TIMEOUT_MAX:  # seconds
+            raise ArgumentTypeError(f"{value} is more than {threading.TIMEOUT_MAX:.0f}")
         return parsed
 
     parse.__name__ = kind.__name__  # argparse says "invalid float value"

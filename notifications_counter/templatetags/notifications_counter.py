@@ -12,7 +12,7 @@ from django import template
 from django.template import Context
 from django.utils.translation import get_language, ngettext
 
-from ..badges import badge_of, count_once, kinds_of, name_of, user_of
+from ..badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
 from ..context_processors import unread
 from ..counters import counters_of_notifications, get_counter, unseen
 from ..internals import salted_hmac
@@ -108,7 +108,8 @@ def unread_badge_script(context: Context) -> dict[str, Any]:
     language = get_language()
     phrases = {counter.name: _phrases(language, counter.name) for counter in counters_of_notifications()}
     # This is how a user's tabs find each other.
-    who = salted_hmac("notifications_counter.badge", str(user.pk), algorithm="sha256").hexdigest()[:16]
+    identity = identity_of(user, get_counter("unread"))
+    who = salted_hmac("notifications_counter.badge", identity, algorithm="sha256").hexdigest()[:16]
     return {"who": who, "phrases": json.dumps(phrases, ensure_ascii=False), "nonce": context.get("csp_nonce")}
 
 

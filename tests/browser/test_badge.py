@@ -1,6 +1,7 @@
 """The script of the badge, in a browser, on a real server."""
 
 from collections.abc import Callable, Iterator
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -10,6 +11,7 @@ from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
+from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
 from .conftest import HASTE, NEWS
@@ -92,6 +94,18 @@ def test_each_tab_has_badges_of_its_own(open_page, alice):
     show(first, 0)
     show(second, 0, 0)
     shows(open_page(), 1)
+
+
+@pytest.mark.usefixtures("all_healed")
+def test_more_badges_than_an_address_has_room_for(open_page, alice):
+    projects = [Project.objects.create() for _ in range(100)]
+    open_page(path="/projects/?" + urlencode([("project", project.pk) for project in projects]))
+    wait_until(lambda: len(live._streams) > 1)
+    page = open_page(path=f"/projects/?project={projects[0].pk}")
+    wait_until(lambda: str(projects[0].pk) in {badge.member for badge in live._streams if badge.counter is open_tasks})
+    assert len(live._streams) < 60
+    Task.objects.create(project=projects[0])
+    expect(page.locator("[data-badge] [aria-hidden]")).to_have_text("1")
 
 
 def test_another_tab_takes_over(open_page, alice):

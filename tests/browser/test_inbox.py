@@ -12,6 +12,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from notifications_counter.counters import unread, unseen
+from notifications_counter.inbox.api import InboxAPI
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
 
@@ -414,3 +415,13 @@ def test_a_toast_on_other_pages(open_inbox, alice):
     new = Notification.objects.create(user=alice, title="newer")
     region.get_by_role("link", name="newer").click()
     expect(page).to_have_url(f"/notifications/{new.pk}/")
+
+
+def test_toasts_of_a_site_with_less_json(open_inbox, monkeypatch, alice):
+    monkeypatch.setattr(InboxAPI, "as_json", lambda self, row: {"id": row.pk, "title": row.title})
+    (row,) = notify(alice, 1)
+    page = open_inbox(path=f"/notifications/{row.pk}/")
+    expect(page.locator(".nc-badge [aria-hidden]")).to_have_text("1")
+    for title in ("one", "two"):
+        Notification.objects.create(user=alice, title=title)
+        expect(page.locator("[data-unread-toast]")).to_have_text(f"New: {title}Close")

@@ -244,3 +244,17 @@ def test_notify_send_takes_the_address_of_the_target(all_healed, alice, bob, mon
     project = Project.objects.create()
     notify.send(bob, recipient=alice, verb="closed", target=project)
     assert alice.notifications.get().url == f"/projects/{project.pk}/"
+
+
+def test_notify_send_goes_on_if_the_target_has_no_address(all_healed, alice, bob, monkeypatch):
+    monkeypatch.setattr(Project, "get_absolute_url", lambda self: None, raising=False)
+    notify.send(bob, recipient=alice, verb="closed", target=Project.objects.create())
+    assert alice.notifications.get().url == ""
+
+
+def test_notify_send_to_a_user_who_has_users(all_healed, alice, bob, monkeypatch):
+    """As with a foreign key to "self", whose reverse is called like that of a group."""
+    User = get_user_model()
+    monkeypatch.setattr(User, "user_set", property(lambda self: User.objects.exclude(pk=self.pk)), raising=False)
+    notify.send(bob, recipient=alice, verb="wrote")
+    assert unread.counts([alice, bob]) == {alice.pk: 1, bob.pk: 0}

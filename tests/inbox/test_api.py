@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.conf import settings
@@ -122,6 +123,13 @@ def test_since_the_first_and_the_last_year(client, alice):
     notify(alice, 1)
     assert titles(client.get(url(), {"since": "0001-01-01T00:00:00+14:00"})) == ["0"]
     assert titles(client.get(url(), {"since": "9999-12-31T23:59:59-14:00"})) == []
+
+
+@pytest.mark.skipif("connection.vendor == 'postgresql'")  # converts no times
+@pytest.mark.parametrize("query", [{"before": "253402300799999999_1"}, {"since": "9999-12-31T23:59:59Z"}])
+def test_times_that_the_database_does_not_have_are_refused(client, monkeypatch, query):
+    monkeypatch.setattr(connection, "timezone", ZoneInfo("Asia/Tokyo"))
+    assert client.get(url(), query).status_code == 400
 
 
 def test_pages(client, alice):

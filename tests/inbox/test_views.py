@@ -396,6 +396,9 @@ def test_looking_opens_where_the_site_wants_that(client, alice, django_assert_nu
         ("javascript:alert(1)", None),
         ("//shop.example/", None),
         ("\\\\shop.example/", None),
+        ("/.//shop.example/", None),  # with dots resolved, it would be another host
+        ("/a/..//shop.example/", None),
+        ("/..///shop.example/", None),
     ],
 )
 def test_opening_leads_only_to_this_site(client, alice, address, target):

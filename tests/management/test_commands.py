@@ -391,6 +391,11 @@ def test_check_fails_when_a_change_waits_for_too_long(all_healed, wait):
         run("flush_counters", "--check", "--max-age", "100")
 
 
+def test_check_with_an_age_that_is_no_number_is_refused():
+    with pytest.raises(CommandError, match="nan is not at least 0"):
+        run("flush_counters", "--check", "--max-age", "nan")
+
+
 def test_check_fails_without_redis():
     with redis_out_of_reach(), pytest.raises(CommandError, match="out of reach"):
         run("flush_counters", "--check")

@@ -117,7 +117,8 @@ def test_dry_run_counts(all_healed, alice, small_batches):
         (["--older-than", "90"], "'90' is not an age. Pass a number of hours, days or weeks"),
         (["--older-than", "-1d"], "argument --older-than"),
         (["--older-than", "999999d"], "is not an age"),
-        (["--keep-newest", "0"], "0 is less than 1"),
+        (["--keep-newest", "0"], "0 is not at least 1"),
+        (["--older-than", "90d", "--database", "nowhere"], "invalid choice: 'nowhere'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(all_healed, alice, arguments, error):

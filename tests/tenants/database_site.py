@@ -1,12 +1,15 @@
 """A database for each tenant. Run by ``test_tenants.py``, because it needs settings of its own."""
 
 import random
+import re
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connections
+from django.template import RequestContext, Template
+from django.test import RequestFactory
 
 from notifications_counter import events, tasks, timeseries
 from notifications_counter.counters import unread
@@ -105,6 +108,37 @@ def test_the_dashboard_shows_the_database_of_its_users() -> None:
             page = dashboard.page("", "green")
             assert "places" not in page
             assert {local.place.alias for local in dashboard.visible()} == {name}
+
+
+@pytest.fixture
+def carol() -> Any:
+    """A user who has the same primary key, and as many notifications as the number of the tenant."""
+    carol = User.objects.create_user(username="carol")
+    for number, name in enumerate(NAMES, 1):
+        with working_for(name):
+            User(pk=carol.pk, username="carol").save()
+            Notification.objects.bulk_create(Notification(user_id=carol.pk, title="new") for _ in range(number))
+    return carol
+
+
+def attributes(user: Any, name: str, tags: str = "{% badge %} {% unread_badge_script %}") -> list[list[str]]:
+    """The attribute of what a page shows, by the tenants that its request works for."""
+    request = RequestFactory().get("/")
+    request.user = user
+    found = []
+    for tenant in NAMES:
+        with working_for(tenant):
+            page = Template("{% load notifications_counter %}" + tags).render(RequestContext(request))
+            found.append(re.findall(f'{name}="([^"]*)"', page))
+    return found
+
+
+def test_a_page_about_several_tenants_shows_the_count_of_each(carol: Any) -> None:
+    assert attributes(carol, "data-count") == [["1"], ["2"], ["3"]]
+
+
+def test_tabs_of_different_tenants_do_not_find_each_other(carol: Any) -> None:
+    assert len({who for (who,) in attributes(carol, "data-user")}) == len(NAMES)
 
 
 def test_logs_belong_to_a_database() -> None:

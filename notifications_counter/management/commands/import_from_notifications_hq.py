@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db import connections
 
 from ...counters import NO_NOTIFICATIONS, unread
 from ..console import CounterCommand, Meter, number, plain_errors, stop_on_signals
@@ -19,7 +20,10 @@ class Command(CounterCommand):
             help="table of django-notifications-hq's notifications (default: %(default)s)",
         )
         parser.add_argument(
-            "--database", metavar="ALIAS", help="database to use (default: where the site writes notifications)"
+            "--database",
+            choices=[*connections],
+            metavar="ALIAS",
+            help="database to use (default: where the site writes notifications)",
         )
 
     def handle(self, *, table: str, database: str | None, verbosity: int, **options: Any) -> None:

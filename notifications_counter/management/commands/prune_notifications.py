@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db import connections
 
 from ...counters import NO_NOTIFICATIONS, unread
 from ...maintenance.retention import prune
@@ -41,7 +42,10 @@ class Command(CounterCommand):
         )
         parser.add_argument("--dry-run", action="store_true", help="delete nothing; print how many would be deleted")
         parser.add_argument(
-            "--database", metavar="ALIAS", help="database to use (default: where the site writes notifications)"
+            "--database",
+            choices=[*connections],
+            metavar="ALIAS",
+            help="database to use (default: where the site writes notifications)",
         )
 
     def handle(

@@ -10,6 +10,8 @@
   const TOAST = 12_000; // that a toast stays
   const PATIENCE = 2_000; // until a tab that leads and does not answer is taken for frozen
 
+  const ROOM = 3_000; // characters for names in an address: servers refuse more than 4 or 8 kilobytes
+
   const { stream, poll, user, phrases } = document.currentScript.dataset;
   const spoken = JSON.parse(phrases); // of the built-in counters, which the server always tells of
   const name = `notifications-counts-${user}`;
@@ -67,7 +69,7 @@
     const reply = await fetch(`${api}?${new URLSearchParams({ unread: true, limit: 1, since })}`).catch(() => null);
     const newest = reply && reply.ok && (await reply.json()).notifications[0];
     if (!newest || region.dataset.newest === String(newest.id)) return; // the count rises also by what is unread again
-    Object.assign(region.dataset, { since: newest.created_at, newest: newest.id });
+    Object.assign(region.dataset, { since: newest.created_at ?? since, newest: newest.id });
     const content = region.querySelector("template").content.cloneNode(true);
     content.querySelector("a").href = `${inbox}${newest.id}/`;
     content.querySelector("bdi").textContent = newest.title;
@@ -87,16 +89,22 @@
     return counted.map(({ dataset: { badge, kind, count } }) => ({ badge, kind, count: Number(count) }));
   };
 
-  // Returns whether there are new names among them.
+  // Returns whether they change what is asked for.
   const want = (names) => {
-    const before = wanted.size;
-    names.filter((name) => name && !spoken[name]).forEach((name) => wanted.add(name));
-    return wanted.size > before;
+    const before = address(poll);
+    for (const name of names.filter((name) => name && !spoken[name])) {
+      wanted.delete(name); // so that it comes last
+      wanted.add(name);
+    }
+    return address(poll) !== before;
   };
 
+  // Asks for the names that were wanted last, as many as there is room for, in an order that does not change.
   const address = (url) => {
-    const names = new URLSearchParams([...wanted].map((name) => ["badge", name]));
-    return wanted.size ? `${url}?${names}` : url;
+    const names = [...wanted].reverse().map((name) => `${new URLSearchParams({ badge: name })}`);
+    let room = ROOM;
+    const asked = names.filter((name) => (room -= name.length + 1) >= 0).sort();
+    return asked.length ? `${url}?${asked.join("&")}` : url;
   };
 
   const tell = (counts) => {
