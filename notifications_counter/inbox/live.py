@@ -3,6 +3,7 @@
 In each process with open streams, one thread with one connection to Redis listens for owners whose count changes. It
 reads the counts of badges that have a stream here, many at once, and hands them to the streams. All counts of open
 streams are also read every few seconds, and after each reconnect, so that a missed message only makes a stream late.
+The thread works for all tenants, so each badge comes with its place.
 """
 
 from __future__ import annotations
@@ -17,31 +18,34 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import closing, suppress
 from hashlib import sha256
 from threading import Lock, Thread
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
 from django.core.handlers.asgi import ASGIRequest
-from django.db import close_old_connections, connections, transaction
+from django.db import ProgrammingError, close_old_connections, connections, transaction
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 from redis.exceptions import ConnectionError
 
-from ..badges import Badge, Shown, badges_of, count_all, counts_of, user_of
+from ..badges import Badge, Shown, badges_of, counts_of, user_of
+from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.connections import FAILURES
 from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter
-from ..exceptions import BufferUnavailable
+from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..internals import end_request_thread, mark_as_logged
-from ..maintenance.places import here, outside
+from ..maintenance.places import Place, at, here
 
 logger = logging.getLogger("notifications_counter")
 
 # Seconds.
 GAP = 0.25  # between two reads of the count of one user
 REREAD = 20.0  # between two reads of all
+LISTEN = int(3 * REREAD)  # for which Redis tells of changes, after it was last asked to
 HEARTBEAT = 20.0  # of silence, before the counts are sent again: proxies close a silent stream after a minute
 MAX_AGE = 300.0  # of a stream; then the browser reconnects, and its session is checked again
 IDLE = 1.0  # after which the thread looks whether any stream is left
@@ -51,24 +55,49 @@ BATCH = 0.05  # … or this long after the first, so that a busy site does not h
 RETRY = (1000, 5000)  # milliseconds until a browser reconnects, at random so that not all reconnect at once
 
 
+class Source(NamedTuple):
+    """A counter at a place, which Redis tells about on one channel for each shard."""
+
+    place: Place
+    counter: Counter
+
+
+class Channel(NamedTuple):
+    """Who is told of on a channel, and the shard that tells."""
+
+    source: Source
+    buffer: Buffer
+
+
+class LocalBadge(NamedTuple):
+    """A badge, and the place where it is counted."""
+
+    place: Place
+    badge: Badge
+
+    @property
+    def source(self) -> Source:
+        return Source(self.place, self.badge.counter)
+
+
 class Stream:
     """One open stream. Only its own event loop touches it."""
 
     __slots__ = ("loop", "news", "badges", "counts")
 
-    def __init__(self, badges: Iterable[Badge]) -> None:
+    def __init__(self, badges: Iterable[LocalBadge]) -> None:
         self.loop = asyncio.get_running_loop()
         self.news = asyncio.Event()
         self.badges = frozenset(badges)
-        self.counts: dict[Badge, Shown] = {}
+        self.counts: dict[LocalBadge, Shown] = {}
 
-    def tell(self, badge: Badge, count: Shown) -> None:
+    def tell(self, badge: LocalBadge, count: Shown) -> None:
         if count != self.counts.get(badge):
             self.counts[badge] = count
             self.news.set()
 
 
-def _tell_all(news: list[tuple[Stream, Badge, Shown]]) -> None:
+def _tell_all(news: list[tuple[Stream, LocalBadge, Shown]]) -> None:
     for stream, badge, count in news:
         stream.tell(badge, count)
 
@@ -78,11 +107,11 @@ class Live:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._streams: dict[Badge, set[Stream]] = {}
+        self._streams: dict[LocalBadge, set[Stream]] = {}
         self._thread: Thread | None = None
         self._is_deaf = False
 
-    def open(self, badges: Iterable[Badge]) -> Stream:
+    def open(self, badges: Iterable[LocalBadge]) -> Stream:
         """Open a stream of what badges show. The caller must close it."""
         stream = Stream(badges)
         with self._lock:
@@ -129,35 +158,45 @@ class Live:
     def _listen(self) -> None:
         """Listen until no stream is left, or the connection is lost."""
         with closing(client_of(options.CACHE_ALIAS).redis.pubsub()) as pubsub:
-            channels: dict[str, Counter] = {}
-            woken: set[Badge] = set()
-            read: dict[Badge, float] = {}  # when each was read that is not to be read again yet
+            channels: dict[str, Channel] = {}
+            woken: set[LocalBadge] = set()
+            read: dict[LocalBadge, float] = {}  # when each was read that is not to be read again yet
             reread_at, heard = 0.0, True
             while self._is_needed():
-                for counter in {badge.counter for badge in list(self._streams)} - set(channels.values()):
-                    channels |= dict.fromkeys((buffer.keys.live for buffer in counter.buffers), counter)
-                    pubsub.subscribe(*(channel for channel in channels if channels[channel] is counter))
+                self._subscribe(pubsub, channels)
                 message = pubsub.get_message(timeout=GAP if woken else IDLE)
                 until = time.monotonic() + BATCH
+                subscribed: set[Source] = set()
                 while message is not None:
                     heard = True
-                    if message["type"] == "message":
-                        counter = channels[decode(message["channel"])]
+                    channel = channels.get(decode(message["channel"] or ""))
+                    if channel and message["type"] == "message":
+                        place, counter = channel.source
                         named = (Badge(counter, member) for member in json.loads(message["data"]))
-                        woken.update(b for badge in named for b in (badge, badge.whole) if b in self._streams)
-                    elif message["type"] == "subscribe":  # also after redis-py has reconnected by itself
-                        self._is_deaf, reread_at = False, 0.0
+                        local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
+                        woken.update(badge for badge in local if badge in self._streams)
+                    elif channel and message["type"] == "subscribe":  # also after redis-py has reconnected by itself
+                        self._is_deaf = False
+                        subscribed.add(channel.source)
+                        with suppress(BufferUnavailable):
+                            channel.buffer.listen(LISTEN)
                     message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
+                if subscribed:
+                    woken.update(badge for badge in list(self._streams) if badge.source in subscribed)
                 now = time.monotonic()
                 if now >= reread_at:
                     if not heard:
                         raise ConnectionError("no answer to a PING")
                     reread_at, heard = now + REREAD, False
                     pubsub.ping()
-                    for counter in set(channels.values()):
-                        for buffer in counter.buffers:
-                            with suppress(BufferUnavailable):
-                                buffer.listen(int(3 * REREAD))
+                    for name, channel in list(channels.items()):
+                        try:
+                            channel.buffer.listen(LISTEN)
+                        except DatabaseChanged:
+                            pubsub.unsubscribe(name)
+                            del channels[name]
+                        except BufferUnavailable:
+                            pass
                     woken.update(self._streams)
                 read = {badge: when for badge, when in read.items() if now - when < GAP}
                 if ready := woken - read.keys():
@@ -165,18 +204,45 @@ class Live:
                     read.update(dict.fromkeys(ready, time.monotonic()))
                     woken -= ready
 
-    def _read(self, badges: Iterable[Badge]) -> None:
+    def _subscribe(self, pubsub: Any, channels: dict[str, Channel]) -> None:
+        """Subscribe to the channels of what has streams now, and to no others."""
+        needed = {badge.source for badge in list(self._streams)}
+        for source in needed - {channel.source for channel in channels.values()}:
+            with suppress(BufferUnavailable), at(source.place):
+                new = {buffer.keys.live: Channel(source, buffer) for buffer in source.counter.buffers}
+                pubsub.subscribe(*new)
+                channels.update(new)
+        for name in [name for name, channel in channels.items() if channel.source not in needed]:
+            pubsub.unsubscribe(name)
+            del channels[name]
+
+    def _read(self, badges: Iterable[LocalBadge]) -> None:
         """Read counts and hand them to the streams."""
-        counts = counts_of(badges)
+        counts: dict[LocalBadge, Shown] = {}
+        for place, theirs in _by_place(badges).items():
+            with suppress(ProgrammingError):  # its tables are gone: the tenant was dropped
+                counts |= _counts_at(place, theirs)
         close_old_connections()
-        news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, Badge, Shown]]] = defaultdict(list)
+        news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, LocalBadge, Shown]]] = defaultdict(list)
         with self._lock:
-            for badge, count in counts.items():
-                for stream in self._streams.get(badge, ()):
-                    news[stream.loop].append((stream, badge, count))
-        for loop, theirs in news.items():
+            for local, count in counts.items():
+                for stream in self._streams.get(local, ()):
+                    news[stream.loop].append((stream, local, count))
+        for loop, some in news.items():
             with suppress(RuntimeError):  # it is closed, and its streams with it
-                loop.call_soon_threadsafe(_tell_all, theirs)
+                loop.call_soon_threadsafe(_tell_all, some)
+
+
+def _by_place(badges: Iterable[LocalBadge]) -> dict[Place, list[Badge]]:
+    found: dict[Place, list[Badge]] = defaultdict(list)
+    for place, badge in badges:
+        found[place].append(badge)
+    return found
+
+
+def _counts_at(place: Place, badges: Iterable[Badge]) -> dict[LocalBadge, Shown]:
+    with at(place):
+        return {LocalBadge(place, badge): count for badge, count in counts_of(badges).items()}
 
 
 live = Live()
@@ -190,7 +256,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     counters, and of each ``badge`` that the query string names. The id of an event is its counts, so a browser that
     reconnects gets only news.
 
-    401 for an anonymous user; 501 for tenants, and under WSGI, where a stream would block a worker.
+    401 for an anonymous user; 501 under WSGI, where a stream would block a worker.
     """
     if not isinstance(request, ASGIRequest):
         return _not_implemented(_("Streams need ASGI."))
@@ -198,8 +264,6 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     if not badges:
         detail = {"detail": _("Authentication required.")}
         return JsonResponse(detail, status=401, headers={"WWW-Authenticate": "Session"})
-    if await sync_to_async(_are_of_tenant)(badges):
-        return _not_implemented(_("Streams are not for tenants."))
     return StreamingHttpResponse(
         _events(badges, request.headers.get("Last-Event-ID")),
         content_type="text/event-stream",
@@ -221,22 +285,20 @@ def _not_implemented(detail: str) -> HttpResponseBase:
     return response
 
 
-def _badges_of(request: HttpRequest) -> dict[str, Badge]:
+def _badges_of(request: HttpRequest) -> dict[str, LocalBadge]:
     """Return the badges that the stream sends; none if nobody is logged in."""
     user = user_of(request)
-    return {} if user is None else badges_of(user, request.GET.getlist("badge"))
+    badges = {} if user is None else badges_of(user, request.GET.getlist("badge"))
+    return {name: LocalBadge(here(badge.counter.source), badge) for name, badge in badges.items()}
 
 
-def _are_of_tenant(badges: Mapping[str, Badge]) -> bool:
-    """Return whether a new thread, such as the one that reads for all streams, works on another database or schema."""
-    sources = {badge.counter.source for badge in badges.values()}
-    return any(here(source) != outside(source) for source in sources)
-
-
-def _count_and_close(badges: Mapping[str, Badge]) -> dict[str, Shown]:
+def _count_and_close(badges: Iterable[LocalBadge]) -> dict[LocalBadge, Shown]:
     """Return the counts, and close this thread's connections, which the stream would otherwise keep."""
     try:
-        return count_all(badges)
+        counts: dict[LocalBadge, Shown] = {}
+        for place, theirs in _by_place(badges).items():
+            counts |= _counts_at(place, theirs)
+        return counts
     finally:
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
@@ -249,12 +311,12 @@ def _id_of(counts: Mapping[str, Shown]) -> str:
     return "-".join(texts)
 
 
-async def _events(badges: Mapping[str, Badge], known: str | None) -> AsyncIterator[str]:
+async def _events(badges: Mapping[str, LocalBadge], known: str | None) -> AsyncIterator[str]:
     stream = live.open(badges.values())
     try:
-        counts = await sync_to_async(_count_and_close)(badges)
+        first = await sync_to_async(_count_and_close)(stream.badges)
         end_request_thread()
-        stream.counts = {badge: counts[name] for name, badge in badges.items()} | stream.counts
+        stream.counts = first | stream.counts
         yield f"retry: {random.randint(*RETRY)}\n\n"
         ends = time.monotonic() + MAX_AGE * random.uniform(0.9, 1.1)
         while time.monotonic() < ends:

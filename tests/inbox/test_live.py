@@ -302,32 +302,6 @@ def test_streams_need_asgi(alice, caplog):
     assert client.post(reverse("notifications:stream")).status_code == 405
 
 
-def of_tenant(get_response: Callable[..., Any]) -> Callable[..., Any]:
-    """As a tenant library has it."""
-
-    def middleware(request: Any) -> Any:
-        connection.schema_name = "blue"
-        try:
-            return get_response(request)
-        finally:
-            del connection.schema_name
-
-    return middleware
-
-
-def test_tenants_get_no_streams(settings, request, alice):
-    """The thread that reads the counts works on another schema."""
-    settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{__name__}.of_tenant"]
-    port = request.getfixturevalue("port")
-    client = Client()
-    client.force_login(alice)
-    connection = HTTPConnection(servers.HOST, port, timeout=SECONDS)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME].OutputString()
-    connection.request("GET", reverse("notifications:stream"), headers={"Host": "testserver", "Cookie": cookie})
-    assert connection.getresponse().status == 501
-    connection.close()
-
-
 def test_compression_holds_nothing_back(settings, alice, request):
     settings.MIDDLEWARE = ["django.middleware.gzip.GZipMiddleware", *settings.MIDDLEWARE]
     events = request.getfixturevalue("listen")(alice, Accept_Encoding="gzip")

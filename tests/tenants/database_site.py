@@ -20,6 +20,7 @@ from notifications_counter.monitoring.report import look
 from tests.support import assert_reads, rows, stored
 
 from .router import working_for
+from .streams import each_hears_its_own, listen, short_waits
 
 NAMES = ("default", "blue", "green")
 pytestmark = pytest.mark.django_db(transaction=True, databases=NAMES)
@@ -153,3 +154,8 @@ def test_logs_belong_to_a_database() -> None:
             assert events.count_types() == {"login": number}
             assert [count for _, count in timeseries.get_slices("hits", 86400)] == [number]
             assert history.count_type("flush") == 1
+
+
+def test_streams_tell_of_their_own_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    with short_waits(monkeypatch):
+        listen(working_for, ["blue", "green"], each_hears_its_own)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib import admin
 from django.contrib.messages.storage.cookie import CookieStorage
 from django.core.management import call_command
@@ -22,7 +22,9 @@ from notifications_counter.monitoring.report import look
 from notifications_counter.timeseries import TimeSeries, get_slices, update_counter
 from tests.support import entries, stored
 
+from .models import Client
 from .site import NAMES, User, check, tenants, users  # noqa: F401
+from .streams import Listener, each_hears_its_own, listen, short_waits
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tenants")]
 
@@ -187,3 +189,27 @@ def test_the_history_of_a_schema_and_its_activity_are_its_own(waiting: None) -> 
             assert [event["users"] for event in history.latest(10, "flush")] == flushed
             assert sum(n for _, n in get_slices("notifications:created", 86400)) == created
             assert sum(n for _, n in get_slices("notifications:flushed", 86400)) == sum(flushed)
+
+
+def drop(name: str) -> None:
+    connection.set_schema_to_public()
+    Client.objects.get(schema_name=name).delete(force_drop=True)
+
+
+def test_streams_tell_of_their_own_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    with short_waits(monkeypatch):
+        listen(schema_context, ["blue", "green"], each_hears_its_own)
+
+
+def test_a_stream_of_a_schema_that_is_dropped_disturbs_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def drop_red(red: Listener, blue: Listener) -> None:
+        await sync_to_async(drop)("red")
+        for number in range(1, 5):
+            await blue.add()
+            await blue.reach(number)
+
+    with short_waits(monkeypatch):
+        listen(schema_context, ["red", "blue"], drop_red)
+    assert not [record for record in caplog.records if record.levelname != "INFO"]
