@@ -239,12 +239,14 @@ class Ledger:
         return [*self._logs.values(), *(hook.log for hook in hooks), *alone]
 
     def in_manual_transaction(self) -> bool:
-        """Return whether autocommit was switched off by hand. Then there is no hook at the commit, not even in
-        ``atomic()``."""
+        """Return whether autocommit was switched off, by hand or in DATABASES. Then there is no hook at the commit, not
+        even in ``atomic()``."""
         connection = self.connection
         if connection.in_atomic_block:
             return not connection.commit_on_exit
-        return connection.connection is not None and not connection.autocommit
+        if connection.connection is None:  # the next statement connects
+            return not connection.settings_dict["AUTOCOMMIT"]
+        return not connection.autocommit
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
