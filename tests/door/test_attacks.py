@@ -49,7 +49,9 @@ def garden() -> Project:
 
 
 @contextmanager
-def counted(table: str, condition: Q, **fields: Any) -> Iterator[tuple[Any, Counter]]:
+def counted(
+    table: str, condition: Q, *, parent: type[models.Model] = models.Model, **fields: Any
+) -> Iterator[tuple[Any, Counter]]:
     """A model with these fields, and a counter of its rows for a project."""
 
     def model(name: str, base: type[models.Model], table: str, **fields: Any) -> Any:
@@ -59,7 +61,7 @@ def counted(table: str, condition: Q, **fields: Any) -> Iterator[tuple[Any, Coun
     with isolate_apps("tests.tasks"):
         key = models.OneToOneField(Project, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+")
         owner = models.ForeignKey(Project, models.CASCADE, related_name="+")
-        source = model("Row", models.Model, table, project=owner, **fields)
+        source = model("Row", parent, table, project=owner, **fields)
         sums = model("RowCount", BaseCount, f"{table}_count", project=key, number=models.IntegerField(default=0))
     with connection.schema_editor() as editor:
         editor.create_model(source)
@@ -168,6 +170,27 @@ def test_a_number_that_the_database_rounds(house, value):
         model.objects.create(project=house, number=7)
         assert model.objects.filter(project=house, number=7).update(number=Value(value)) == 1
         assert_exact(house, counter=counter)
+
+
+def test_a_child_that_is_updated_together_with_its_parent(house):
+    """Django selects the rows first. Between the two statements, another session closes one of them."""
+    topic = Topic.objects.create(id="news")
+    with (
+        counted("children", Q(closed=False), parent=Post, closed=models.BooleanField(default=False)) as (model, counter),
+        OtherConnection() as other,
+    ):
+        one, *_ = (model.objects.create(project=house, topic=topic) for _ in range(3))
+
+        def close_one(execute: Any, sql: str, *args: Any) -> Any:
+            if sql.startswith("UPDATE") and not connection.in_atomic_block:
+                other.run(model.objects.filter(pk=one.pk).update, closed=True)
+            return execute(sql, *args)
+
+        with connection.execute_wrapper(close_one):
+            model.objects.filter(project=house, closed=False, pk__lt=one.pk + 2).update(closed=True, hidden=True)
+        assert counter.count(house) == 1
+        assert_exact(house, counter=counter)
+        assert_exact("news", counter=visible_posts)
 
 
 def test_a_key_that_is_another_each_time(house):
