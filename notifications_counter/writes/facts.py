@@ -28,10 +28,10 @@ from django.db.models import (
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact, IsNull
 
-from ..condition import NOT_NULL
+from ..condition import NOT_NULL, is_lookup_of_django
 from ..declaration import Declaration
 from ..fields import ExactCharField
-from ..internals import AND, Col, DeferredAttribute, WhereNode
+from ..internals import AND, DeferredAttribute, WhereNode
 from ..owners import target_of
 
 Facts = dict[str, Any]
@@ -106,8 +106,8 @@ def _add(facts: Facts, name: str, value: Any) -> None:
 
 
 def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
-    column = getattr(lookup, "lhs", None)
-    if isinstance(column, Col):
+    if is_lookup_of_django(lookup):
+        column = lookup.lhs
         if isinstance(lookup, IsNull):
             return column.target.attname, None if lookup.rhs != negated else NOT_NULL
         if isinstance(lookup, Exact) and not negated:

@@ -13,6 +13,7 @@ from django.core.exceptions import FieldError, ValidationError
 from django.db import IntegrityError, OperationalError, connection, models, transaction
 from django.db.models import Case, F, Func, Max, Q, Subquery, UUIDField, Value, When
 from django.db.models.functions import Now
+from django.db.models.lookups import Exact
 from django.test.utils import isolate_apps
 from django.utils import timezone
 
@@ -277,6 +278,26 @@ def test_a_field_that_sets_another_one(house):
     with counted("meddling", Q(sold=False), **fields) as (model, counter):
         model.objects.create(project=house)
         model.objects.bulk_create([model(project=house), model(project=house)])
+        assert_exact(house, counter=counter)
+
+
+class Flags(models.IntegerField):
+    """As in django-bitfield: ``flags=1`` finds every row that has this bit."""
+
+
+@Flags.register_lookup
+class HasBits(Exact):
+    def as_sql(self, compiler, connection):
+        column, params = self.process_lhs(compiler, connection)
+        return f"({column} & %s) = %s", (*params, self.rhs, self.rhs)
+
+
+def test_a_lookup_that_means_something_else(house):
+    with counted("bits", Q(flags=1), flags=Flags(default=0)) as (model, counter):
+        model.objects.bulk_create([model(project=house, flags=flags) for flags in (1, 2, 3)])
+        assert counter.count(house) == 2
+        assert model.objects.filter(project=house, flags=2).update(flags=2) == 2
+        assert counter.count(house) == 1
         assert_exact(house, counter=counter)
 
 
