@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
     ``was``      before it
     ``becomes``  after it
-    ``moves``    whether it sets the owner
+    ``moves``    whether it may set the owner
     """
 
     counter: Declaration
@@ -120,7 +120,7 @@ class Update(Statement):
         before = facts_of_where(self.query.where) if plain else {}
         after = facts_after(before, self.query.values)
         was, becomes = (fate(counter, facts, self.using) for facts in (before, after))
-        return Change(counter, was, becomes, not names.isdisjoint(counter.owner_attnames))
+        return Change(counter, was, becomes, counter.moves(names))
 
     def _shift(self) -> Any:
         result = self._call(self.compiler)

@@ -77,7 +77,7 @@ def counted(
             keys = {
                 "pk": models.CompositePrimaryKey("project", "kind"),
                 "project": models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, related_name="+"),
-                "kind": kind.clone(),
+                "kind": kind.output_field.clone() if isinstance(kind, models.GeneratedField) else kind.clone(),
             }
         owner = models.ForeignKey(Project, models.CASCADE, related_name="+")
         source = model("Row", parent, table, project=owner, **fields)
@@ -273,6 +273,35 @@ def test_a_text_that_is_stored_as_another(house, case):
         [text] = model.objects.values_list("kind", flat=True).distinct()
         assert counter.counts([(house, "old"), (house, text)]) == {(house.pk, "old"): 0, (house.pk, text): 2}
         assert counter.recount(dry_run=True).wrong == 0
+
+
+@pytest.mark.parametrize("condition", [Q(), Q(sold=False)], ids=["all", "some"])
+def test_a_generated_column_as_owner(house, condition):
+    double = models.GeneratedField(
+        expression=F("number") * 2, output_field=models.IntegerField(null=True), db_persist=True
+    )
+    fields = {"number": models.IntegerField(null=True), "sold": models.BooleanField(default=False)}
+    with counted("doubles", condition, kind=double, **fields) as (model, counter):
+
+        def counts() -> list[int]:
+            found = counter.counts([(house, kind) for kind in (2, 4, 6)])
+            assert counter.recount(dry_run=True).wrong == 0
+            return list(found.values())
+
+        one, two = (model.objects.create(project=house, number=number) for number in (1, None))
+        assert counts() == [1, 0, 0]
+        assert model.objects.filter(project=house, kind__isnull=True, sold=False).update(number=2) == 1
+        assert counts() == [1, 1, 0]
+        assert model.objects.filter(project=house, number=1).update(number=3, sold=False) == 1
+        assert counts() == [0, 1, 1]
+        model.objects.bulk_create(
+            [model(pk=two.pk, project=house, number=3)],
+            update_conflicts=True,
+            update_fields=["number"],
+            unique_fields=None if connection.vendor == "mysql" else ["pk"],
+        )
+        counter.heal()
+        assert counts() == [0, 0, 2]
 
 
 def test_a_twin_whose_owner_is_no_foreign_key(alice, bob):
