@@ -419,6 +419,71 @@ def test_a_deadlock_that_the_site_ignores(alice):
     assert_exact(alice)
 
 
+def test_a_lock_that_the_site_gives_up(alice):
+    """MySQL rolls back the statement, or everything: a setting of the server decides."""
+    if connection.vendor != "mysql":
+        pytest.skip("Elsewhere the transaction cannot be committed after that.")
+    one, *_ = notify(alice)
+    unread.count(alice)
+    update = f"UPDATE {Notification._meta.db_table} SET title = 'x' WHERE id = %s"
+    with OtherConnection() as session, connection.cursor() as cursor:
+        session.run(transaction.set_autocommit, False)
+        session.run(objects.filter(pk=one.pk).update, title="locked")
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+        with transaction.atomic():
+            Notification.objects.create(user=alice, title="more")
+            with pytest.raises(OperationalError, match="1205"):
+                cursor.execute(update, [one.pk])
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = DEFAULT")
+        session.run(transaction.rollback)
+    assert_exact(alice, dirty=1)
+
+
+def test_a_record_that_changed_meanwhile(alice):
+    """MariaDB rolls back everything, and the site goes on."""
+    if connection.vendor != "mysql" or not connection.mysql_is_mariadb:
+        pytest.skip("Other databases do not know this error.")
+    one, *_ = notify(alice)
+    with OtherConnection() as session, connection.cursor() as cursor:
+        cursor.execute("SET SESSION innodb_snapshot_isolation = ON")
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        with transaction.atomic():
+            assert objects.count() == 3
+            Notification.objects.create(user=alice, title="lost")
+            session.run(objects.filter(pk=one.pk).update, title="changed")
+            with pytest.raises(OperationalError, match="1020"):
+                cursor.execute(f"UPDATE {Notification._meta.db_table} SET title = 'x' WHERE id = %s", [one.pk])
+            Notification.objects.create(user=alice, title="kept")
+        cursor.execute("SET SESSION innodb_snapshot_isolation = DEFAULT")
+    assert_exact(alice, dirty=1)
+
+
+def test_a_conflict_that_rolls_back(alice):
+    if connection.vendor != "sqlite":
+        pytest.skip("Only SQLite knows OR ROLLBACK.")
+    notify(alice)
+    table = Notification._meta.db_table
+    with transaction.atomic():
+        Notification.objects.create(user=alice, title="lost")
+        with pytest.raises(IntegrityError), connection.cursor() as cursor:
+            cursor.execute(f"INSERT OR ROLLBACK INTO {table} SELECT * FROM {table}")
+        Notification.objects.create(user=alice, title="kept")
+    assert unread.count(alice) == 4
+    assert_exact(alice, dirty=1)
+
+
+def test_a_rollback_in_sql(alice):
+    notify(alice)
+    with transaction.atomic(), connection.cursor() as cursor:
+        Notification.objects.create(user=alice, title="lost")
+        cursor.execute("ROLLBACK")
+        if connection.vendor == "sqlite":
+            cursor.execute("BEGIN")
+        Notification.objects.create(user=alice, title="kept")
+    assert unread.count(alice) == 4
+    assert_exact(alice)
+
+
 # ---------------------------------------------------------------------------------------------------------- the totals
 def test_a_total_given_to_another_owner(alice, bob):
     notify(alice)
