@@ -17,12 +17,12 @@ from .rows import (
     activity_of,
     add_up,
     chunks,
-    columns_of,
     difference,
     is_plain,
     locked,
     locked_by_key,
     rows_of,
+    with_states,
 )
 from .statement import Statement
 
@@ -180,7 +180,7 @@ class Update(Statement):
         ours, quote = self.returning, self.connection.ops.quote_name
         fields = self.source._meta.pk_fields
         rows = rows_of(self.query, self.source, self.using).order_by("pk")
-        selected = rows.values_list(*(field.attname for field in fields), *columns_of(self.counters)).query
+        selected = with_states(rows, self.counters, [field.attname for field in fields]).query
         select, selected_params = selected.get_compiler(self.using).as_sql()
         table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
         same = " AND ".join(

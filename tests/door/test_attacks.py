@@ -157,6 +157,16 @@ def test_columns_and_a_table_that_are_called_as_ours_could_be(house, garden):
         assert_exact(house, garden, counter=counter)
 
 
+@pytest.mark.parametrize("condition", [Q(), Q(value1=0)], ids=["all", "some"])
+def test_columns_that_are_called_as_django_names_expressions(house, condition):
+    columns = {name: models.IntegerField(default=0) for name in ("case1", "value1")}
+    with counted("expressions", condition, **columns) as (model, counter):
+        model.objects.bulk_create(model(project=house) for _ in range(3))
+        assert model.objects.filter(pk__gt=1).update(value1=F("case1") + 1, project=house) == 2
+        assert model.objects.filter(pk__gt=2).delete()[0] == 1
+        assert_exact(house, counter=counter)
+
+
 def test_an_update_of_nothing_where_a_generated_column_counts(house):
     double = models.GeneratedField(expression=F("number") * 2, output_field=models.IntegerField(), db_persist=True)
     with counted("generated", Q(double=0), number=models.IntegerField(), double=double) as (model, counter):
