@@ -75,10 +75,15 @@ class Condition:
             return None
 
 
+def is_lookup_of_django(node: Any) -> bool:
+    """Return whether Django itself compares a column. A lookup of another package may mean anything by ``exact``."""
+    return type(node).__module__.startswith("django.") and isinstance(getattr(node, "lhs", None), Col)
+
+
 def _compile(node: Any) -> Predicate:
     if isinstance(node, WhereNode) and node.connector in (AND, OR):
         return _compile_node(node)
-    if isinstance(node, IsNull | Exact) and isinstance(node.lhs, Col):
+    if isinstance(node, IsNull | Exact) and is_lookup_of_django(node):
         field = node.lhs.target
         if isinstance(node, IsNull):
             return lambda values, using: (_value(values, field, using) is None) == node.rhs

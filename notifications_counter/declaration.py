@@ -188,6 +188,10 @@ class Declaration(Owners):
         """Return whether a change of these fields can change a count."""
         return self._generated or not self._names.isdisjoint(names)
 
+    def moves(self, names: Iterable[str]) -> bool:
+        """Return whether a change of these fields can give a row to another owner."""
+        return any(field.generated for field in self.owner_fields) or not set(self.owner_attnames).isdisjoint(names)
+
     def has_columns(self, model: type[Model]) -> bool:
         """Return whether a model of the source's table has all these columns. A historical model may not."""
         if model._meta.concrete_model is self.source:

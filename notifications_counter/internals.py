@@ -298,6 +298,13 @@ def has_failed(connection: Any) -> bool:
     return connection.vendor == "postgresql" and bool(driver) and driver.info.transaction_status == in_error
 
 
+def has_lost_transaction(connection: Any) -> bool:
+    """Return whether SQLite has rolled back the whole transaction, as with ``OR ROLLBACK``, or when the disk is full.
+    What follows is no longer in a transaction."""
+    driver = connection.connection
+    return connection.vendor == "sqlite" and bool(driver) and not driver.in_transaction
+
+
 def raw_delete(queryset: QuerySet[Any], using: str) -> int:
     """Delete rows without signals, cascades or a SELECT. Returns their number."""
     return queryset._raw_delete(using)

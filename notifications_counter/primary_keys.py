@@ -68,8 +68,9 @@ def primary_key(field: Field, value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a member of an Enum, which is what databases store. Its ``str()`` may be its name."""
-    return value.value if isinstance(value, Enum) else value
+    """Return the value of a member of an Enum that is a text or an integer, which is what databases store. Its
+    ``str()`` may be its name."""
+    return value.value if isinstance(value, Enum) and isinstance(value, str | int) else value
 
 
 def fits(field: Field, key: Any) -> bool:

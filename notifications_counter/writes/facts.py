@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.db.models import (
     BooleanField,
+    CharField,
     DateField,
     DateTimeField,
     Field,
@@ -28,10 +29,10 @@ from django.db.models import (
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact, IsNull
 
-from ..condition import NOT_NULL
+from ..condition import NOT_NULL, is_lookup_of_django
 from ..declaration import Declaration
 from ..fields import ExactCharField
-from ..internals import AND, Col, DeferredAttribute, WhereNode
+from ..internals import AND, DeferredAttribute, WhereNode
 from ..owners import target_of
 
 Facts = dict[str, Any]
@@ -73,11 +74,26 @@ def fate(counter: Declaration, facts: Mapping[str, Any], using: str) -> Fate:
     owner: Any
     if any(value is None for value in values):
         owner = None
-    elif any(v is UNKNOWN or v is NOT_NULL or hasattr(v, "resolve_expression") for v in values):
+    elif any(map(_is_uncertain, counter.key_fields, values)):
         owner = UNKNOWN
     else:
         owner = counter.encode(values if counter.has_several_columns else values[0])
     return Fate(owner, counter.condition.holds(facts, using))
+
+
+def _is_uncertain(field: Any, value: Any) -> bool:
+    """Return whether we don't know what the column will hold. A database may cut spaces off a text that is too long."""
+    if isinstance(value, str):
+        return isinstance(field, CharField) and field.max_length is not None and len(value) > field.max_length
+    return value is UNKNOWN or value is NOT_NULL or hasattr(value, "resolve_expression")
+
+
+@lru_cache(maxsize=1000)
+def _is_converted_by_django(field: Any) -> bool:
+    """Return whether the database stores what Django makes of a value. Another package's field may store "sale" for
+    "Sale"."""
+    kinds, names = (type(field), type(target_of(field))), ("get_prep_value", "get_db_prep_value", "get_db_prep_save")
+    return all(getattr(kind, name).__module__.startswith("django.") for kind in kinds for name in names)
 
 
 # ------------------------------------------------------------------------ WHERE
@@ -106,8 +122,8 @@ def _add(facts: Facts, name: str, value: Any) -> None:
 
 
 def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
-    column = getattr(lookup, "lhs", None)
-    if isinstance(column, Col):
+    if is_lookup_of_django(lookup) and not lookup.lhs.target.generated:  # nobody sets it, and still it changes
+        column = lookup.lhs
         if isinstance(lookup, IsNull):
             return column.target.attname, None if lookup.rhs != negated else NOT_NULL
         if isinstance(lookup, Exact) and not negated:
@@ -118,7 +134,8 @@ def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
 
 def _is_identity(field: Any) -> bool:
     """Return whether equal values are identical. Equal texts may differ, depending on their collation."""
-    return isinstance(target_of(field), BooleanField | ExactCharField | IntegerField | UUIDField)
+    exact = BooleanField | ExactCharField | IntegerField | UUIDField
+    return isinstance(target_of(field), exact) and _is_converted_by_django(field)
 
 
 # -------------------------------------------------------------------------- SET
@@ -135,8 +152,10 @@ def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
 
 
 def _fact_of_value(field: Any, value: Any) -> Any:
+    if not _is_converted_by_django(field):
+        return UNKNOWN
     # JSON null is not NULL. Other types are converted by the database, which rounds 1.5, for example.
-    if type(value) is Value and not isinstance(field, JSONField) and isinstance(value.value, int | UUID | None):
+    if type(value) is Value and _is_of(field, value.value):
         value = value.value
     if isinstance(value, Now):
         return NOT_NULL
@@ -145,6 +164,16 @@ def _fact_of_value(field: Any, value: Any) -> Any:
     if isinstance(value, Model):
         return value.prepare_database_save(field) if field.remote_field else UNKNOWN
     return value
+
+
+def _is_of(field: Any, value: Any) -> bool:
+    """Return whether the database stores a value as it is, although it does not know for which column it is."""
+    if value is None:
+        return not isinstance(field, JSONField)
+    target = target_of(field)
+    if isinstance(value, UUID):
+        return isinstance(target, UUIDField)
+    return isinstance(value, int) and isinstance(target, BooleanField | IntegerField)
 
 
 # ----------------------------------------------------------------------- INSERT
@@ -189,6 +218,6 @@ def _how_written(model: type[Model], attname: str) -> str:
     field: Any = model._meta.get_field(attname)
     descriptor = getattr(model, attname, None)
     plain = isinstance(descriptor, DeferredAttribute) and type(descriptor).__get__ is DeferredAttribute.__get__
-    if not plain or type(field).pre_save not in PRE_SAVES:
+    if not plain or type(field).pre_save not in PRE_SAVES or not _is_converted_by_django(field):
         return "hidden"
     return "now" if getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False) else "as it is"

@@ -93,11 +93,7 @@ class Insert(Statement):
         features = self.connection.features
         returns = features.can_return_columns_from_insert and features.can_return_rows_from_bulk_insert
         taken = {field.attname for field in self.query.update_fields} if self.known else set()
-        if (
-            self.known
-            and returns
-            and taken.isdisjoint(name for counter in self.counters for name in counter.owner_attnames)
-        ):
+        if self.known and returns and not any(counter.moves(taken) for counter in self.counters):
             result, states = self._execute_returning()
             self.record_doubt(states)
         else:

@@ -19,7 +19,7 @@ from ..conf import options
 from ..databases import identify, schema_of
 from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
-from ..internals import has_failed, watch_transactions
+from ..internals import has_failed, has_lost_transaction, watch_transactions
 from ..signals import counts_changed
 from .doubt import forget, mark_dirty, request_recounts, requests_exist
 from .transaction import TransactionLog
@@ -35,10 +35,16 @@ COMMITS_NOTHING = re.compile(
     r"SET\s+CONSTRAINTS|PRAGMA\s+foreign_key_check)\b",  # each TestCase ends with one of these two
     re.IGNORECASE,
 )
-ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*\bISOLATION\b", re.IGNORECASE | re.DOTALL)
+ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*ISOLATION", re.IGNORECASE | re.DOTALL)
+
+ROLLBACK = re.compile(r"\s*(?:ROLLBACK|ABORT)\b", re.IGNORECASE)
 
 DEADLOCK = 1213
 """The error with which MySQL and MariaDB roll back the whole transaction, not only the statement."""
+
+MAY_ROLL_BACK = {1020, 1205, 1206}
+"""Errors with which they may, depending on version and settings: a record that has changed, a lock that was not granted
+in time, too many locks."""
 
 CONNECTION_LOST = range(2000, 3000)
 """Errors that MySQL's client raises. The server's errors have other numbers."""
@@ -239,12 +245,14 @@ class Ledger:
         return [*self._logs.values(), *(hook.log for hook in hooks), *alone]
 
     def in_manual_transaction(self) -> bool:
-        """Return whether autocommit was switched off by hand. Then there is no hook at the commit, not even in
-        ``atomic()``."""
+        """Return whether autocommit was switched off, by hand or in DATABASES. Then there is no hook at the commit, not
+        even in ``atomic()``."""
         connection = self.connection
         if connection.in_atomic_block:
             return not connection.commit_on_exit
-        return connection.connection is not None and not connection.autocommit
+        if connection.connection is None:  # the next statement connects
+            return not connection.settings_dict["AUTOCOMMIT"]
+        return not connection.autocommit
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
@@ -264,14 +272,19 @@ class Ledger:
                 log.foresee(savepoint)
         try:
             result = execute(sql, params, many, context)
-        except OperationalError as error:
-            if self.connection.vendor == "mysql" and error.args[:1] == (DEADLOCK,):
-                for log in logs:
-                    log.start_again()
-            raise
-        if savepoint:
+        except Error as error:
+            code = error.args[0] if error.args and self.connection.vendor == "mysql" else None
             for log in logs:
+                if code == DEADLOCK:
+                    log.start_again()
+                elif code in MAY_ROLL_BACK or has_lost_transaction(self.connection):
+                    log.doubt_since(0)
+            raise
+        for log in logs:
+            if savepoint:
                 log.follow(savepoint)
+            elif ROLLBACK.match(text):
+                log.start_again()
         return result
 
     def _before_commit(self) -> None:

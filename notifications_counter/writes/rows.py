@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import connections
-from django.db.models import Model, QuerySet
+from django.db.models import F, Model, QuerySet
 
 from ..declaration import Declaration
 from ..internals import Query
@@ -63,6 +63,12 @@ def rows_of(query: Query, source: type[Model], using: str) -> QuerySet:
     return QuerySet(source, using=using).filter(pk__in=inner)
 
 
+def with_states(rows: QuerySet, counters: Sequence[Declaration], key: Sequence[str]) -> QuerySet:
+    """Return these columns of rows, then those that say what the rows count for, under names that no field has."""
+    columns = {f"counted_column{i}": F(c) if isinstance(c, str) else c for i, c in enumerate(columns_of(counters))}
+    return rows.annotate(**columns).values_list(*key, *columns)
+
+
 def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, RowState]:
     """Lock the selected rows, in the order of their primary keys, and return what they count for."""
     # Column by column, because Django does not convert the values of a whole composite key.
@@ -71,7 +77,7 @@ def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, Row
     first = len(key)
     return {
         row[0] if first == 1 else row[:first]: state_of(counters, row[first:])
-        for row in rows.values_list(*key, *columns_of(counters))
+        for row in with_states(rows, counters, key)
     }
 
 

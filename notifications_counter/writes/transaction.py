@@ -187,9 +187,12 @@ class TransactionLog:
         """If the statement rolls back to a savepoint, doubt what came after it, until ``follow`` knows that it did."""
         made, released, _ = statement.groups()
         if not made and not released:
-            position = self._before(self._find(statement))[0]
-            for i, (counter, deltas) in enumerate(self.entries[position:], position):
-                self.entries[i] = (counter, None if deltas is None else dict.fromkeys(deltas))
+            self.doubt_since(self._before(self._find(statement))[0])
+
+    def doubt_since(self, position: int) -> None:
+        """Have the owners of the entries from this position on recounted: they may be rolled back."""
+        for i, (counter, deltas) in enumerate(self.entries[position:], position):
+            self.entries[i] = (counter, None if deltas is None else dict.fromkeys(deltas))
 
     def follow(self, statement: re.Match[str]) -> None:
         """Note that a savepoint was set, released or rolled back to."""

@@ -17,12 +17,12 @@ from .rows import (
     activity_of,
     add_up,
     chunks,
-    columns_of,
     difference,
     is_plain,
     locked,
     locked_by_key,
     rows_of,
+    with_states,
 )
 from .statement import Statement
 
@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
     ``was``      before it
     ``becomes``  after it
-    ``moves``    whether it sets the owner
+    ``moves``    whether it may set the owner
     """
 
     counter: Declaration
@@ -114,10 +114,13 @@ class Update(Statement):
         return self.execute(compiler, ROW_COUNT) or 0
 
     def _change(self, counter: Declaration, names: set[str]) -> Change:
-        before = facts_of_where(self.query.where) if self.known and is_plain(self.query) else {}
+        plain = self.known and is_plain(self.query)
+        if self.query.related_updates:  # Django selects the rows, and updates them by their primary keys a moment later
+            plain = False
+        before = facts_of_where(self.query.where) if plain else {}
         after = facts_after(before, self.query.values)
         was, becomes = (fate(counter, facts, self.using) for facts in (before, after))
-        return Change(counter, was, becomes, not names.isdisjoint(counter.owner_attnames))
+        return Change(counter, was, becomes, counter.moves(names))
 
     def _shift(self) -> Any:
         result = self._call(self.compiler)
@@ -177,7 +180,7 @@ class Update(Statement):
         ours, quote = self.returning, self.connection.ops.quote_name
         fields = self.source._meta.pk_fields
         rows = rows_of(self.query, self.source, self.using).order_by("pk")
-        selected = rows.values_list(*(field.attname for field in fields), *columns_of(self.counters)).query
+        selected = with_states(rows, self.counters, [field.attname for field in fields]).query
         select, selected_params = selected.get_compiler(self.using).as_sql()
         table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
         same = " AND ".join(

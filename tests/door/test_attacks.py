@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.exceptions import FieldError, ValidationError
 from django.db import IntegrityError, OperationalError, connection, models, transaction
 from django.db.models import Case, F, Func, Max, Q, Subquery, UUIDField, Value, When
 from django.db.models.functions import Now
+from django.db.models.lookups import Exact
 from django.test.utils import isolate_apps
 from django.utils import timezone
 
@@ -49,23 +51,47 @@ def garden() -> Project:
 
 
 @contextmanager
-def counted(table: str, condition: Q, **fields: Any) -> Iterator[tuple[Any, Counter]]:
-    """A model with these fields, and a counter of its rows for a project."""
+def counted(
+    table: str,
+    condition: Q,
+    *,
+    parent: type[models.Model] = models.Model,
+    kind: models.Field | None = None,
+    **fields: Any,
+) -> Iterator[tuple[Any, Counter]]:
+    """A model with these fields, and a counter of its rows for a project; if there is a kind, for a project and a
+    kind."""
 
     def model(name: str, base: type[models.Model], table: str, **fields: Any) -> Any:
         meta = type("Meta", (), {"app_label": "tasks", "db_table": table})
         return type(name, (base,), {"__module__": __name__, "Meta": meta, **fields})
 
     with isolate_apps("tests.tasks"):
-        key = models.OneToOneField(Project, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+")
+        keys: dict[str, Any] = {
+            "project": models.OneToOneField(
+                Project, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+            )
+        }
+        if kind:
+            fields["kind"] = kind
+            keys = {
+                "pk": models.CompositePrimaryKey("project", "kind"),
+                "project": models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, related_name="+"),
+                "kind": kind.output_field.clone() if isinstance(kind, models.GeneratedField) else kind.clone(),
+            }
         owner = models.ForeignKey(Project, models.CASCADE, related_name="+")
-        source = model("Row", models.Model, table, project=owner, **fields)
-        sums = model("RowCount", BaseCount, f"{table}_count", project=key, number=models.IntegerField(default=0))
+        source = model("Row", parent, table, project=owner, **fields)
+        sums = model("RowCount", BaseCount, f"{table}_count", **keys, number=models.IntegerField(default=0))
     with connection.schema_editor() as editor:
         editor.create_model(source)
         editor.create_model(sums)
     counter = Counter(
-        table, source="tasks.Row", owner="project", condition=condition, totals="tasks.RowCount", field="number"
+        table,
+        source="tasks.Row",
+        owner=("project", "kind") if kind else "project",
+        condition=condition,
+        totals="tasks.RowCount",
+        field="number",
     )
     counter.source, counter.totals = source, sums
     try:
@@ -131,6 +157,16 @@ def test_columns_and_a_table_that_are_called_as_ours_could_be(house, garden):
         assert_exact(house, garden, counter=counter)
 
 
+@pytest.mark.parametrize("condition", [Q(), Q(value1=0)], ids=["all", "some"])
+def test_columns_that_are_called_as_django_names_expressions(house, condition):
+    columns = {name: models.IntegerField(default=0) for name in ("case1", "value1")}
+    with counted("expressions", condition, **columns) as (model, counter):
+        model.objects.bulk_create(model(project=house) for _ in range(3))
+        assert model.objects.filter(pk__gt=1).update(value1=F("case1") + 1, project=house) == 2
+        assert model.objects.filter(pk__gt=2).delete()[0] == 1
+        assert_exact(house, counter=counter)
+
+
 def test_an_update_of_nothing_where_a_generated_column_counts(house):
     double = models.GeneratedField(expression=F("number") * 2, output_field=models.IntegerField(), db_persist=True)
     with counted("generated", Q(double=0), number=models.IntegerField(), double=double) as (model, counter):
@@ -170,6 +206,30 @@ def test_a_number_that_the_database_rounds(house, value):
         assert_exact(house, counter=counter)
 
 
+def test_a_child_that_is_updated_together_with_its_parent(house):
+    """Django selects the rows first. Between the two statements, another session closes one of them."""
+    topic = Topic.objects.create(id="news")
+    with (
+        counted("children", Q(closed=False), parent=Post, closed=models.BooleanField(default=False)) as (
+            model,
+            counter,
+        ),
+        OtherConnection() as other,
+    ):
+        one, *_ = (model.objects.create(project=house, topic=topic) for _ in range(3))
+
+        def close_one(execute: Any, sql: str, *args: Any) -> Any:
+            if sql.startswith("UPDATE") and not connection.in_atomic_block:
+                other.run(model.objects.filter(pk=one.pk).update, closed=True)
+            return execute(sql, *args)
+
+        with connection.execute_wrapper(close_one):
+            model.objects.filter(project=house, closed=False, pk__lt=one.pk + 2).update(closed=True, hidden=True)
+        assert counter.count(house) == 1
+        assert_exact(house, counter=counter)
+        assert_exact("news", counter=visible_posts)
+
+
 def test_a_key_that_is_another_each_time(house):
     if connection.vendor != "sqlite":
         pytest.skip("Elsewhere RETURNING tells.")
@@ -190,6 +250,68 @@ def test_a_member_of_an_enum_as_owner():
     assert visible_posts.count("news") == visible_posts.count(Subject.NEWS) == 1
     assert Post.objects.filter(topic_id="news").update(topic_id=Subject.NEWS, hidden=True) == 1
     assert_exact("news", counter=visible_posts)
+
+
+class Plain(Enum):
+    SALE = "sale"
+
+
+class LowerCase(models.CharField):
+    """As a field of another package: what it stores is not what it is given."""
+
+    def get_prep_value(self, value):
+        return super().get_prep_value(value).lower()
+
+
+KINDS: dict[str, Any] = {
+    "an Enum that is no text": (models.CharField(max_length=40), Plain.SALE),
+    "a field that stores another text": (LowerCase(max_length=40), "Sale"),
+    "a UUID": (models.CharField(max_length=40), Value(UUID(int=5))),
+    "spaces at the end": (models.CharField(max_length=4), "sale  "),
+}
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_a_text_that_is_stored_as_another(house, case):
+    kind, value = KINDS[case]
+    if case.startswith("spaces") and connection.vendor == "sqlite":
+        pytest.skip("It stores texts of any length.")
+    with counted("texts", Q(), kind=kind.clone()) as (model, counter):
+        model.objects.create(project=house, kind="old")
+        assert model.objects.filter(project=house).update(kind=value) == 1
+        model.objects.create(project=house, kind=value)
+        [text] = model.objects.values_list("kind", flat=True).distinct()
+        assert counter.counts([(house, "old"), (house, text)]) == {(house.pk, "old"): 0, (house.pk, text): 2}
+        assert counter.recount(dry_run=True).wrong == 0
+
+
+@pytest.mark.parametrize("condition", [Q(), Q(sold=False)], ids=["all", "some"])
+def test_a_generated_column_as_owner(house, condition):
+    double = models.GeneratedField(
+        expression=F("number") * 2, output_field=models.IntegerField(null=True), db_persist=True
+    )
+    fields = {"number": models.IntegerField(null=True), "sold": models.BooleanField(default=False)}
+    with counted("doubles", condition, kind=double, **fields) as (model, counter):
+
+        def counts() -> list[int]:
+            found = counter.counts([(house, kind) for kind in (2, 4, 6)])
+            assert counter.recount(dry_run=True).wrong == 0
+            return list(found.values())
+
+        one, two = (model.objects.create(project=house, number=number) for number in (1, None))
+        assert counts() == [1, 0, 0]
+        assert model.objects.filter(project=house, kind__isnull=True, sold=False).update(number=2) == 1
+        assert counts() == [1, 1, 0]
+        assert model.objects.filter(project=house, number=1).update(number=3, sold=False) == 1
+        assert counts() == [0, 1, 1]
+        model.objects.bulk_create(
+            [model(pk=two.pk, project=house, number=3)],
+            update_conflicts=True,
+            update_fields=["number"],
+            unique_fields=None if connection.vendor == "mysql" else ["pk"],
+        )
+        counter.heal()
+        assert counts() == [0, 0, 2]
 
 
 def test_a_twin_whose_owner_is_no_foreign_key(alice, bob):
@@ -257,6 +379,26 @@ def test_a_field_that_sets_another_one(house):
         assert_exact(house, counter=counter)
 
 
+class Flags(models.IntegerField):
+    """As in django-bitfield: ``flags=1`` finds every row that has this bit."""
+
+
+@Flags.register_lookup
+class HasBits(Exact):
+    def as_sql(self, compiler, connection):
+        column, params = self.process_lhs(compiler, connection)
+        return f"({column} & %s) = %s", (*params, self.rhs, self.rhs)
+
+
+def test_a_lookup_that_means_something_else(house):
+    with counted("bits", Q(flags=1), flags=Flags(default=0)) as (model, counter):
+        model.objects.bulk_create([model(project=house, flags=flags) for flags in (1, 2, 3)])
+        assert counter.count(house) == 2
+        assert model.objects.filter(project=house, flags=2).update(flags=2) == 2
+        assert counter.count(house) == 1
+        assert_exact(house, counter=counter)
+
+
 def test_a_deadlock_that_the_site_ignores(alice):
     """MySQL rolls back everything, and the site goes on."""
     if connection.vendor != "mysql":
@@ -283,6 +425,71 @@ def test_a_deadlock_that_the_site_ignores(alice):
                     cursor.execute(update, [two.pk])
             Notification.objects.create(user=alice, title="kept")
         waiting.result(30)
+    assert unread.count(alice) == 4
+    assert_exact(alice)
+
+
+def test_a_lock_that_the_site_gives_up(alice):
+    """MySQL rolls back the statement, or everything: a setting of the server decides."""
+    if connection.vendor != "mysql":
+        pytest.skip("Elsewhere the transaction cannot be committed after that.")
+    one, *_ = notify(alice)
+    unread.count(alice)
+    update = f"UPDATE {Notification._meta.db_table} SET title = 'x' WHERE id = %s"
+    with OtherConnection() as session, connection.cursor() as cursor:
+        session.run(transaction.set_autocommit, False)
+        session.run(objects.filter(pk=one.pk).update, title="locked")
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+        with transaction.atomic():
+            Notification.objects.create(user=alice, title="more")
+            with pytest.raises(OperationalError, match="1205"):
+                cursor.execute(update, [one.pk])
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = DEFAULT")
+        session.run(transaction.rollback)
+    assert_exact(alice, dirty=1)
+
+
+def test_a_record_that_changed_meanwhile(alice):
+    """MariaDB rolls back everything, and the site goes on."""
+    if connection.vendor != "mysql" or not connection.mysql_is_mariadb:
+        pytest.skip("Other databases do not know this error.")
+    one, *_ = notify(alice)
+    with OtherConnection() as session, connection.cursor() as cursor:
+        cursor.execute("SET SESSION innodb_snapshot_isolation = ON")
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        with transaction.atomic():
+            assert objects.count() == 3
+            Notification.objects.create(user=alice, title="lost")
+            session.run(objects.filter(pk=one.pk).update, title="changed")
+            with pytest.raises(OperationalError, match="1020"):
+                cursor.execute(f"UPDATE {Notification._meta.db_table} SET title = 'x' WHERE id = %s", [one.pk])
+            Notification.objects.create(user=alice, title="kept")
+        cursor.execute("SET SESSION innodb_snapshot_isolation = DEFAULT")
+    assert_exact(alice, dirty=1)
+
+
+def test_a_conflict_that_rolls_back(alice):
+    if connection.vendor != "sqlite":
+        pytest.skip("Only SQLite knows OR ROLLBACK.")
+    notify(alice)
+    table = Notification._meta.db_table
+    with transaction.atomic():
+        Notification.objects.create(user=alice, title="lost")
+        with pytest.raises(IntegrityError), connection.cursor() as cursor:
+            cursor.execute(f"INSERT OR ROLLBACK INTO {table} SELECT * FROM {table}")
+        Notification.objects.create(user=alice, title="kept")
+    assert unread.count(alice) == 4
+    assert_exact(alice, dirty=1)
+
+
+def test_a_rollback_in_sql(alice):
+    notify(alice)
+    with transaction.atomic(), connection.cursor() as cursor:
+        Notification.objects.create(user=alice, title="lost")
+        cursor.execute("ROLLBACK")
+        if connection.vendor == "sqlite":
+            cursor.execute("BEGIN")
+        Notification.objects.create(user=alice, title="kept")
     assert unread.count(alice) == 4
     assert_exact(alice)
 

@@ -80,6 +80,8 @@ def test_statements_about_savepoints(statement, parts):
         ("set session characteristics as transaction\n isolation level repeatable read", True),
         ("BEGIN ISOLATION LEVEL REPEATABLE READ", True),
         ("START TRANSACTION ISOLATION LEVEL SERIALIZABLE", True),
+        ("SET default_transaction_isolation TO 'repeatable read'", True),
+        ("SET SESSION tx_isolation = 'REPEATABLE-READ'", True),
         ("SET TIME ZONE 'UTC'", False),
         ("SELECT 'ISOLATION'", False),
         ("BEGIN", False),

@@ -500,6 +500,24 @@ def test_atomic_while_autocommit_is_off(alice):
     assert_heals(alice)
 
 
+def test_autocommit_switched_off_in_the_settings(alice):
+    """As for a request whose first statement connects."""
+    notify(alice)
+    connection.close()
+    connection.settings_dict["AUTOCOMMIT"] = False
+    try:
+        add(alice)
+        transaction.rollback()
+        connection.close()
+        assert unread.count(alice) == 3
+        add(alice)
+        transaction.commit()
+    finally:
+        connection.settings_dict["AUTOCOMMIT"] = True
+        connection.close()
+    assert_heals(alice)
+
+
 def test_a_read_begins_nothing(alice, bob):
     """What is rolled back later would else be open until it is overdue."""
     with transaction.atomic():
