@@ -79,7 +79,7 @@ def test_each_tab_has_badges_of_its_own(open_page, alice):
         expect(badges.locator(".nc-visually-hidden")).to_have_text([f"open tasks: {count}" for count in counts])
         expect(page.locator("[data-badge]:visible")).to_have_count(sum(count > 0 for count in counts))
 
-    wait_until(lambda: {badge.member for badge in live._streams} == {str(alice.pk), str(one.pk), str(two.pk)})
+    wait_until(lambda: {badge.member for _, badge in live._streams} == {str(alice.pk), str(one.pk), str(two.pk)})
     Task.objects.create(project=one)
     show(first, 1)
     show(second, 1, 0)
@@ -102,7 +102,7 @@ def test_more_badges_than_an_address_has_room_for(open_page, alice):
     open_page(path="/projects/?" + urlencode([("project", project.pk) for project in projects]))
     wait_until(lambda: len(live._streams) > 1)
     page = open_page(path=f"/projects/?project={projects[0].pk}")
-    wait_until(lambda: str(projects[0].pk) in {badge.member for badge in live._streams if badge.counter is open_tasks})
+    wait_until(lambda: str(projects[0].pk) in {badge.member for _, badge in live._streams if badge.counter is open_tasks})
     assert len(live._streams) < 60
     Task.objects.create(project=projects[0])
     expect(page.locator("[data-badge] [aria-hidden]")).to_have_text("1")

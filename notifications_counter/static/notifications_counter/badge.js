@@ -18,6 +18,7 @@
   const channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
   const seen = new WeakSet(); // badges
   const wanted = new Set(); // the names of other badges, of all tabs as far as this one knows
+  const made = Number(document.querySelector('[data-badge="unread"]')?.dataset.count); // unread when the page was made
   let known = {}; // counts by the names of their badges
   let heard = 0; // how often they were told
   let leading = null; // an AbortController while this tab leads
@@ -57,7 +58,7 @@
     known = { ...known, ...counts };
     const same = (name) => JSON.stringify(counts[name]) === JSON.stringify(before[name]);
     if (Object.keys(counts).every(same)) return; // of the badges, some may be new
-    if (counts.unread > before.unread) toast();
+    if (counts.unread > (before.unread ?? made)) toast();
     document.dispatchEvent(new CustomEvent("notifications:counts", { detail: known }));
   };
 
