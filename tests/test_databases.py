@@ -147,6 +147,16 @@ def test_nothing_that_waited_is_left_of_the_old_keys(kept: Any, redis_client: re
     }
 
 
+def test_a_redis_that_was_emptied_learns_again_whose_keys_they_are(kept: Any, redis_client: redis.Redis) -> None:
+    old = buffer()
+    redis_client.delete(*redis_client.keys(f"{{{options.KEY_PREFIX}:*"))
+    unread.heal()
+    assert_reads(kept)
+    replace()
+    with pytest.raises(DatabaseChanged):
+        old.totals([str(kept.pk)])
+
+
 def test_a_database_that_comes_back_gets_a_new_id(kept: Any) -> None:
     first, row = buffer(), DatabaseId.objects.get()
     replace()
