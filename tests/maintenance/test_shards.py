@@ -76,6 +76,17 @@ def test_users_are_spread_and_every_shard_is_flushed(healed, users):
     assert_exact(*users)
 
 
+def test_members_of_a_release_with_other_owners_are_put_aside_once(healed, caplog):
+    """There, other shards may have had them."""
+    for buffer in unread.buffers:
+        buffer.mark_dirty(['[7,\t"likes"]'])
+    unread.heal(seconds=60)
+    assert [status.status.dirty for status in unread.status()] == [0] * SHARDS
+    caplog.clear()
+    unread.heal()
+    assert not caplog.records
+
+
 def test_keys_of_a_shard_share_one_hash_tag(healed, users, redis_client):
     notify_all(users)
     unread.counts(keys_of(users))
