@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from copy import copy
 from datetime import timedelta
+from enum import IntEnum
 from typing import Any
 
 import pytest
-from django.db.models import F, Q
+from django.db.models import BigAutoField, F, IntegerField, Q, TextField
 from django.db.models.functions import Length
 from django.utils import timezone
 
@@ -242,10 +243,15 @@ def test_a_recovery_of_the_same_release_does_not_wait(healed):
 def fingerprint(condition: Q = unread.q, **changed: Any) -> str:
     """Of a counter like `unread`, but for what is changed."""
     other = copy(unread)
-    for name in ("condition", "source", "totals", "owner_fields", "fingerprint"):
+    for name in ("condition", "source", "totals", "owner_fields", "total_fields", "key_fields", "fingerprint"):
         vars(other).pop(name, None)
     vars(other).update(q=condition, **changed)
     return other.fingerprint
+
+
+def status(value: int) -> IntEnum:
+    """A member that keeps its name while its value changes."""
+    return IntEnum("Status", {"OPEN": value}).OPEN
 
 
 def test_what_a_fingerprint_is_made_of():
@@ -255,13 +261,19 @@ def test_what_a_fingerprint_is_made_of():
         fingerprint(~unread.q),
         fingerprint(Q(kind=F("title"))),
         fingerprint(Q(kind=Length("title"))),
+        fingerprint(Q(pk=status(1))),
+        fingerprint(Q(pk=status(2))),
+        fingerprint(~Q(Q(pk__in=[status(1)]))),
+        fingerprint(~Q(Q(pk__in=[status(2)]))),
+        fingerprint(key_fields=(TextField(),)),
         fingerprint(field="flushed_batch"),
         fingerprint(batch_field="unread_count"),
         fingerprint(totals_label="tasks.ProjectTaskCount", field="open_count"),
         fingerprint(source_label="tasks.Transfer", owner="sender"),
         fingerprint(source_label="tasks.Transfer", owner="receiver"),
     ]
-    assert len({fingerprint(), *others}) == 10
+    assert len({fingerprint(), *others}) == 1 + len(others)
+    assert len({fingerprint(key_fields=(kind(),)) for kind in (IntegerField, BigAutoField)}) == 1
 
 
 @pytest.mark.parametrize("value", [{"a", "b", "c", "d"}, object()], ids=["a set", "an object that Django cannot write"])
