@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db.models import BigAutoField, F, IntegerField, Q, TextField
 from django.db.models.functions import Length
 from django.utils import timezone
@@ -17,7 +18,7 @@ from django.utils import timezone
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification
 from tests.faults.child import ROOT
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, notify, sent
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, notify, sent, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -218,6 +219,25 @@ def test_a_release_that_is_taken_back(deployed, alice, start):
 def test_a_recount_by_another_release_changes_nothing(deployed, alice):
     unread.heal()
     deployed.run(f"unread.recount([{str(alice.pk)!r}]) and None")
+    assert_heals(alice)
+
+
+def test_a_recount_of_everyone_by_another_release_is_left_to_the_flusher(healed, alice, monkeypatch):
+    unheard(Notification.objects.create, user=alice, title="x")
+    with monkeypatch.context() as other:
+        other.setattr(buffer(), "fingerprint", "another")
+        assert unread.recount().checked == 0
+    assert not is_trusted()
+    assert buffer().status().dirty == 0
+    assert_heals(alice)
+
+
+def test_a_recount_of_everyone_before_the_first_epoch(alice, capsys):
+    unheard(Notification.objects.create, user=alice, title="x")
+    with entries(DEPLOY_SECONDS=3600):
+        call_command("recount_counters")
+        assert "unread: Rows are counted until no process of another release" in capsys.readouterr().out
+        assert buffer().status().dirty == 0
     assert_heals(alice)
 
 
