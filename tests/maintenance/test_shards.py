@@ -10,7 +10,7 @@ from django.db import transaction
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ShardsChanged
-from notifications_counter.models import CounterShard, Notification
+from notifications_counter.models import CounterShard, Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, entries, notify, rows, stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -173,3 +173,12 @@ def test_back_to_the_old_number_at_once(users):
         unread.heal()
         assert_reads(*users)
         assert_heals(*users)
+
+
+def test_names_of_counters_may_differ_in_case_alone():
+    """On MariaDB, too."""
+    for name in ("tickets", "Tickets"):
+        CounterShard.objects.create(counter=name, shard=0, shards=1)
+        RecountRequest.objects.create(counter=name)
+    assert CounterShard.objects.filter(counter="tickets").count() == 1
+    assert RecountRequest.objects.filter(counter="tickets").count() == 1
