@@ -157,7 +157,7 @@ def test_a_redis_that_was_emptied_learns_again_whose_keys_they_are(kept: Any, re
         old.totals([str(kept.pk)])
 
 
-def test_a_database_that_comes_back_gets_a_new_id(kept: Any) -> None:
+def test_a_database_that_comes_back_gets_a_new_id(kept: Any, caplog: pytest.LogCaptureFixture) -> None:
     first, row = buffer(), DatabaseId.objects.get()
     replace()
     DatabaseId.objects.update(uid=row.uid)
@@ -167,6 +167,8 @@ def test_a_database_that_comes_back_gets_a_new_id(kept: Any) -> None:
         unread.heal()
     unread.heal()
     assert DatabaseId.objects.get().uid not in (row.uid, "another")
+    (left,) = [record for record in caplog.records if getattr(record, "event", "") == "database_left"]
+    assert "give each a KEY_PREFIX of its own" in left.getMessage()
     assert buffer().keys.base != first.keys.base
     assert_exact(kept)
 
