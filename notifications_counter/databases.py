@@ -7,6 +7,7 @@ database that was emptied or replaced is another one, and on where the row is, b
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -33,6 +34,13 @@ OF_TESTS = "test"
 
 DAY = 86400
 """Seconds."""
+
+LEFT = (
+    "Database %r gets a new id, and everyone is recounted, because another database in the same place has used Redis "
+    "in between. If this happens again and again, two sites share a Redis: give each a KEY_PREFIX of its own."
+)
+
+logger = logging.getLogger("notifications_counter")
 
 
 class Database:
@@ -128,14 +136,16 @@ def look_up(connection: Any) -> Database:
                 _rows(connection).get_or_create(pk=1, defaults={"uid": _new_row()})
                 found = _read(connection)
             if found and found.id in left_databases and not inside:
-                _rows(connection).filter(uid=found.row).update(uid=_new_row())
+                if _rows(connection).filter(uid=found.row).update(uid=_new_row()):
+                    about = {"event": "database_left", "database": connection.alias}
+                    logger.warning(LEFT, connection.alias, extra=about)
                 found = _read(connection)
             if found and not found.ttl:
                 found.epochs = _read_epochs(connection)
     except DatabaseError as error:
         raise BufferUnavailable(
-            f"Database {connection.alias!r} has no id: {error}. Run `manage.py migrate`. Counts are read from the rows "
-            "meanwhile."
+            f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run `manage.py "
+            "migrate`. Counts are read from the rows meanwhile."
         ) from error
     if found is None:
         raise BufferUnavailable(

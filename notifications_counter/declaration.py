@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from .databases import Database, alias_for, forget_buffers, identify, look_up
 from .exceptions import BufferUnavailable, ConfigurationError
 from .internals import MigrationWriter
 from .owners import Owners, target_of
-from .primary_keys import TAB
+from .primary_keys import TAB, plain
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
@@ -163,12 +164,13 @@ class Declaration(Owners):
         """A digest of what is counted, for whom, and where the totals are. It includes neither the counter's name, nor
         SQL, which differs between versions of Django."""
         try:
-            condition, _ = MigrationWriter.serialize(self.q)
+            condition, _ = MigrationWriter.serialize(_without_enums(self.q))
         except ValueError:  # Django cannot serialize it
             condition = re.sub(r" at 0x[0-9a-f]+", "", repr(self.q))
         source, totals = self.source._meta, self.totals._meta
         fields = (*self.owner_fields, totals.get_field(self.field), totals.get_field(self.batch_field))
-        about = (source.db_table, totals.db_table, *(field.column for field in fields), condition)
+        about = [source.db_table, totals.db_table, *(field.column for field in fields), condition]
+        about += map(_kind, self.key_fields)
         return sha256("\0".join(about).encode()).hexdigest()[:16]
 
     @cached_property
@@ -266,9 +268,23 @@ def each_shard(counter: Declaration, members: Sequence[Any], call: Callable[[Buf
 
 def _identity(field: Any) -> tuple[str, str, str, str]:
     """Return what two models of a table must have in common so that expressions on this column fit both."""
-    target = target_of(field)
-    kind = "Integer" if isinstance(target, IntegerField) else target.get_internal_type()
-    return field.name, field.attname, field.column, kind
+    return field.name, field.attname, field.column, _kind(target_of(field))
+
+
+def _kind(field: Field) -> str:
+    """Return what kind of values a field has. The size of an integer does not matter."""
+    return "Integer" if isinstance(field, IntegerField) else field.get_internal_type()
+
+
+def _without_enums(condition: Any) -> Any:
+    """Return a Q with the values of members of an Enum. A migration would have their names, whose values may change."""
+    if isinstance(condition, Q):
+        found = copy(condition)
+        found.children = [_without_enums(child) for child in condition.children]
+        return found
+    if type(condition) in (tuple, list, set, frozenset):
+        return type(condition)(map(_without_enums, condition))
+    return plain(condition)
 
 
 def enter_after_migrate(using: str, **_: Any) -> None:

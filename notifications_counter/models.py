@@ -174,7 +174,7 @@ class CounterShard(models.Model):
     one are written; the batch up to which batches are rejected; how far the audit has come; and the fingerprint of the
     declaration in force, and since when."""
 
-    counter = models.CharField(_("counter"), max_length=100)
+    counter = ExactCharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))
     shards = models.PositiveIntegerField(_("number of shards"))
     epoch = models.BigIntegerField(_("epoch"), default=0)
@@ -213,7 +213,7 @@ class RecountRequest(models.Model):
     """Asks for a recount: of an owner, written while Redis was out of reach; or of everyone, if a statement does not
     say whose counts it changed. Requests are written and deleted, never changed."""
 
-    counter = models.CharField(_("counter"), max_length=100)
+    counter = ExactCharField(_("counter"), max_length=100)
     owner = models.TextField(_("owner"), blank=True)
     everyone = models.BooleanField(_("everyone"), default=False)
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)

@@ -376,6 +376,27 @@ def test_rows_that_the_database_deletes_along_with_others(declare):
     assert "E014" not in declare(Draft)
 
 
+class Stripped(models.CharField):
+    """What it stores, Python has before."""
+
+    def to_python(self, value):
+        return super().to_python(value).strip()
+
+
+class Lowered(models.CharField):
+    """A new row has another owner in the database than its instance."""
+
+    def get_prep_value(self, value):
+        return super().get_prep_value(value).lower()
+
+
+class Hidden(models.IntegerField):
+    """A key that Python sees as a text."""
+
+    def from_db_value(self, value, expression, connection):
+        return f"#{value}"
+
+
 @pytest.mark.parametrize(
     ("field", "good"),
     [
@@ -385,6 +406,9 @@ def test_rows_that_the_database_deletes_along_with_others(declare):
         (models.PositiveSmallIntegerField(primary_key=True), True),
         (models.SlugField(primary_key=True), True),
         (models.UUIDField(primary_key=True), True),
+        (Stripped(primary_key=True), True),
+        (Lowered(primary_key=True), False),
+        (Hidden(primary_key=True), False),
     ],
 )
 @isolate_apps("tests.tasks")

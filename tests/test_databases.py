@@ -147,7 +147,17 @@ def test_nothing_that_waited_is_left_of_the_old_keys(kept: Any, redis_client: re
     }
 
 
-def test_a_database_that_comes_back_gets_a_new_id(kept: Any) -> None:
+def test_a_redis_that_was_emptied_learns_again_whose_keys_they_are(kept: Any, redis_client: redis.Redis) -> None:
+    old = buffer()
+    redis_client.delete(*redis_client.keys(f"{{{options.KEY_PREFIX}:*"))
+    unread.heal()
+    assert_reads(kept)
+    replace()
+    with pytest.raises(DatabaseChanged):
+        old.totals([str(kept.pk)])
+
+
+def test_a_database_that_comes_back_gets_a_new_id(kept: Any, caplog: pytest.LogCaptureFixture) -> None:
     first, row = buffer(), DatabaseId.objects.get()
     replace()
     DatabaseId.objects.update(uid=row.uid)
@@ -157,6 +167,8 @@ def test_a_database_that_comes_back_gets_a_new_id(kept: Any) -> None:
         unread.heal()
     unread.heal()
     assert DatabaseId.objects.get().uid not in (row.uid, "another")
+    (left,) = [record for record in caplog.records if getattr(record, "event", "") == "database_left"]
+    assert "give each a KEY_PREFIX of its own" in left.getMessage()
     assert buffer().keys.base != first.keys.base
     assert_exact(kept)
 

@@ -41,6 +41,9 @@ UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallInteger
 KEYS = CharField | IntegerField | TextField | UUIDField
 """Primary keys whose text is always the same. The text of a decimal may be 1 or 1.00."""
 
+CONVERSIONS = ("get_prep_value", "get_db_prep_value", "get_db_prep_save")
+"""Methods with which a field may store another value than it is given."""
+
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
 
@@ -157,11 +160,13 @@ def _check_totals(counter: Counter) -> Messages:
             id=id_("E008"),
         )
     for field in counter.key_fields:
-        if not isinstance(field, KEYS):
+        if not isinstance(field, KEYS) or _converts(field):
             yield Error(
                 f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
                 f"{field}, a {type(field).__name__}.",
-                hint="Use an owner whose primary key, or whose columns, are integers, texts or UUIDs.",
+                hint="Use an owner whose primary key, or whose columns, are integers, texts or UUIDs, and have the "
+                "same value in Python and in the database. A field class may have its own to_python(), but not "
+                "from_db_value() or get_prep_value().",
                 obj=counter.totals,
                 id=id_("E023"),
             )
@@ -176,6 +181,12 @@ def _check_totals(counter: Counter) -> Messages:
                 obj=number,
                 id=id_("E018"),
             )
+
+
+def _converts(field: Any) -> bool:
+    """Return whether the class of a field has a conversion that is not Django's."""
+    theirs = (getattr(type(field), name).__module__ for name in CONVERSIONS)
+    return hasattr(field, "from_db_value") or not all(module.startswith("django.db.models.") for module in theirs)
 
 
 def _is_key(counter: Counter) -> bool:

@@ -4,7 +4,7 @@ Redis or the database has lost data."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.apps import apps
@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from ..buffer import Buffer, Status
 from ..conf import options
 from ..declaration import Declaration
-from .history import record_event
+from .history import record_event, record_rejected
 from .recount import PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
 from .shards import damage, doubt, find_shards, put_in_force, refuse_in_transaction, shard_row, start_epoch
 
@@ -98,6 +98,7 @@ class Healer:
             if stored is None or doubt(status, stored, server):
                 start_epoch(self.counter, shard, buffer)
                 status = buffer.status()
+            buffer.enter()  # again: Redis may have lost which database came last
             if status.recovering:
                 epochs[shard] = status.epoch
             if status.ready:
@@ -175,9 +176,19 @@ class Healer:
             started = time.monotonic()
             if members := [member for member in page if member not in seen]:
                 seen.update(members)
-                self.result.add(self.recounter.recount(members))
+                strays = self._strays(buffer, members)
+                buffer.reject(strays, dirty=True)
+                record_rejected(self.counter, strays)
+                self.result.add(self.recounter.recount(m for m in members if m not in strays))
                 size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
             else:  # still dirty: they were active all the time
                 first += len(page)
             if time.monotonic() > until:
                 return
+
+    def _strays(self, buffer: Buffer, members: Sequence[str]) -> dict[str, str]:
+        """Return members that belong to another shard. A release with other owners has marked them, so everyone was
+        recounted since."""
+        if len(self.counter.buffers) == 1:
+            return {}
+        return {m: "recount" for m in members if self.counter.buffer_of(m).keys.base != buffer.keys.base}

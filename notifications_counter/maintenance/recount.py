@@ -197,6 +197,8 @@ class Recounter:
             if buffer.keys.base in bases
             for some in in_calls(mine)
         ]
+        if not dry_run:
+            looks = [look for look in looks if self._is_in_force(look)]
         if not looks:
             return result
         waiting = [member for look in looks for member in look.snapshot.waiting]
@@ -210,6 +212,13 @@ class Recounter:
             else:
                 self._look_again(look.buffer, self._fix(look, mine, counts, result), result)
         return result
+
+    def _is_in_force(self, look: Look) -> bool:
+        """Return whether Redis takes corrections of this declaration. If not, a recovery is to come, which recounts
+        everyone, and Redis hears that it must."""
+        if not look.snapshot.ready:
+            look.buffer.be_heard()
+        return bool(look.snapshot.ready)
 
     def _decode(self, members: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         keys, rejected = {}, {}

@@ -19,6 +19,7 @@ from django.db import OperationalError, ProgrammingError
 from django.template.defaultfilters import pluralize
 
 from ..checks.tables import missing_tables
+from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import BufferUnavailable, CounterError
 from ..maintenance.places import OUTAGES, LocalCounter, local_counters
@@ -127,6 +128,13 @@ def forgotten_migration() -> str:
     databases ProgrammingError."""
     tables = [table for using in {counter.db for counter in all_counters()} for table in missing_tables(using)]
     return f"The counters' tables are missing: {', '.join(tables)}. Run `manage.py migrate`." if tables else ""
+
+
+def waits(counter: Counter) -> str:
+    """Return why nothing can be corrected or flushed now; empty if it can."""
+    if all(shard.status.ready for shard in counter.status()):
+        return ""
+    return f"Rows are counted until no process of another release has been heard of for {options.DEPLOY_SECONDS:g} s."
 
 
 class OutageLog:

@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
             name="RecountRequest",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("counter", models.CharField(max_length=100, verbose_name="counter")),
+                ("counter", ExactCharField(max_length=100, verbose_name="counter")),
                 ("owner", models.TextField(blank=True, verbose_name="owner")),
                 ("everyone", models.BooleanField(default=False, verbose_name="everyone")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
@@ -76,7 +76,7 @@ class Migration(migrations.Migration):
             name="CounterShard",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("counter", models.CharField(max_length=100, verbose_name="counter")),
+                ("counter", ExactCharField(max_length=100, verbose_name="counter")),
                 ("shard", models.PositiveIntegerField(verbose_name="shard")),
                 ("shards", models.PositiveIntegerField(verbose_name="number of shards")),
                 ("epoch", models.BigIntegerField(default=0, verbose_name="epoch")),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import connections
-from django.db.models import BooleanField
+from django.db.models import BooleanField, IntegerField
 from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
@@ -34,5 +34,7 @@ def of_owners(counter: Declaration, fields: Sequence[Any], keys: Sequence[Any], 
 
 
 def arrays(counter: Declaration, connection: Any) -> str:
-    """Return the placeholders of PostgreSQL's arrays of keys, one for each column."""
-    return ", ".join(f"%s::{field.rel_db_type(connection)}[]" for field in counter.key_fields)
+    """Return the placeholders of PostgreSQL's arrays of keys, one for each column. An integer that its column cannot
+    hold is the key of an owner without rows, not an error."""
+    kinds = ("bigint" if isinstance(f, IntegerField) else f.rel_db_type(connection) for f in counter.key_fields)
+    return ", ".join(f"%s::{kind}[]" for kind in kinds)

@@ -72,6 +72,16 @@ def test_what_is_no_owner_is_an_error(owner):
         votes.count(owner)
 
 
+def test_a_number_that_its_column_cannot_hold_is_an_owner_without_rows():
+    """If the database refuses to write such a row, its owner has begun, and is recounted."""
+    owner = (1, 1, 70_000)
+    buffer(votes).mark_dirty([str(votes.key(owner))])
+    votes.heal()
+    assert buffer(votes).status().dirty == 0
+    assert votes.counts([owner, (2**40, 1, 1)]) == {owner: 0, (2**40, 1, 1): 0}
+    assert_stored(votes)
+
+
 def test_an_instance_of_another_model_is_no_owner(alice):
     organization = Organization.objects.create()
     assert alerts.count((organization, alice)) == alerts.count([str(organization.pk), alice.pk]) == 0

@@ -6,17 +6,19 @@ import sys
 from collections.abc import Callable, Iterator
 from copy import copy
 from datetime import timedelta
+from enum import IntEnum
 from typing import Any
 
 import pytest
-from django.db.models import F, Q
+from django.core.management import call_command
+from django.db.models import BigAutoField, F, IntegerField, Q, TextField
 from django.db.models.functions import Length
 from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification
 from tests.faults.child import ROOT
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, notify, sent
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, notify, sent, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -220,6 +222,25 @@ def test_a_recount_by_another_release_changes_nothing(deployed, alice):
     assert_heals(alice)
 
 
+def test_a_recount_of_everyone_by_another_release_is_left_to_the_flusher(healed, alice, monkeypatch):
+    unheard(Notification.objects.create, user=alice, title="x")
+    with monkeypatch.context() as other:
+        other.setattr(buffer(), "fingerprint", "another")
+        assert unread.recount().checked == 0
+    assert not is_trusted()
+    assert buffer().status().dirty == 0
+    assert_heals(alice)
+
+
+def test_a_recount_of_everyone_before_the_first_epoch(alice, capsys):
+    unheard(Notification.objects.create, user=alice, title="x")
+    with entries(DEPLOY_SECONDS=3600):
+        call_command("recount_counters")
+        assert "unread: Rows are counted until no process of another release" in capsys.readouterr().out
+        assert buffer().status().dirty == 0
+    assert_heals(alice)
+
+
 def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
     with entries(DEPLOY_SECONDS=3600):
         unread.heal()
@@ -229,6 +250,16 @@ def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
         assert unread.status()[0].recovering
     assert_heals(alice)
     assert is_trusted()
+
+
+def test_a_clock_that_is_set_back_does_not_make_it_wait_for_longer(alice):
+    with entries(DEPLOY_SECONDS=60):
+        unread.heal()
+        pass_time(-86400)
+        unread.heal()
+        pass_time(61)
+        unread.heal()
+        assert is_trusted()
 
 
 def test_a_recovery_of_the_same_release_does_not_wait(healed):
@@ -242,10 +273,15 @@ def test_a_recovery_of_the_same_release_does_not_wait(healed):
 def fingerprint(condition: Q = unread.q, **changed: Any) -> str:
     """Of a counter like `unread`, but for what is changed."""
     other = copy(unread)
-    for name in ("condition", "source", "totals", "owner_fields", "fingerprint"):
+    for name in ("condition", "source", "totals", "owner_fields", "total_fields", "key_fields", "fingerprint"):
         vars(other).pop(name, None)
     vars(other).update(q=condition, **changed)
     return other.fingerprint
+
+
+def status(value: int) -> IntEnum:
+    """A member that keeps its name while its value changes."""
+    return IntEnum("Status", {"OPEN": value}).OPEN
 
 
 def test_what_a_fingerprint_is_made_of():
@@ -255,13 +291,19 @@ def test_what_a_fingerprint_is_made_of():
         fingerprint(~unread.q),
         fingerprint(Q(kind=F("title"))),
         fingerprint(Q(kind=Length("title"))),
+        fingerprint(Q(pk=status(1))),
+        fingerprint(Q(pk=status(2))),
+        fingerprint(~Q(Q(pk__in=[status(1)]))),
+        fingerprint(~Q(Q(pk__in=[status(2)]))),
+        fingerprint(key_fields=(TextField(),)),
         fingerprint(field="flushed_batch"),
         fingerprint(batch_field="unread_count"),
         fingerprint(totals_label="tasks.ProjectTaskCount", field="open_count"),
         fingerprint(source_label="tasks.Transfer", owner="sender"),
         fingerprint(source_label="tasks.Transfer", owner="receiver"),
     ]
-    assert len({fingerprint(), *others}) == 10
+    assert len({fingerprint(), *others}) == 1 + len(others)
+    assert len({fingerprint(key_fields=(kind(),)) for kind in (IntegerField, BigAutoField)}) == 1
 
 
 @pytest.mark.parametrize("value", [{"a", "b", "c", "d"}, object()], ids=["a set", "an object that Django cannot write"])

@@ -377,6 +377,11 @@ def test_the_command_goes_on_where_it_was(interrupted, capsys):
     assert "unread: checked 1,300 users, 1,300 wrong, corrected 1,300." in said
 
 
+def test_an_interrupted_recount_of_a_release_with_other_owners(healed):
+    buffer().note_recounted('owner:[7,\t"likes"]')
+    assert unread.recount(resume=True) == RecountResult()
+
+
 def test_the_command_begins_anew(interrupted, capsys):
     call_command("recount_counters", "--restart")
     said = capsys.readouterr().out

@@ -10,7 +10,7 @@ from django.db import transaction
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ShardsChanged
-from notifications_counter.models import CounterShard, Notification
+from notifications_counter.models import CounterShard, Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, entries, notify, rows, stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -74,6 +74,17 @@ def test_users_are_spread_and_every_shard_is_flushed(healed, users):
     assert (result.users, result.net, result.batches) == (24, 48, sum(map(bool, waiting)))
     assert [stored(user) for user in users] == [2] * 24
     assert_exact(*users)
+
+
+def test_members_of_a_release_with_other_owners_are_put_aside_once(healed, caplog):
+    """There, other shards may have had them."""
+    for buffer in unread.buffers:
+        buffer.mark_dirty(['[7,\t"likes"]'])
+    unread.heal(seconds=60)
+    assert [status.status.dirty for status in unread.status()] == [0] * SHARDS
+    caplog.clear()
+    unread.heal()
+    assert not caplog.records
 
 
 def test_keys_of_a_shard_share_one_hash_tag(healed, users, redis_client):
@@ -162,3 +173,12 @@ def test_back_to_the_old_number_at_once(users):
         unread.heal()
         assert_reads(*users)
         assert_heals(*users)
+
+
+def test_names_of_counters_may_differ_in_case_alone():
+    """On MariaDB, too."""
+    for name in ("tickets", "Tickets"):
+        CounterShard.objects.create(counter=name, shard=0, shards=1)
+        RecountRequest.objects.create(counter=name)
+    assert CounterShard.objects.filter(counter="tickets").count() == 1
+    assert RecountRequest.objects.filter(counter="tickets").count() == 1

@@ -6,7 +6,6 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections, connections
 
-from ...conf import options
 from ...counters import Counter, all_counters
 from ...maintenance.places import OUTAGES, LocalCounter, at, at_each
 from ...monitoring.report import MAX_AGE, look
@@ -20,6 +19,7 @@ from ..console import (
     number,
     plain_errors,
     stop_on_signals,
+    waits,
 )
 
 
@@ -145,12 +145,9 @@ class Command(CounterCommand):
 
     def nothing(self, counter: Counter) -> str:
         """Return why nothing was flushed."""
+        if reason := waits(counter):
+            return f"nothing flushed. {reason}"
         states = [shard.status for shard in counter.status()]
-        if not all(state.ready for state in states):
-            return (
-                "nothing flushed. Rows are counted until no process of another release has been heard of for "
-                f"{options.DEPLOY_SECONDS:g} s."
-            )
         waiting, dirty, open_ = (
             sum(each) for each in zip(*((s.pending + s.flushing, s.dirty, s.open) for s in states), strict=True)
         )
