@@ -365,8 +365,10 @@ class Buffer:
 
     # --------------------------------------------------------------- recovery
     def status(self) -> Status:
-        """Return the state of the shard at one moment."""
-        reply = self._run("status")
+        """Return the state of the shard at one moment. If Redis has lost whose keys these are, the next call enters
+        again."""
+        *reply, is_known = self._run("status")
+        self._entered = self._entered and bool(is_known)
         epoch, declared, foreign, server, ready, batch, mark, counted, waiting, flushing, dirty, now, *sizes = reply
         return Status(
             int(epoch or 0), decode(declared), int(foreign) if foreign else None, decode(server), self._ready(ready),

@@ -98,7 +98,6 @@ class Healer:
             if stored is None or doubt(status, stored, server):
                 start_epoch(self.counter, shard, buffer)
                 status = buffer.status()
-            buffer.enter()  # again: Redis may have lost which database came last
             if status.recovering:
                 epochs[shard] = status.epoch
             if status.ready:

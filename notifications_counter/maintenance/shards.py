@@ -138,10 +138,11 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
     for processes of another declaration, during which readers count rows.
     """
     _make_row(counter, shard, declared=counter.fingerprint)
-    now = timezone.now()
-    shard_row(counter, shard).filter(declared_at__gt=now).update(declared_at=now)  # the clock was set back
     with transaction.atomic(using=counter.db):
         stored = shard_row(counter, shard).select_for_update().get()
+        if stored.declared_at > (now := timezone.now()):  # the clock was set back
+            stored.declared_at = now
+            stored.save(update_fields=["declared_at"])
         server = buffer.server()
         status = buffer.status()
         reason = reason or doubt(status, stored, server)

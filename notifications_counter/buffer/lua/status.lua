@@ -1,8 +1,10 @@
 -- Reads the state of a shard at one moment.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  open (hash)  dirty (zset)  rejected (hash)
+--       database (text)
 -- Reply epoch, declaration in force, when a process with another one was last heard of, server at the last recovery,
 --       ready, batch, mark of the last finished batch, dirty users as counted, waiting since, flushing since, dirty since
---       ('' where missing), time now, then the sizes of pending, flushing, open, dirty, rejected
+--       ('' where missing), time now, then the sizes of pending, flushing, open, dirty, rejected, and 1 if Redis
+--       knows which database came last
 if redis.call('GET', ready) == 'left' then return LEFT end
 local about = redis.call('HMGET', state, 'epoch', 'declared', 'foreign_at', 'server', 'batch', 'mark', 'dirty',
   'waiting_since', 'flushing_since')
@@ -12,5 +14,5 @@ return {
   redis.call('ZRANGE', dirty, 0, 0, 'WITHSCORES')[2] or '',
   redis.call('TIME')[1],
   redis.call('ZCARD', pending), redis.call('ZCARD', flushing), redis.call('HLEN', open),
-  redis.call('ZCARD', dirty), redis.call('HLEN', rejected),
+  redis.call('ZCARD', dirty), redis.call('HLEN', rejected), redis.call('EXISTS', database),
 }
