@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from django.db.models import CharField
@@ -16,3 +17,11 @@ class ExactCharField(CharField):
             return kind
         collation = "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
         return f"{kind} CHARACTER SET utf8mb4 COLLATE {collation}"
+
+
+@lru_cache(maxsize=1000)
+def is_converted_by_django(field: Any) -> bool:
+    """Return whether the database stores what Django makes of a value. Another package's field may store "sale" for
+    "Sale"."""
+    names = ("get_prep_value", "get_db_prep_value", "get_db_prep_save")
+    return all(getattr(type(field), name).__module__.startswith("django.") for name in names)

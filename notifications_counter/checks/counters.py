@@ -30,6 +30,7 @@ from django.db.models import (
 from django.db.models.expressions import RawSQL
 
 from ..counters import Counter, all_counters
+from ..fields import is_converted_by_django
 from ..internals import ExtraWhere, Query, TimezoneMixin
 from ..models import BaseCount
 from ..sql.target import other_fields
@@ -40,9 +41,6 @@ UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallInteger
 
 KEYS = CharField | IntegerField | TextField | UUIDField
 """Primary keys whose text is always the same. The text of a decimal may be 1 or 1.00."""
-
-CONVERSIONS = ("get_prep_value", "get_db_prep_value", "get_db_prep_save")
-"""Methods with which a field may store another value than it is given."""
 
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
@@ -160,7 +158,7 @@ def _check_totals(counter: Counter) -> Messages:
             id=id_("E008"),
         )
     for field in counter.key_fields:
-        if not isinstance(field, KEYS) or _converts(field):
+        if not isinstance(field, KEYS) or hasattr(field, "from_db_value") or not is_converted_by_django(field):
             yield Error(
                 f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
                 f"{field}, a {type(field).__name__}.",
@@ -181,12 +179,6 @@ def _check_totals(counter: Counter) -> Messages:
                 obj=number,
                 id=id_("E018"),
             )
-
-
-def _converts(field: Any) -> bool:
-    """Return whether the class of a field has a conversion that is not Django's."""
-    theirs = (getattr(type(field), name).__module__ for name in CONVERSIONS)
-    return hasattr(field, "from_db_value") or not all(module.startswith("django.db.models.") for module in theirs)
 
 
 def _is_key(counter: Counter) -> bool:

@@ -31,7 +31,7 @@ from django.db.models.lookups import Exact, IsNull
 
 from ..condition import NOT_NULL, is_lookup_of_django
 from ..declaration import Declaration
-from ..fields import ExactCharField
+from ..fields import ExactCharField, is_converted_by_django
 from ..internals import AND, DeferredAttribute, WhereNode
 from ..owners import target_of
 
@@ -88,12 +88,8 @@ def _is_uncertain(field: Any, value: Any) -> bool:
     return value is UNKNOWN or value is NOT_NULL or hasattr(value, "resolve_expression")
 
 
-@lru_cache(maxsize=1000)
 def _is_converted_by_django(field: Any) -> bool:
-    """Return whether the database stores what Django makes of a value. Another package's field may store "sale" for
-    "Sale"."""
-    kinds, names = (type(field), type(target_of(field))), ("get_prep_value", "get_db_prep_value", "get_db_prep_save")
-    return all(getattr(kind, name).__module__.startswith("django.") for kind in kinds for name in names)
+    return is_converted_by_django(field) and is_converted_by_django(target_of(field))
 
 
 # ------------------------------------------------------------------------ WHERE
