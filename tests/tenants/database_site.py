@@ -117,7 +117,7 @@ def carol() -> Any:
     carol = User.objects.create_user(username="carol")
     for number, name in enumerate(NAMES, 1):
         with working_for(name):
-            User(pk=carol.pk, username="carol").save()
+            User.objects.get_or_create(pk=carol.pk, defaults={"username": "carol"})
             Notification.objects.bulk_create(Notification(user_id=carol.pk, title="new") for _ in range(number))
     return carol
 
