@@ -35,6 +35,7 @@ from .primary_keys import TAB, plain
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
+NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 
 
 def declarations() -> Iterable[Declaration]:
@@ -74,6 +75,7 @@ def counters_of_table(table: str) -> Tables | None:
 class Declaration(Owners):
     """Which rows a counter counts, for whom, and where the totals are stored.
 
+    ``name``         1 to 100 characters; part of the keys in Redis
     ``source``       the counted model, as ``"app.Model"``
     ``owner``        its foreign key to the owner; or several columns, any of which may be a foreign key
     ``condition``    a Q over the row's own columns that says which rows count
@@ -115,6 +117,12 @@ class Declaration(Owners):
             self._register()
 
     def _register(self) -> None:
+        for what in (self.name, self.activity or self.name):
+            if not NAME.fullmatch(what):
+                raise ConfigurationError(
+                    f"{what!r:.200} cannot be the name of a counter: use 1 to 100 characters without braces or control "
+                    "characters."
+                )
         if self.name in _declarations:
             raise ConfigurationError(f"There is a counter named {self.name!r} already; give this one another name.")
         _declarations[self.name] = self

@@ -5,11 +5,12 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.signals import pre_delete
 from django.utils import timezone
 
-from notifications_counter.counters import all_counters, unread
+from notifications_counter.counters import Counter, all_counters, unread
+from notifications_counter.exceptions import ConfigurationError
 from tests.support import assert_exact, assert_reads, savepoint_create, unheard
 from tests.tasks.counters import free_lots, open_tasks, open_transfers, sent_transfers, visible_posts
 from tests.tasks.models import Campaign, Lot, Post, Project, RecurringTask, Task, Topic, Transfer, UrgentTask
@@ -339,3 +340,21 @@ def test_many_rows_of_a_composite_key(house):
     assert free_lots.count(house) == 2000
     assert Lot.objects.all().delete()[0] == 2500
     assert_exact(house, counter=free_lots)
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+@pytest.mark.once
+@pytest.mark.parametrize(("name", "activity"), [("", ""), ("a{b", ""), ("x" * 101, ""), ("a\n", ""), ("a", "{a}")])
+def test_names_that_redis_or_the_database_cannot_take(name, activity):
+    before = list(all_counters())
+    with pytest.raises(ConfigurationError, match="cannot be the name of a counter"):
+        Counter(
+            name,
+            source="tasks.Task",
+            owner="project",
+            condition=Q(done=False),
+            totals="tasks.ProjectTotals",
+            field="open",
+            activity=activity,
+        )
+    assert list(all_counters()) == before
