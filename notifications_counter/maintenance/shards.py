@@ -209,9 +209,10 @@ def find_shards(counter: Declaration) -> bool:
     off = switched_off(counter.source_label)
     is_in_force = True
     for old in _rows(counter.db).filter(counter__in=[counter.name, *off]):
-        if old.counter == counter.name and old.shards == options.SHARDS:
+        if old.counter == counter.name:
             is_in_force &= old.declared == counter.fingerprint
-            continue
+            if old.shards == options.SHARDS:
+                continue
         buffer = off.get(old.counter, counter).make_buffer(database, old.shard, old.shards)
         if old.counter not in off:
             status = buffer.status()

@@ -98,6 +98,15 @@ def test_a_new_release_counts_rows_and_has_the_old_one_count_them(deployed, alic
     assert_reads(alice)
 
 
+def test_another_number_of_shards_in_the_same_release(deployed, alice):
+    with entries(SHARDS=3):
+        unread.heal()
+        assert set(CounterShard.objects.filter(counter="unread").values_list("declared", flat=True)) == {
+            unread.fingerprint
+        }
+        assert_heals(alice)
+
+
 def test_a_deployment(deployed, alice, bob):
     with entries(DEPLOY_SECONDS=3600):
         unread.heal()  # the first run of the new flusher
