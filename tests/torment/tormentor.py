@@ -49,7 +49,6 @@ class Tormentor:
         self.events: list[tuple[float, str]] = []
         self.died: dict[str, float] = {}
         self.losses: list[Span] = []
-        self.due = [0.0]
         self.signs = site.signs
 
     def run(self, seconds: float) -> None:
@@ -222,7 +221,6 @@ class Tormentor:
                 os.kill(process.pid, signal.SIGTERM)
             self.wait(lambda: not left())
             self.survived["deployed"] += 1
-            self.due.append(now() + CALM + options.DEPLOY_SECONDS + 1)
         yield PATIENCE
 
     @contextmanager
