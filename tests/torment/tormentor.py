@@ -16,7 +16,6 @@ from functools import partial
 import redis
 
 import servers
-from notifications_counter.conf import options
 from notifications_counter.counters import unread
 
 from . import database, truth
