@@ -108,8 +108,9 @@ class Breaker:
         if reason := self.refused.get(script):
             about = {"event": "redis_accepts", "cache": self.alias, "command": script}
             logger.info("Redis (cache %r) runs %s again.", self.alias, script, extra=about)
-            for name in [name for name, other in self.refused.items() if other == reason]:
-                del self.refused[name]
+            for name, other in list(self.refused.items()):
+                if other == reason:
+                    self.refused.pop(name, None)  # another thread may have noticed, too
         if script in self.no_room_for:
             about = {"event": "redis_has_room", "cache": self.alias}
             logger.info("Redis (cache %r) has memory again.", self.alias, extra=about)

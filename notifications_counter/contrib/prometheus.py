@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from django.contrib.auth.decorators import login_not_required
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
@@ -100,6 +101,7 @@ _registry = CollectorRegistry()
 _registry.register(CounterCollector())
 
 
+@login_not_required
 @transaction.non_atomic_requests
 @never_cache
 @require_safe

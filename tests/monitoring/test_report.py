@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.models import AnonymousUser
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import RequestFactory
@@ -421,6 +423,15 @@ def test_metrics_come_as_openmetrics_too(all_healed):
 
     response = metrics(RequestFactory().get("/", headers={"Accept": "application/openmetrics-text; version=1.0.0"}))
     assert list(parser.text_string_to_metric_families(response.content.decode()))
+
+
+def test_metrics_need_no_login():
+    pytest.importorskip("prometheus_client")
+    from notifications_counter.contrib.prometheus import metrics
+
+    request = RequestFactory().get("/")
+    request.user = AnonymousUser()
+    assert LoginRequiredMiddleware(metrics).process_view(request, metrics, (), {}) is None
 
 
 def test_a_collector_is_registered_without_asking_redis(unreachable_redis):
