@@ -110,6 +110,7 @@ class Live:
         self._streams: dict[LocalBadge, set[Stream]] = {}
         self._thread: Thread | None = None
         self._is_deaf = False
+        self._has_changed = True  # are there other streams than when channels were last chosen?
 
     def open(self, badges: Iterable[LocalBadge]) -> Stream:
         """Open a stream of what badges show. The caller must close it."""
@@ -117,6 +118,7 @@ class Live:
         with self._lock:
             for badge in stream.badges:
                 self._streams.setdefault(badge, set()).add(stream)
+            self._has_changed = True
             if self._thread is None or not self._thread.is_alive():
                 self._thread = Thread(target=self._run, name="live counts", daemon=True)
                 self._thread.start()
@@ -129,6 +131,7 @@ class Live:
                 streams.remove(stream)
                 if not streams:
                     del self._streams[badge]
+            self._has_changed = True
 
     # ----------------------------------------------------------------- thread
     def _run(self) -> None:
@@ -162,8 +165,10 @@ class Live:
             woken: set[LocalBadge] = set()
             read: dict[LocalBadge, float] = {}  # when each was read that is not to be read again yet
             reread_at, heard = 0.0, True
+            self._has_changed = True
             while self._is_needed():
-                self._subscribe(pubsub, channels)
+                if self._has_changed:
+                    self._subscribe(pubsub, channels)
                 message = pubsub.get_message(timeout=GAP if woken else IDLE)
                 until = time.monotonic() + BATCH
                 subscribed: set[Source] = set()
@@ -195,6 +200,7 @@ class Live:
                         except DatabaseChanged:
                             pubsub.unsubscribe(name)
                             del channels[name]
+                            self._has_changed = True
                         except BufferUnavailable:
                             pass
                     woken.update(self._streams)
@@ -206,12 +212,17 @@ class Live:
 
     def _subscribe(self, pubsub: Any, channels: dict[str, Channel]) -> None:
         """Subscribe to the channels of what has streams now, and to no others."""
+        self._has_changed = False
         needed = {badge.source for badge in list(self._streams)}
         for source in needed - {channel.source for channel in channels.values()}:
-            with suppress(BufferUnavailable), at(source.place):
-                new = {buffer.keys.live: Channel(source, buffer) for buffer in source.counter.buffers}
-                pubsub.subscribe(*new)
-                channels.update(new)
+            try:
+                with at(source.place):
+                    new = {buffer.keys.live: Channel(source, buffer) for buffer in source.counter.buffers}
+            except BufferUnavailable:  # its database has no id yet
+                self._has_changed = True
+                continue
+            pubsub.subscribe(*new)
+            channels.update(new)
         for name in [name for name, channel in channels.items() if channel.source not in needed]:
             pubsub.unsubscribe(name)
             del channels[name]
