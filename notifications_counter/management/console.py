@@ -130,7 +130,7 @@ def forgotten_migration() -> str:
     return f"The counters' tables are missing: {', '.join(tables)}. Run `manage.py migrate`." if tables else ""
 
 
-def waits(counter: Counter) -> str:
+def why_waiting(counter: Counter) -> str:
     """Return why nothing can be corrected or flushed now; empty if it can."""
     if all(shard.status.ready for shard in counter.status()):
         return ""
@@ -171,7 +171,7 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
     def parse(value: str) -> float:
         if not (parsed := kind(value)) >= minimum:  # nan is neither less nor more
             raise ArgumentTypeError(f"{value} is not at least {minimum}")
-        if parsed > threading.TIMEOUT_MAX:  # seconds
+        if parsed > threading.TIMEOUT_MAX:  # the most seconds that Python can wait
             raise ArgumentTypeError(f"{value} is more than {threading.TIMEOUT_MAX:.0f}")
         return parsed
 

@@ -114,10 +114,9 @@ class Update(Statement):
         return self.execute(compiler, ROW_COUNT) or 0
 
     def _change(self, counter: Declaration, names: set[str]) -> Change:
-        plain = self.known and is_plain(self.query)
-        if self.query.related_updates:  # Django selects the rows, and updates them by their primary keys a moment later
-            plain = False
-        before = facts_of_where(self.query.where) if plain else {}
+        # With related updates, Django selects the rows, and updates them by their primary keys a moment later.
+        is_one = self.known and is_plain(self.query) and not self.query.related_updates
+        before = facts_of_where(self.query.where) if is_one else {}
         after = facts_after(before, self.query.values)
         was, becomes = (fate(counter, facts, self.using) for facts in (before, after))
         return Change(counter, was, becomes, counter.moves(names))

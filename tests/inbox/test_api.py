@@ -125,7 +125,7 @@ def test_since_the_first_and_the_last_year(client, alice):
     assert titles(client.get(url(), {"since": "9999-12-31T23:59:59-14:00"})) == []
 
 
-@pytest.mark.skipif("connection.vendor == 'postgresql'")  # converts no times
+@pytest.mark.skipif(connection.vendor == "postgresql", reason="It converts no times.")
 @pytest.mark.parametrize("query", [{"before": "253402300799999999_1"}, {"since": "9999-12-31T23:59:59Z"}])
 def test_times_that_the_database_does_not_have_are_refused(client, monkeypatch, query):
     monkeypatch.setattr(connection, "timezone", ZoneInfo("Asia/Tokyo"))

@@ -19,7 +19,7 @@ from ..console import (
     number,
     plain_errors,
     stop_on_signals,
-    waits,
+    why_waiting,
 )
 
 
@@ -145,7 +145,7 @@ class Command(CounterCommand):
 
     def nothing(self, counter: Counter) -> str:
         """Return why nothing was flushed."""
-        if reason := waits(counter):
+        if reason := why_waiting(counter):
             return f"nothing flushed. {reason}"
         states = [shard.status for shard in counter.status()]
         waiting, dirty, open_ = (

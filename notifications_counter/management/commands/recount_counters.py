@@ -9,7 +9,7 @@ from ...counters import Counter, all_counters, counters_of_notifications, unread
 from ...maintenance.orphans import remove_orphans
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Correction
-from ..console import CounterCommand, Meter, find_counters, number, plain_errors, waits
+from ..console import CounterCommand, Meter, find_counters, number, plain_errors, why_waiting
 
 
 class Command(CounterCommand):
@@ -95,7 +95,7 @@ class Command(CounterCommand):
             result.corrected += healed.corrected
         corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
         meter.say(f"{name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
-        if not dry_run and (reason := waits(counter)):
+        if not dry_run and (reason := why_waiting(counter)):
             meter.say(f"{name}: {reason} Then the flusher recounts everyone.")
         if removed:
             meter.say(f"{name}: removed {number(removed, 'total')} of deleted users.")
