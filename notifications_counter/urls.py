@@ -4,7 +4,7 @@ from django.urls import path
 
 from .counters import unread
 from .exceptions import ConfigurationError
-from .inbox import api, live, views
+from .inbox import api, stream, views
 
 if unread.disabled:
     raise ConfigurationError(unread.disabled)
@@ -18,7 +18,7 @@ urlpatterns = [
     path("mark-as-unread/", views.MarkAsUnreadView.as_view(), name="mark-as-unread"),
     path("delete/", views.DeleteView.as_view(), name="delete"),
     path("counts/", api.CountsAPI.as_view(), name="counts"),
-    path("counts/stream/", live.stream, name="stream"),
+    path("counts/stream/", stream.stream, name="stream"),
     path("api/", api.InboxAPI.as_view(), name="api-inbox"),
     path("api/mark-as-seen/", api.MarkAsSeenAPI.as_view(), name="api-mark-as-seen"),
     path("api/mark-as-read/", api.MarkAsReadAPI.as_view(), name="api-mark-as-read"),

@@ -1,4 +1,4 @@
-"""Counts as they change, over Server-Sent Events.
+"""Counts as they change, for the streams of this process.
 
 In each process with open streams, one thread with one connection to Redis listens for owners whose count changes. It
 reads the counts of badges that have a stream here, many at once, and hands them to the streams. All counts of open
@@ -11,25 +11,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing, suppress
-from hashlib import sha256
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
-from asgiref.sync import sync_to_async
-from django.contrib.auth.decorators import login_not_required
-from django.core.handlers.asgi import ASGIRequest
-from django.db import ProgrammingError, close_old_connections, connections, transaction
-from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
-from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
+from django.db import ProgrammingError, close_old_connections, connections
 from redis.exceptions import ConnectionError
 
-from ..badges import Badge, Shown, badges_of, counts_of, user_of
+from ..badges import Badge, Shown, counts_of
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.connections import FAILURES
@@ -37,8 +29,7 @@ from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable, DatabaseChanged
-from ..internals import end_request_thread, mark_as_logged
-from ..maintenance.places import Place, at, here
+from ..maintenance.places import Place, at
 
 logger = logging.getLogger("notifications_counter")
 
@@ -46,13 +37,9 @@ logger = logging.getLogger("notifications_counter")
 GAP = 0.25  # between two reads of the count of one user
 REREAD = 20.0  # between two reads of all
 LISTEN = int(3 * REREAD)  # for which Redis tells of changes, after it was last asked to
-HEARTBEAT = 20.0  # of silence, before the counts are sent again: proxies close a silent stream after a minute
-MAX_AGE = 300.0  # of a stream; then the browser reconnects, and its session is checked again
 IDLE = 1.0  # after which the thread looks whether any stream is left
 PAUSE = 0.002  # between two messages, after which the counts are read …
 BATCH = 0.05  # … or this long after the first, so that a busy site does not hold them up
-
-RETRY = (1000, 5000)  # milliseconds until a browser reconnects, at random so that not all reconnect at once
 
 
 class Source(NamedTuple):
@@ -230,9 +217,9 @@ class Live:
     def _read(self, badges: Iterable[LocalBadge]) -> None:
         """Read counts and hand them to the streams."""
         counts: dict[LocalBadge, Shown] = {}
-        for place, theirs in _by_place(badges).items():
+        for place, theirs in by_place(badges).items():
             with suppress(ProgrammingError):  # its tables are gone: the tenant was dropped
-                counts |= _counts_at(place, theirs)
+                counts |= counts_at(place, theirs)
         close_old_connections()
         news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, LocalBadge, Shown]]] = defaultdict(list)
         with self._lock:
@@ -244,102 +231,18 @@ class Live:
                 loop.call_soon_threadsafe(_tell_all, some)
 
 
-def _by_place(badges: Iterable[LocalBadge]) -> dict[Place, list[Badge]]:
+def by_place(badges: Iterable[LocalBadge]) -> dict[Place, list[Badge]]:
+    """Group badges by the places where they are counted."""
     found: dict[Place, list[Badge]] = defaultdict(list)
     for place, badge in badges:
         found[place].append(badge)
     return found
 
 
-def _counts_at(place: Place, badges: Iterable[Badge]) -> dict[LocalBadge, Shown]:
+def counts_at(place: Place, badges: Iterable[Badge]) -> dict[LocalBadge, Shown]:
+    """Return what badges of a place show now."""
     with at(place):
         return {LocalBadge(place, badge): count for badge, count in counts_of(badges).items()}
 
 
 live = Live()
-
-
-# ---------------------------------------------------------------------- view
-@login_not_required
-@require_GET
-async def stream(request: HttpRequest) -> HttpResponseBase:
-    """Send events ``counts`` with ``{"unread": 3}``, at once and whenever a count changes: those of the built-in
-    counters, and of each ``badge`` that the query string names. The id of an event is its counts, so a browser that
-    reconnects gets only news.
-
-    401 for an anonymous user; 501 under WSGI, where a stream would block a worker.
-    """
-    if not isinstance(request, ASGIRequest):
-        return _not_implemented(_("Streams need ASGI."))
-    badges = await sync_to_async(_badges_of)(request)
-    if not badges:
-        detail = {"detail": _("Authentication required.")}
-        return JsonResponse(detail, status=401, headers={"WWW-Authenticate": "Session"})
-    return StreamingHttpResponse(
-        _events(badges, request.headers.get("Last-Event-ID")),
-        content_type="text/event-stream",
-        headers={
-            "Cache-Control": "private, no-cache, no-transform",
-            "Content-Encoding": "identity",  # GZipMiddleware, like a proxy that compresses, would hold events back
-            "X-Accel-Buffering": "no",
-        },
-    )
-
-
-for alias in connections:  # Django has no ATOMIC_REQUESTS for async views, and refuses to call them
-    transaction.non_atomic_requests(alias)(stream)
-
-
-def _not_implemented(detail: str) -> HttpResponseBase:
-    response = JsonResponse({"detail": detail}, status=501)
-    mark_as_logged(response)  # no mail to the admins: the script will poll
-    return response
-
-
-def _badges_of(request: HttpRequest) -> dict[str, LocalBadge]:
-    """Return the badges that the stream sends; none if nobody is logged in."""
-    user = user_of(request)
-    badges = {} if user is None else badges_of(user, request.GET.getlist("badge"))
-    return {name: LocalBadge(here(badge.counter.source), badge) for name, badge in badges.items()}
-
-
-def _count_and_close(badges: Iterable[LocalBadge]) -> dict[LocalBadge, Shown]:
-    """Return the counts, and close this thread's connections, which the stream would otherwise keep."""
-    try:
-        counts: dict[LocalBadge, Shown] = {}
-        for place, theirs in _by_place(badges).items():
-            counts |= _counts_at(place, theirs)
-        return counts
-    finally:
-        for connection in connections.all(initialized_only=True):
-            if not connection.in_atomic_block:
-                connection.close()
-
-
-def _id_of(counts: Mapping[str, Shown]) -> str:
-    """Return an id that contains the counts, or for counts by kind, which may be many, a digest."""
-    texts = (str(n) if isinstance(n, int) else sha256(json.dumps(n).encode()).hexdigest()[:16] for n in counts.values())
-    return "-".join(texts)
-
-
-async def _events(badges: Mapping[str, LocalBadge], known: str | None) -> AsyncIterator[str]:
-    stream = live.open(badges.values())
-    try:
-        first = await sync_to_async(_count_and_close)(stream.badges)
-        end_request_thread()
-        stream.counts = first | stream.counts
-        yield f"retry: {random.randint(*RETRY)}\n\n"
-        ends = time.monotonic() + MAX_AGE * random.uniform(0.9, 1.1)
-        while time.monotonic() < ends:
-            stream.news.clear()
-            counts = {name: stream.counts[badge] for name, badge in badges.items()}
-            if (id := _id_of(counts)) != known:
-                known = id
-                yield f"event: counts\nid: {id}\ndata: {json.dumps(counts)}\n\n"
-            try:
-                async with asyncio.timeout(HEARTBEAT):
-                    await stream.news.wait()
-            except TimeoutError:
-                known = None  # the page may have heard of another count meanwhile, by asking
-    finally:
-        live.close(stream)

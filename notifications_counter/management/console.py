@@ -15,7 +15,7 @@ from io import TextIOBase
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import OperationalError, ProgrammingError
+from django.db import OperationalError, ProgrammingError, connections
 from django.template.defaultfilters import pluralize
 
 from ..checks.tables import missing_tables
@@ -52,6 +52,15 @@ class CounterCommand(BaseCommand):
             "--database", metavar="ALIAS", help="use only this database (default: all that have the tables)"
         )
         parser.add_argument("--schema", metavar="NAME", help="use only this tenant's schema (default: all)")
+
+    def add_database(self, parser: CommandParser) -> None:
+        """Add the option of a command that works on the notifications of one database."""
+        parser.add_argument(
+            "--database",
+            choices=[*connections],
+            metavar="ALIAS",
+            help="database to use (default: where the site writes notifications)",
+        )
 
 
 def find_counters(counters: Iterable[Counter], database: str | None, schema: str | None) -> list[LocalCounter[Counter]]:

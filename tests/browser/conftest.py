@@ -10,6 +10,7 @@ from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, expect, sync_playwright
 
 from notifications_counter.inbox import live as live_module
+from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.live import live
 from servers import HOST, system_program
 from tests.asgi import serving
@@ -70,7 +71,7 @@ def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 def as_alice(settings: Any, monkeypatch: pytest.MonkeyPatch, alice: Any) -> Iterator[dict[str, Any]]:
     """Options of a browser context in which Alice is logged in, on a server in this process."""
     monkeypatch.setattr(live_module, "IDLE", 0.05)
-    monkeypatch.setattr(live_module, "RETRY", (1, 1))
+    monkeypatch.setattr(stream_module, "RETRY", (1, 1))
     settings.ALLOWED_HOSTS = [HOST]
     settings.ROOT_URLCONF = "tests.browser.urls"
     client = Client()

@@ -8,7 +8,7 @@ from django.contrib.sessions.models import Session
 from playwright.sync_api import CDPSession, Page, expect
 
 from notifications_counter.badges import Badge
-from notifications_counter.inbox import live as live_module
+from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
@@ -201,8 +201,8 @@ def test_it_polls_where_tabs_cannot_agree(open_page, alice):
 
 
 def test_it_ends_with_the_login(open_page, monkeypatch, alice):
-    monkeypatch.setattr(live_module, "MAX_AGE", 0.1)
-    monkeypatch.setattr(live_module, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(stream_module, "MAX_AGE", 0.1)
+    monkeypatch.setattr(stream_module, "HEARTBEAT", 0.1)
     page = open_page(HASTE)
     shows(page, 0)
     Session.objects.all().delete()

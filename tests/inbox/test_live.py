@@ -24,6 +24,7 @@ from notifications_counter.badges import badge_of, name_of
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import Counter, unread, unread_by_kind, unseen
 from notifications_counter.inbox import live as live_module
+from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification, RecountRequest
 from tests.asgi import serving
@@ -39,8 +40,8 @@ SECONDS = 20  # of patience
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "IDLE", 0.05)
-    monkeypatch.setattr(live_module, "RETRY", (1, 1))
-    monkeypatch.setattr(live_module, "HEARTBEAT", 300.0)  # however slow the machine is, nothing is repeated
+    monkeypatch.setattr(stream_module, "RETRY", (1, 1))
+    monkeypatch.setattr(stream_module, "HEARTBEAT", 300.0)  # however slow the machine is, nothing is repeated
 
 
 @pytest.fixture
@@ -257,7 +258,7 @@ def test_counts_by_kind(listen, with_kinds, monkeypatch, alice):
 
 
 def test_after_a_silence_the_counts_are_told_again(listen, monkeypatch, alice):
-    monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(stream_module, "HEARTBEAT", 0.05)
     notify(alice)
     events = listen(alice, Last_Event_ID="3")
     assert [events.next_count() for _ in range(3)] == [3, 3, 3]
@@ -275,8 +276,8 @@ def test_who_comes_again_is_told_only_news(listen, alice, known, told):
 
 
 def test_a_stream_ends_so_that_the_browser_shows_again_who_it_is(listen, monkeypatch, alice):
-    monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
-    monkeypatch.setattr(live_module, "MAX_AGE", 0.2)
+    monkeypatch.setattr(stream_module, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(stream_module, "MAX_AGE", 0.2)
     events = listen(alice)
     assert events.next_count() == 0
     while block := events.next_block():

@@ -12,7 +12,8 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.test import AsyncRequestFactory
 
 from notifications_counter.inbox import live as live_module
-from notifications_counter.inbox.live import live, stream
+from notifications_counter.inbox.live import live
+from notifications_counter.inbox.stream import stream
 from notifications_counter.models import Notification
 from tests.support import wait_until
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import connections
 
 from ...counters import NO_NOTIFICATIONS, unread
 from ..console import CounterCommand, Meter, number, plain_errors, stop_on_signals
@@ -19,12 +18,7 @@ class Command(CounterCommand):
             metavar="NAME",
             help="table of django-notifications-hq's notifications (default: %(default)s)",
         )
-        parser.add_argument(
-            "--database",
-            choices=[*connections],
-            metavar="ALIAS",
-            help="database to use (default: where the site writes notifications)",
-        )
+        self.add_database(parser)
 
     def handle(self, *, table: str, database: str | None, verbosity: int, **options: Any) -> None:
         if unread.disabled:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import connections
 
 from ...counters import NO_NOTIFICATIONS, unread
 from ...maintenance.retention import prune
@@ -41,12 +40,7 @@ class Command(CounterCommand):
             help="leave each user this many notifications, however old they are",
         )
         parser.add_argument("--dry-run", action="store_true", help="delete nothing; print how many would be deleted")
-        parser.add_argument(
-            "--database",
-            choices=[*connections],
-            metavar="ALIAS",
-            help="database to use (default: where the site writes notifications)",
-        )
+        self.add_database(parser)
 
     def handle(
         self,
