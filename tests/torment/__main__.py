@@ -1,5 +1,5 @@
-"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]] [--managed] [--round NAME …]: one
-round after another until then.
+"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]] [--managed] [--bystanders N]
+[--round NAME …]: one round after another until then.
 
 Without a kind of database, each of SITES gets a part of the time.
 """
@@ -39,8 +39,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--database", choices=[*DATABASES, "given"], help="given: by the environment, as for the tests")
     parser.add_argument("--tenants", choices=["schemas", "databases"], help="one for each; schemas are PostgreSQL's")
     parser.add_argument("--managed", action="store_true", help="a Redis that refuses what managed services refuse")
+    parser.add_argument("--bystanders", type=int, default=0, metavar="N", help="users who make each recovery long")
     parser.add_argument("--round", action="append", dest="rounds", default=[], metavar="NAME")
     chosen = parser.parse_args(arguments)
+    if chosen.bystanders and (chosen.tenants or not chosen.database):
+        parser.error("--bystanders needs --database, and no --tenants.")
     if not chosen.database:
         command = [sys.executable, "-m", "tests.torment", *arguments, "--seconds", str(chosen.seconds / len(SITES))]
         return max(subprocess.run([*command, *site]).returncode for site in SITES)
@@ -58,11 +61,12 @@ def main(arguments: list[str]) -> int:
             create()
         else:
             django.setup()
-        return torment(chosen.seconds, chosen.seed, chosen.rounds)
+        return torment(chosen.seconds, chosen.seed, chosen.rounds, chosen.bystanders)
 
 
-def torment(seconds: float, seed: int, names: list[str]) -> int:
+def torment(seconds: float, seed: int, names: list[str], number_of_bystanders: int) -> int:
     from . import truth
+    from .bystanders import make_bystanders
     from .rounds import Round, Survived, Wrong, make_users, rounds
     from .tenants import current
 
@@ -70,16 +74,16 @@ def torment(seconds: float, seed: int, names: list[str]) -> int:
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     print(f"{current().vendor}, seed {seed}", flush=True)
+    users, bystanders = make_users(), make_bystanders(number_of_bystanders)
     survived, started, number = Survived(), time.monotonic(), 0
     names = names or rounds()
-    users = make_users()
     try:
         with truth.noted():
             while not number or time.monotonic() < started + seconds:
                 name = names[number % len(names)]
                 before = time.monotonic()
                 try:
-                    Round(name, seed + number, users, survived).run()
+                    Round(name, seed + number, users, bystanders, survived).run()
                     outcome = f"{time.monotonic() - before:.1f} s"
                 except servers.Missing as reason:
                     outcome = f"missing: {reason}"

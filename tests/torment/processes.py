@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,12 +107,13 @@ class Sign:
 
 
 class Signs:
-    """``calm``: the torment is over. ``works``: since then a change has reached Redis. ``over``: the round is."""
+    """``calm``: the torment is over. ``works``: since then a change has reached Redis. ``healed``: since then a flusher
+    has healed. ``over``: the round is."""
 
-    calm, works, over = Sign(0), Sign(1), Sign(2)
+    calm, works, healed, over = Sign(0), Sign(1), Sign(2), Sign(3)
 
     def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, 3)
+        self.memory = mmap.mmap(-1, 4)
 
 
 class Interrupts:
@@ -146,8 +147,16 @@ class Processes:
     """Processes that go on until all is ``over``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
     ``sentinel_port`` all of them to a sentinel. Processes that start are of a release that counts by ``condition``."""
 
-    def __init__(self, users: list[Any], seed: int, directory: Path, faults: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        users: list[Any],
+        seed: int,
+        directory: Path,
+        faults: tuple[str, ...] = (),
+        bystanders: Sequence[Any] = (),
+    ):
         self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
+        self.bystanders = bystanders
         self.processes: list[Process] = []
         self.started = 0
         self.redis_ports: dict[str, int] = {}

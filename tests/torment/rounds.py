@@ -3,6 +3,7 @@
 import random
 import time
 from collections import Counter as Tally
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +15,11 @@ from django.db.models import Q
 from django.test import override_settings
 
 import servers
-from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
 
 from . import truth
+from .bystanders import wrong_bystanders
 from .database import clients
 from .database_faults import DatabaseFaults
 from .journal import Notes, now
@@ -111,8 +112,9 @@ class Survived:
 
 
 class Round:
-    def __init__(self, name: str, seed: int, users: list[Any], survived: Survived):
-        self.name, self.faults, self.seed, self.users, self.survived = name, ROUNDS[name], seed, users, survived
+    def __init__(self, name: str, seed: int, users: list[Any], bystanders: Sequence[Any], survived: Survived):
+        self.name, self.faults, self.seed = name, ROUNDS[name], seed
+        self.users, self.bystanders, self.survived = users, bystanders, survived
         self.chance = random.Random(seed)
         # A transaction that stands still is taken for dead, unless it could die after that.
         age = {"MAX_TRANSACTION_AGE": 6 if "writers_killed" in self.faults else 1}
@@ -142,7 +144,7 @@ class Round:
             truth.take()
             others = clients()
             connections.close_all()
-            site = Site(self.users, self.seed, directory, self.faults)
+            site = Site(self.users, self.seed, directory, self.faults, self.bystanders)
             tormentor = AllFaults(site, server, self.faults, self.chance, stack)
             try:
                 tormentor.run(TORMENT if SLOW.isdisjoint(self.faults) else 3 * TORMENT)
@@ -180,11 +182,9 @@ class Round:
         notes = Notes.of(tormentor.site.directory, tormentor.died)
         history = notes.history(base, truth.take(), tormentor.losses)
         due = [0.0, *(write.due for write in notes.writes if write.broken)]
-        if "deployed" in self.faults:  # a flusher that has found another Redis has begun the wait anew
-            due.append(now() + options.DEPLOY_SECONDS + 1)
         self.heal(max(due))
         wrong = [difference for _ in each() for difference in self.differences(history.sums())]
-        wrong += history.impossible()
+        wrong += history.impossible() + wrong_bystanders(self.bystanders)
         self.survived.rounds += 1
         self.survived.faults += tormentor.survived
         self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)

@@ -17,6 +17,7 @@ from tests.faults.actors import Change, Reader, Writer, atomic
 from tests.support import entries
 
 from . import database, tenants, truth
+from .bystanders import ROWS
 from .journal import Journal, now
 from .processes import INTERRUPTS, OUTAGES, PAUSE, Interruptible, Processes
 
@@ -113,6 +114,9 @@ class Site(Processes):
         def read(interruptible: Interruptible) -> None:
             start = now()
             with interruptible:
+                if self.bystanders:
+                    bystander = chance.choice(self.bystanders)
+                    assert unread.count(bystander) == ROWS, f"bystander {bystander}"
                 seen = reader()
             numbers = {truth.owner_name(user): number for user, number in seen.items()}
             journal.note("read", start, now(), numbers)
@@ -121,7 +125,7 @@ class Site(Processes):
 
     def flusher(self, journal: Journal, chance: random.Random) -> None:
         def flush(interruptible: Interruptible) -> None:
-            start = now()
+            start, calm = now(), self.signs.calm
             with suppress(BufferUnavailable):
                 locals_ = local_counters([unread])
                 in_force = True  # else another release heals
@@ -131,6 +135,8 @@ class Site(Processes):
                         in_force &= CounterShard.objects.filter(declared=unread.fingerprint).exists()
                 if in_force:
                     journal.note("healed", start, now())
+                    if calm:
+                        self.signs.healed = True
                 for local in locals_:
                     with at(local.place), interruptible:
                         flushed = unread.flush().users

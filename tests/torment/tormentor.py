@@ -32,6 +32,8 @@ IS_MANAGED = bool(os.environ.get("TEST_REDIS_MANAGED"))
 start_redis = partial(servers.redis, kind=KIND, is_managed=IS_MANAGED)
 PATIENCE = 60.0
 """Seconds in which processes do what they are waited for, also on a busy machine."""
+RECOVERY = 0.0002
+"""Seconds more for each bystander."""
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 PROXIED = {"connections_broken", "connections_refused", "redis_failed_over", "redis_failed_over_and_back"}
 
@@ -71,12 +73,12 @@ class Tormentor:
             calm = now()
             self.note("calm")
             self.signs.calm = True
-            self.wait(lambda: now() > calm + CALM and self.signs.works)
+            self.wait(lambda: now() > calm + CALM and self.signs.works and self.signs.healed)
             self.signs.over = True
             self.wait(lambda: not self.site.processes)
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = now() + PATIENCE
+        deadline = now() + PATIENCE + len(self.site.bystanders) * RECOVERY
         while not condition():
             assert now() < deadline, f"nothing works again; there are {[p.name for p in self.site.processes]}"
             self.look_after()
