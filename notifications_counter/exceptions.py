@@ -15,7 +15,7 @@ class CommandRefused(BufferUnavailable):
 
 
 class DatabaseChanged(BufferUnavailable):
-    """The database that the keys belong to has another id now. The next call looks it up."""
+    """The database that the keys belong to has another id now, or Redis has lost them. The next call looks it up."""
 
 
 class ConfigurationError(CounterError):

@@ -43,7 +43,7 @@ ARGUMENTS = 3900
 
 _clients: dict[str, Client] = {}
 keys_left = Signal()
-"""Sent when a script finds that the database which its keys belong to has another id now."""
+"""Sent when a script finds that the database does not use its keys any more."""
 
 
 @receiver(setting_changed)
@@ -280,7 +280,8 @@ class Client:
         """Note a refusal, and return the exception to raise."""
         if str(error).startswith("LEFT "):
             keys_left.send(sender=self)
-            return DatabaseChanged("The database was replaced or emptied. Its counts are read from the rows meanwhile.")
+            reason = "The database was replaced or emptied, or Redis has lost its keys."
+            return DatabaseChanged(f"{reason} Counts are read from the rows meanwhile.")
         # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
         if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
             return self.breaker.trip_full(error, script.name)

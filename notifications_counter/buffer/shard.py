@@ -250,7 +250,7 @@ class Buffer:
             self.enter()
         if self._is_behind:
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
-        return Call(script("begin"), self._keys_of["begin"], (part, *members))
+        return Call(script("begin"), self._keys_of["begin"], (part, self.epoch, *members))
 
     def commit(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> int:
         """Take parts out of ``open`` and add their deltas. Returns how many users must be recounted instead."""

@@ -249,6 +249,33 @@ def test_writes_to_another_redis_that_nobody_flushes(other_redis, alice, caplog)
     assert_exact(alice)
 
 
+def test_an_address_that_leads_to_another_redis_for_a_while(use, alice, caplog):
+    """As while two masters are alive. The process has used the first one before."""
+    DatabaseId.objects.update(uid="0" * 32)  # not a test database
+    with servers.redis() as first, servers.redis() as other:
+        address = Relay(first)
+        use(address.url)
+        databases._known.clear()
+        unread.heal()
+        databases._known.clear()  # a process that starts now knows the epoch
+        notify(alice, 3)
+        assert_reads(alice)
+
+        address.server = other
+        buffer().client.pool("").disconnect()
+        notify(alice, 2)
+        assert_reads(alice)
+        notify(alice)
+        assert RecountRequest.objects.count() == 2
+        assert [record.event for record in caplog.records if record.levelname == "WARNING"] == ["redis_behind"]
+
+        address.server = first
+        buffer().client.pool("").disconnect()
+        unread.heal()
+        unread.flush()
+        assert_exact(alice)
+
+
 def test_a_redis_of_an_earlier_epoch_is_not_read(other_redis, alice):
     """The URL is changed back, and the flusher has not run yet."""
     databases._known.clear()

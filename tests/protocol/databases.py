@@ -4,8 +4,9 @@ The keys of a shard contain the id of its database. ``manage.py flush``, a new d
 database that is made again change the id, while processes still know the one from before. Redis remembers the
 database that came last. Who enters with another one leaves the keys of the last one for good.
 
-The settings of the site may also name another Redis, and then the first one again. Redis cannot know that, but the
-database knows the last epoch. While some processes use one Redis and some the other, nobody promises READ.
+The settings of the site may also name another Redis, and then the first one again; or the address leads a writer to
+another one, which is new. Redis cannot know that, but the database knows the last epoch. While some processes use one
+Redis and some the other, nobody promises READ.
 
   READ   a read returns the number of rows at some moment between its start and its end
   END    when everything has stopped, two runs of a healer make the counter equal to the rows, and leave nothing
@@ -31,7 +32,8 @@ RULES = {
     "last": "keys that were left are never entered again, by nobody",
     "renew": "a database whose keys were left gets a new id",
     "fix": "nothing is corrected or completed on keys that were left",
-    "behind": "nothing begins in a Redis that is behind the database: the write leaves a request in the database",
+    "behind": "who enters a Redis that is behind the database begins nothing, and leaves requests in the database",
+    "astray": "so does who comes to such a Redis later, because its address leads elsewhere",
 }
 BREAKS = {  # the scenario in which that is found soonest
     "leave": "writer, healer, reader",
@@ -42,6 +44,7 @@ BREAKS = {  # the scenario in which that is found soonest
     "renew": "writer, healer, there and back",
     "fix": "writer, healer, reader, doubt",
     "behind": "writer, healer, another Redis and back",
+    "astray": "writer astray, healer",
 }
 IDS = 8  # of databases; the keys in the other Redis come after them
 dropped: set[str] = set()
@@ -100,11 +103,11 @@ def enter(w: World, id: int, epoch: int) -> tuple[World, bool]:
         if rule("leave"):
             w = w.change(last, left=True, ready=False)
         w = w.change(id, left=False)._replace(last=(id, w.last[1]) if redis == 0 else (w.last[0], id))
-    return w.change(id, ready=False) if is_behind(w, id, epoch) else w, True
+    return w.change(id, ready=False) if is_behind(w, id, epoch) and rule("behind") else w, True
 
 
 def is_behind(w: World, id: int, epoch: int) -> bool:
-    return w.spaces[id].epoch < epoch and rule("behind")
+    return w.spaces[id].epoch < epoch
 
 
 def begin(w: World, id: int, part: int) -> World | None:
@@ -147,21 +150,25 @@ class Writer(NamedTuple):
     part: int
     delta: int
     kill: bool = False
+    may_stray: bool = False
     step: str = "ask"
     id: int = 0
     epoch: int = 0
+    strayed: bool = False
     committed: bool = False
     lives: bool = True
 
     def moves(self, w: World, dead: frozenset) -> Iterator:
         if self.step in LOOKS:
             yield from look_up(self, w, "commit again" if self.committed else "begin")
-        elif self.step == "begin" and is_behind(w, self.id, self.epoch):
+        elif self.step == "begin" and self.is_behind(w):
             w = w._replace(rows=w.rows + self.delta, requested=True)
             yield "requests a recount", w, self._replace(step="commit again", committed=True)
         elif self.step == "begin":
             begun = begin(w, self.id, self.part)
             yield ("refused", w, self._replace(step="ask")) if begun is None else ("", begun, self._replace(step="db"))
+            if self.may_stray and not self.strayed:
+                yield "astray", w, self._replace(id=(self.id + IDS) % (2 * IDS), strayed=True)
         elif self.step == "db":
             if w.rows + self.delta >= 0:
                 yield "", w._replace(rows=w.rows + self.delta), self._replace(step="commit", committed=True)
@@ -170,6 +177,12 @@ class Writer(NamedTuple):
             yield ("refused", w, self._replace(step="ask")) if done is None else ("", done, self._replace(step="done"))
         if self.kill and self.committed and self.step != "done" and self.lives:
             yield "killed", w, self._replace(step="killed", lives=False)
+
+    def is_behind(self, w: World) -> bool:
+        """Whether this process knows that it is. Who has strayed finds out only if Redis is not ready."""
+        if self.strayed:
+            return is_behind(w, self.id, self.epoch) and not w.spaces[self.id].ready and rule("astray")
+        return is_behind(w, self.id, self.epoch) and rule("behind")
 
 
 class Reader(NamedTuple):
@@ -346,6 +359,9 @@ SCENARIOS: dict[str, tuple] = {
     "writer, healer, there and back": (W(1, 1), H(2, "h"), THERE_AND_BACK),
     "writer, healer, reader, there and back": (W(1, 1), H(2, "h"), R(), THERE_AND_BACK),
     "writer, healer, another Redis and back": (W(1, 1), H(1, "h"), Move()),
+    "writer astray, healer": (W(1, 1, may_stray=True), H(1, "h")),
+    "2 writers astray and killed, healer": (W(1, 1, True, may_stray=True), W(2, -1, True, may_stray=True), H(1, "h")),
+    "writer astray, healer, another Redis and back": (W(1, 1, may_stray=True), H(1, "h"), Move()),
     "2 writers killed, another Redis and back": (W(1, 1, True), W(2, 1, True), Move()),
     "writer killed, healer, reader, there and back": (W(1, 1, True), H(1, "h"), R(), THERE_AND_BACK),
 }

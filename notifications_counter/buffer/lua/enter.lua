@@ -24,6 +24,6 @@ if before and before ~= ARGV[1] then
   set(old .. 'ready', 'left')
 end
 if before ~= ARGV[1] then set(database, ARGV[1]) end
-if tonumber(redis.call('HGET', state, 'epoch') or 0) >= tonumber(ARGV[3]) then return 0 end
+if not is_behind(ARGV[3]) then return 0 end
 redis.call('DEL', ready)
 return 1

@@ -30,8 +30,13 @@ local function hear(fingerprint, declared, awaited)
   end
 end
 
--- The reply of a script if its keys were left: see enter.lua.
-local LEFT = redis.error_reply('LEFT The database of these keys has another id now')
+-- The reply of a script if its keys were left, see enter.lua, or Redis is behind the database.
+local LEFT = redis.error_reply('LEFT The database does not use these keys any more')
+
+-- Returns whether Redis is in an earlier epoch than the one that the database knows.
+local function is_behind(known)
+  return tonumber(redis.call('HGET', state, 'epoch') or 0) < tonumber(known)
+end
 
 -- Returns the time in seconds, as text, and in milliseconds.
 local function clock()
