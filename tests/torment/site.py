@@ -2,8 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -126,7 +126,7 @@ class Site(Processes):
     def flusher(self, journal: Journal, chance: random.Random) -> None:
         def flush(interruptible: Interruptible) -> None:
             start, calm = now(), self.signs.calm
-            with suppress(BufferUnavailable):
+            with _buffer_needed():
                 locals_ = local_counters([unread])
                 in_force = True  # else another release heals
                 for local in locals_:
@@ -147,7 +147,7 @@ class Site(Processes):
 
     def recounter(self, journal: Journal, chance: random.Random) -> None:
         def recount(interruptible: Interruptible) -> None:
-            with suppress(BufferUnavailable), interruptible:
+            with _buffer_needed(), interruptible:
                 unread.recount(self.users[::3])
 
         self.repeat("recounter", journal, chance, recount)
@@ -172,7 +172,7 @@ class Site(Processes):
         """The first run of a new flusher, once Redis is there."""
         for _ in tenants.each():
             while True:
-                with suppress(BufferUnavailable):
+                with _buffer_needed():
                     unread.heal()
                     unread.flush()
                     break
@@ -198,6 +198,16 @@ class Site(Processes):
                         journal.note("fault", "clients_ended_at_a_lock")
 
         self.repeat("locker", journal, chance, lambda _: None if self.signs.calm else lock(_))
+
+
+@contextmanager
+def _buffer_needed() -> Iterator[None]:
+    """What needs the buffer is given up without it; if what broke is the database, the next try has a new connection,
+    as in `flush_counters --loop`."""
+    try:
+        yield
+    except BufferUnavailable:
+        connections.close_all()
 
 
 def _tell(error: type[Exception], told: list[str]) -> None:
