@@ -21,7 +21,7 @@ import servers
 from notifications_counter import checks, declaration
 from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
-from tests.columns.models import EXACT, Alert, Organization, Vote, VoteCount
+from tests.columns.models import EXACT, Alert, AppCount, CourseNotification, Organization, Vote, VoteCount
 from tests.tasks.models import Issue, Post, ProjectIssueCount, ProjectTaskCount, RecurringTask, Task
 
 REDIS = "django_redis.cache.RedisCache"
@@ -686,6 +686,16 @@ def test_an_owner_needs_two_columns(declare):
         assert declare(Vote, owner, totals=VoteCount, field="vote_count").keys() == {"E026"}
     assert declare(Vote, ("shop", "nothing"), totals=VoteCount, field="vote_count").keys() == {"E006"}
     assert declare(Vote, ("shop", "item", "hidden"), totals=VoteCount, field="vote_count").keys() == {"E006"}
+
+
+@pytest.mark.parametrize(("owner", "ids"), [(("user", "app_name"), set()), (("app_name", "user"), {"E029"})])
+def test_counters_with_the_same_totals_agree_on_their_owners(declare, owner, ids):
+    assert declare(CourseNotification, ("user", "app_name"), totals=AppCount) == {}
+    counter = Counter(
+        "y", source="", owner=owner, condition=EVERY_ROW, totals="", field="unseen_count", batch_field="unseen_batch"
+    )
+    vars(counter).update(source=CourseNotification, totals=AppCount)
+    assert found().keys() == ids
 
 
 def test_each_of_several_columns_is_of_a_kind_whose_texts_are_the_same(declare):

@@ -50,6 +50,7 @@ VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 def check_counters() -> Messages:
     """Each counter can see every change of its counts, and store them."""
     columns: dict[tuple[str, str], str] = {}
+    first: dict[str, Counter] = {}
     for counter in all_counters():
         try:
             stored = {name: counter.totals._meta.get_field(name) for name in (counter.field, counter.batch_field)}
@@ -87,6 +88,15 @@ def check_counters() -> Messages:
                     obj=counter.totals,
                     id=id_("E016"),
                 )
+        sharing = first.setdefault(table, counter)
+        if counter.has_several_columns and counter.owner != sharing.owner:
+            yield Error(
+                f"Counters {sharing.name!r} and {counter.name!r} store their totals in the same rows, but name the "
+                "columns of the owner in another order.",
+                hint=f"Use owner={sharing.owner!r} for both. Each owner has to be the same to both in Redis.",
+                obj=counter.totals,
+                id=id_("E029"),
+            )
 
 
 @check(TAG)
