@@ -7,7 +7,7 @@ from typing import Any
 
 from ..internals import CURSOR, ROW_COUNT
 from .facts import facts_of_where, fate
-from .rows import activity_of, add_up, chunks, difference, is_plain, locked, rows_of
+from .rows import activity_of, add_up, difference, is_plain, locked, rows_of
 from .statement import Statement
 
 
@@ -53,7 +53,7 @@ class Delete(Statement):
         found = locked(rows_of(self.query, self.source, self.using), self.counters)
         if self.known and self.connection.vendor != "sqlite":  # another row may have appeared since
             number = 0
-            for chunk in chunks(list(found), self.using):
+            for chunk in self.in_chunks(found):
                 part = type(self.query)(self.query.model)
                 part.add_filter("pk__in", chunk)
                 number += self.execute(part.get_compiler(self.using), ROW_COUNT) or 0

@@ -163,8 +163,7 @@ class Ledger:
         if owners is None and not self.in_manual_transaction():
             with transaction.atomic(using=self.using, savepoint=False):
                 return statement()
-        owners = owners or {}
-        if self.connection.in_atomic_block or self.in_manual_transaction():
+        if owners is None or self.connection.in_atomic_block or self.in_manual_transaction():
             return self._write_inside(owners, statement)
         if not owners:
             return statement()
@@ -174,7 +173,7 @@ class Ledger:
             with transaction.atomic(using=self.using):
                 return statement()
 
-    def _write_inside(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
+    def _write_inside(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
         try:
             return statement()
         except Error:
@@ -184,9 +183,17 @@ class Ledger:
                 transaction.set_rollback(True, using=self.using)
             else:
                 with suppress(Error):
-                    for counter, members in owners.items():
-                        self.record_deltas(counter, dict.fromkeys(members))
+                    self._doubt_owners(owners)
             raise
+
+    def _doubt_owners(self, owners: Mapping[Declaration, Iterable[str]] | None) -> None:
+        if owners is None:
+            for counter in declarations():
+                if counter.db == self.using:
+                    self.doubt(counter)
+        else:
+            for counter, members in owners.items():
+                self.record_deltas(counter, dict.fromkeys(members))
 
     def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
         log = TransactionLog(self.using)

@@ -16,7 +16,6 @@ from .rows import (
     RowState,
     activity_of,
     add_up,
-    chunks,
     difference,
     is_plain,
     locked,
@@ -222,7 +221,7 @@ class Update(Statement):
         else:
             result = [] if self.returns else 0
             # Without rows, nothing goes to the database, but wrong values still raise.
-            for chunk in [*chunks(list(found), self.using)] or [()]:
+            for chunk in self.in_chunks(found) or [()]:
                 result += self._call(self._of(chunk))
         number = _number(result)
         if number > len(found):  # some were not locked, and nobody knows what they were

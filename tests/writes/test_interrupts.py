@@ -109,6 +109,16 @@ def roll_back_a_savepoint(user: Any) -> None:
         raise caught
 
 
+def commit_by_hand(user: Any) -> None:
+    """Without autocommit, a site may well commit after an error."""
+    transaction.set_autocommit(False)
+    try:
+        objects.filter(user__username=user.username).update(read_at=Now())
+    finally:
+        transaction.commit()
+        transaction.set_autocommit(True)
+
+
 def write_without_redis(user: Any) -> None:
     breaker = client_of("default").breaker
     breaker.down_since, breaker.retry_at = time.monotonic(), time.monotonic() + 60
@@ -144,6 +154,7 @@ def one_connection(settings) -> Iterator[None]:
         (transact, TimeLimit),
         (catch_and_commit, Interrupt),
         (roll_back_a_savepoint, Interrupt),
+        (commit_by_hand, TimeLimit),
         (write_without_redis, TimeLimit),
         (read, Interrupt),
     ],
