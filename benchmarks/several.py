@@ -5,36 +5,11 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Any
 
-from django.db.models import Q
-
-from notifications_counter.counters import Counter
-
 from . import models
 from .bench import Report, race
+from .counters import COUNTERS, NUMBERS
 from .reads import calls
 from .rivals import empty, users
-
-NUMBERS = {1: "OneCounter", 2: "TwoCounters", 4: "FourCounters"}
-"""Models by how many counters count their rows."""
-
-
-def counters_of(name: str, number: int) -> list[Counter]:
-    """Their totals are in the same rows."""
-    return [
-        Counter(
-            f"{name}{i}",
-            source=f"benchmarks.{name}",
-            owner="user",
-            condition=Q(read_at__isnull=True),
-            totals=f"benchmarks.{name}Totals",
-            field=f"count{i}",
-            batch_field=f"batch{i}",
-        )
-        for i in range(number)
-    ]
-
-
-COUNTERS = {number: counters_of(name, number) for number, name in NUMBERS.items()}
 
 
 def create(report: Report, quick: bool) -> str:

@@ -111,6 +111,13 @@ class Declaration(Owners):
         self.field = field
         self.batch_field = batch_field
         self.disabled = disabled
+        if not isinstance(condition, Q):
+            raise ConfigurationError(f"The condition of counter {name!r} must be a Q object, not {condition!r:.200}.")
+        if apps.ready:
+            raise ConfigurationError(
+                f"Counter {name!r} is declared too late. Processes that have not imported this module would not count "
+                "its rows. Declare it in the module 'counters' of an app in INSTALLED_APPS."
+            )
         if disabled:
             _switched_off[name] = self
         else:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
+from django.apps import apps
 from django.conf import settings
 from django.db import connection, connections, transaction
 from django.test import override_settings
@@ -41,6 +42,12 @@ def buffer(counter: Counter = unread) -> Buffer:
     """The buffer of a counter with one shard."""
     (only,) = counter.buffers
     return only
+
+
+def make_counter(*args: Any, **kwargs: Any) -> Counter:
+    """A counter that is declared now, as if the apps were still being loaded."""
+    with mock.patch.object(apps, "ready", False):
+        return Counter(*args, **kwargs)
 
 
 def messages(response: Any) -> list[str]:

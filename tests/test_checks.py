@@ -19,9 +19,10 @@ from django.utils import timezone
 
 import servers
 from notifications_counter import checks, declaration
-from notifications_counter.counters import Counter
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
+from notifications_counter.writes.totals import listen
 from tests.columns.models import EXACT, Alert, AppCount, CourseNotification, Organization, Vote, VoteCount
+from tests.support import make_counter
 from tests.tasks.models import Issue, Post, ProjectIssueCount, ProjectTaskCount, RecurringTask, Task
 
 REDIS = "django_redis.cache.RedisCache"
@@ -251,7 +252,7 @@ def declare(monkeypatch):
     ):
         monkeypatch.setattr(declaration, "_declarations", {})
         monkeypatch.setattr(declaration, "_by_table", {})
-        counter = Counter(
+        counter = make_counter(
             "x", source="", owner=owner, condition=condition, totals="", field=field, batch_field=batch_field
         )
         vars(counter).update(source=source, totals=totals)
@@ -446,6 +447,16 @@ def test_names_of_what_is_not_there(declare, names):
     assert declare(Notification, **names).keys() == {"E006"}
 
 
+@pytest.mark.parametrize("names", [{"source": "tasks.Tusk"}, {"source": "tusks.Task"}, {"totals": "tasks.Tusk"}])
+def test_models_that_are_not_there(monkeypatch, names):
+    monkeypatch.setattr(declaration, "_declarations", {})
+    monkeypatch.setattr(declaration, "_by_table", {})
+    models = {"source": "tasks.Task", "totals": "tasks.ProjectTaskCount", **names}
+    make_counter("x", owner="project", condition=EVERY_ROW, field="open_count", **models)
+    listen()
+    assert found().keys() == {"E006"}
+
+
 @pytest.mark.parametrize(
     ("options", "good"),
     [
@@ -488,7 +499,9 @@ def test_totals_of_other_owners(declare):
 )
 def test_totals_of_two_counters(declare, field, batch_field, problem):
     assert declare(Issue, "project", Q(closed=False), ProjectIssueCount, "open_count") == {}
-    counter = Counter("y", source="", owner="project", condition=Q(), totals="", field=field, batch_field=batch_field)
+    counter = make_counter(
+        "y", source="", owner="project", condition=Q(), totals="", field=field, batch_field=batch_field
+    )
     vars(counter).update(source=Issue, totals=ProjectIssueCount)
     messages = found()
     assert messages.keys() == ({"E016"} if problem else set())
@@ -691,7 +704,7 @@ def test_an_owner_needs_two_columns(declare):
 @pytest.mark.parametrize(("owner", "ids"), [(("user", "app_name"), set()), (("app_name", "user"), {"E029"})])
 def test_counters_with_the_same_totals_agree_on_their_owners(declare, owner, ids):
     assert declare(CourseNotification, ("user", "app_name"), totals=AppCount) == {}
-    counter = Counter(
+    counter = make_counter(
         "y", source="", owner=owner, condition=EVERY_ROW, totals="", field="unseen_count", batch_field="unseen_batch"
     )
     vars(counter).update(source=CourseNotification, totals=AppCount)

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import Counter, all_counters, unread
 from notifications_counter.exceptions import ConfigurationError
-from tests.support import assert_exact, assert_reads, savepoint_create, unheard
+from tests.support import assert_exact, assert_reads, make_counter, savepoint_create, unheard
 from tests.tasks.counters import free_lots, open_tasks, open_transfers, sent_transfers, visible_posts
 from tests.tasks.models import Campaign, Lot, Post, Project, RecurringTask, Task, Topic, Transfer, UrgentTask
 
@@ -348,7 +348,7 @@ def test_many_rows_of_a_composite_key(house):
 def test_names_that_redis_or_the_database_cannot_take(name, activity):
     before = list(all_counters())
     with pytest.raises(ConfigurationError, match="cannot be the name of a counter"):
-        Counter(
+        make_counter(
             name,
             source="tasks.Task",
             owner="project",
@@ -358,3 +358,13 @@ def test_names_that_redis_or_the_database_cannot_take(name, activity):
             activity=activity,
         )
     assert list(all_counters()) == before
+
+
+@pytest.mark.once
+def test_a_declaration_that_other_processes_may_not_have():
+    about = {"owner": "project", "condition": Q(done=False), "totals": "tasks.ProjectTaskCount", "field": "open_count"}
+    with pytest.raises(ConfigurationError, match="Declare it in the module 'counters' of an app in INSTALLED_APPS"):
+        Counter("late", source="tasks.Task", **about)
+    with pytest.raises(ConfigurationError, match="must be a Q object"):
+        make_counter("late", source="tasks.Task", **about | {"condition": {"done": False}})
+    assert "late" not in {counter.name for counter in all_counters()}

@@ -9,10 +9,10 @@ from django.utils import timezone
 
 from notifications_counter import declaration
 from notifications_counter.controller import NotificationController
-from notifications_counter.counters import Counter, all_counters, unread, unseen
+from notifications_counter.counters import all_counters, unread, unseen
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import Notification, UserNotificationsCount
-from tests.support import assert_exact, entries, notify, sent, stored
+from tests.support import assert_exact, entries, make_counter, notify, sent, stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -79,7 +79,7 @@ def test_what_nobody_heard_while_it_was_switched_off_is_counted_later(alice):
 
 
 def test_a_site_may_have_a_counter_of_that_name(alice):
-    own = Counter(
+    own = make_counter(
         "unseen",
         source="notifications_counter.Notification",
         owner="user",

@@ -119,7 +119,7 @@ class Buffer:
             about = {"event": "redis_behind", "cache": self.client.alias, "keys": self.keys.base}
             text = (
                 "Redis (cache %r) has lost data, or is not the one of the last flush. Counts are read from the rows "
-                "until 'manage.py flush_counters' runs with the settings of this process."
+                "until flush_counters, with the same settings as this process, has recovered it."
             )
             logger.warning(text, self.client.alias, extra=about)
         self._is_behind = bool(is_behind)

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import Error
-from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import OperationalError, connections
 from django.db.models import (
     DO_NOTHING,
@@ -35,7 +34,7 @@ from ..internals import ExtraWhere, Query, TimezoneMixin
 from ..models import BaseCount
 from ..sql.target import other_fields
 from ..writes.door import missing
-from .registration import TAG, Messages, check, id_
+from .registration import TAG, Messages, check, id_, mistake_in
 
 UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallIntegerField
 
@@ -52,13 +51,10 @@ def check_counters() -> Messages:
     columns: dict[tuple[str, str], str] = {}
     first: dict[str, Counter] = {}
     for counter in all_counters():
-        try:
-            stored = {name: counter.totals._meta.get_field(name) for name in (counter.field, counter.batch_field)}
-            _ = counter.owner_fields, counter.total_fields, counter.condition.fields
-        except (LookupError, FieldDoesNotExist, FieldError) as error:
+        if mistake := mistake_in(counter):
             yield Error(
                 f"Counter {counter.name!r} refers to a model or field that does not exist.",
-                hint=f"Correct its declaration: {error}",
+                hint=f"Correct its declaration: {mistake}",
                 id=id_("E006"),
             )
             continue
@@ -81,7 +77,7 @@ def check_counters() -> Messages:
             other = columns.setdefault((table, name), use)
             if other is not use:
                 yield Error(
-                    f"{stored[name]} is both {other} and {use}.",
+                    f"{counter.totals._meta.get_field(name)} is both {other} and {use}.",
                     hint="Give each counter a field and a batch_field of its own in the totals model. The batch_field "
                     "remembers the last batch that was flushed. Two counters that share one would mistake each other's "
                     "batches for their own, and lose changes.",

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.core.checks import CheckMessage, register
+from django.core.exceptions import FieldDoesNotExist, FieldError
+
+from ..counters import Counter, all_counters
 
 TAG = "notifications_counter"
 REDIS_TAG = "notifications_counter_redis"
@@ -24,6 +27,22 @@ def check(tag: str, deploy: bool = False) -> Callable[[Callable[[], Messages]], 
         return register(run, tag, deploy=deploy)
 
     return decorate
+
+
+def mistake_in(counter: Counter) -> str:
+    """Return which model or field in a declaration does not exist; empty if there are all."""
+    try:
+        totals = counter.totals._meta
+        _ = totals.get_field(counter.field), totals.get_field(counter.batch_field)
+        _ = counter.owner_fields, counter.total_fields, counter.condition.fields
+    except (LookupError, FieldDoesNotExist, FieldError) as error:
+        return str(error)
+    return ""
+
+
+def sound_counters() -> list[Counter]:
+    """Return the counters whose models and fields exist. The others have an error already."""
+    return [counter for counter in all_counters() if not mistake_in(counter)]
 
 
 def id_(name: str) -> str:

@@ -14,13 +14,12 @@ from ..buffer.client import client_of
 from ..buffer.keys import Keys
 from ..buffer.shard import IDENTITY
 from ..conf import options
-from ..counters import all_counters
 from ..events import EventLog
 from ..exceptions import BufferUnavailable, CommandRefused
 from ..maintenance.places import at, places
 from ..primary_keys import CompositeKey, group_of
 from ..timeseries import TimeSeries
-from .registration import REDIS_TAG, Messages, check, id_
+from .registration import REDIS_TAG, Messages, check, id_, sound_counters
 from .settings import is_django_redis
 
 MINIMUM_VERSION = (6, 2)
@@ -34,7 +33,7 @@ def check_redis() -> Messages:
         return
     found: dict[str, CheckMessage] = {}  # several shards may be on one node
     try:
-        for counter in all_counters():
+        for counter in sound_counters():
             for place in places(counter.source)[:1]:
                 with at(place):
                     for buffer in counter.buffers:

@@ -15,10 +15,10 @@ from django_redis.client import DefaultClient, ShardClient
 from redis.connection import parse_url
 
 from ..conf import ENTRIES, SETTING, options
-from ..counters import BUILT_IN, all_counters
+from ..counters import BUILT_IN
 from ..internals import default_socket_timeout
 from ..sql import SUPPORTED
-from .registration import TAG, Messages, check, id_
+from .registration import TAG, Messages, check, id_, sound_counters
 
 
 @check(TAG)
@@ -195,7 +195,7 @@ def _timeout(alias: str, url: dict[str, Any]) -> Any:
 @check(TAG)
 def check_databases() -> Messages:
     """The counters' databases are supported and have one alias, and SQLite is set up for more than one process."""
-    for alias in dict.fromkeys(counter.db for counter in all_counters()):
+    for alias in dict.fromkeys(counter.db for counter in sound_counters()):
         connection: Any = connections[alias]
         if connection.vendor == "sqlite" and not connection.is_in_memory_db():
             mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
@@ -230,7 +230,7 @@ def check_tenants() -> Messages:
     of_tenants, of_all = (_installed(name) for name in ("TENANT_APPS", "SHARED_APPS"))
     if "notifications_counter" in of_tenants or not of_tenants:
         return
-    for counter in all_counters():
+    for counter in sound_counters():
         for model in {counter.source, counter.totals}:
             if model._meta.app_label in of_tenants - of_all:
                 yield Error(

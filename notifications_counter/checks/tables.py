@@ -11,8 +11,7 @@ from django.db import Error as DriverError
 from django.db import connections
 from django.db.models import CharField, TextField
 
-from ..counters import all_counters
-from .registration import TAG, id_
+from .registration import TAG, id_, sound_counters
 
 
 @register(TAG, Tags.database, deploy=True)
@@ -43,7 +42,7 @@ def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None,
         )
         for using in databases or ()
         if not missing_tables(using)
-        for counter in all_counters()
+        for counter in sound_counters()
         if counter.db == using and counter.has_several_columns
         for field in (*counter.owner_fields, *counter.total_fields)
         if isinstance(field, CharField | TextField) and not _tells_apart(field, using)
@@ -61,7 +60,7 @@ def _tells_apart(field: Any, using: str) -> bool:
 
 def missing_tables(using: str) -> list[str]:
     """Return the tables that the counters of a database need and that are missing; none if it does not answer."""
-    models: set[Any] = {model for c in all_counters() if c.db == using for model in (c.source, c.totals)}
+    models: set[Any] = {model for c in sound_counters() if c.db == using for model in (c.source, c.totals)}
     if models:
         models |= {apps.get_model("notifications_counter", name) for name in ("CounterShard", "RecountRequest")}
     try:

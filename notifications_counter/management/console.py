@@ -143,7 +143,10 @@ def why_waiting(counter: Counter) -> str:
     """Return why nothing can be corrected or flushed now; empty if it can."""
     if all(shard.status.ready for shard in counter.status()):
         return ""
-    return f"Rows are counted until no process of another release has been heard of for {options.DEPLOY_SECONDS:g} s."
+    return (
+        "The counter is new, or its declaration has changed. Rows are counted until no process of another release has "
+        f"been heard of for {options.DEPLOY_SECONDS:g} s (DEPLOY_SECONDS)."
+    )
 
 
 class OutageLog:

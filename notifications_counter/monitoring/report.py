@@ -90,7 +90,7 @@ class CounterReport:
         if self.recovering:
             text = _(
                 "Redis does not hold complete counts. They are read from the database until flush_counters has "
-                "recovered shard %(shards)s."
+                "recovered shard %(shards)s. If the counter is new or has changed, it waits for DEPLOY_SECONDS first."
             )
             found.append(("recovering", text % {"shards": ", ".join(map(str, self.recovering))}))
         if self.backlog_age > max_age:

@@ -8,14 +8,14 @@ Saving or deleting an instance sends ``post_save`` or ``post_delete``. The door 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
 from django.db.models import Model
 from django.db.models.signals import post_delete, post_save
 
-from ..declaration import Declaration, declarations
+from ..declaration import Declaration, counters_of_table, declarations
 from ..internals import InsertQuery, UpdateQuery
 from .ledger import Ledger
 from .rows import rows_of
@@ -75,15 +75,17 @@ def _names(counter: Declaration) -> list[str]:
 
 def listen() -> None:
     """Connect the receivers to the totals of all declared counters."""
-    for model in {counter.totals for counter in declarations()}:
-        for signal in (post_save, post_delete):
-            signal.connect(_written, sender=model, dispatch_uid="notifications_counter")
+    for counter in declarations():
+        with suppress(LookupError):  # a system check reports it
+            for signal in (post_save, post_delete):
+                signal.connect(_written, sender=counter.totals, dispatch_uid="notifications_counter")
 
 
 def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
     """Recount the owner of a total that was saved, even by ``loaddata``, or deleted."""
-    for counter in declarations():
-        if counter.totals is sender and counter.db == using and not _maintained.get():
+    tables = counters_of_table(sender._meta.db_table)
+    for counter in tables.totals if tables else ():
+        if counter.db == using and not _maintained.get():
             _doubt(Ledger.of(using), counter, [tuple(getattr(instance, name) for name in _names(counter))])
 
 

@@ -26,6 +26,7 @@ from tests.support import (
     assert_exact,
     assert_heals,
     assert_reads,
+    make_counter,
     notify,
     savepoint_create,
     stored,
@@ -85,7 +86,7 @@ def counted(
     with connection.schema_editor() as editor:
         editor.create_model(source)
         editor.create_model(sums)
-    counter = Counter(
+    counter = make_counter(
         table,
         source="tasks.Row",
         owner=("project", "kind") if kind else "project",

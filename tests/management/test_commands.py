@@ -97,7 +97,8 @@ def test_flush_recovers_a_new_redis_and_shows_how_far_it_is(make_user, caplog):
 def test_flush_says_what_it_waits_for():
     with entries(DEPLOY_SECONDS=90):
         assert of_unread(run("flush_counters")) == [
-            "unread: nothing flushed. Rows are counted until no process of another release has been heard of for 90 s."
+            "unread: nothing flushed. The counter is new, or its declaration has changed. Rows are counted until no "
+            "process of another release has been heard of for 90 s (DEPLOY_SECONDS)."
         ]
     assert of_unread(run("flush_counters")) == ["unread: nothing to flush."]
 
