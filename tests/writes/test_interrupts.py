@@ -115,8 +115,10 @@ def commit_by_hand(user: Any) -> None:
     try:
         objects.filter(user__username=user.username).update(read_at=Now())
     finally:
-        transaction.commit()
-        transaction.set_autocommit(True)
+        try:
+            transaction.commit()
+        finally:
+            transaction.set_autocommit(True)
 
 
 def write_without_redis(user: Any) -> None:
