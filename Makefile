@@ -53,7 +53,8 @@ messages: .venv/demo.stamp
 
 # The extra of the target's name.
 .venv/%.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@echo 'Installing into .venv, which takes a minute or more …'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	touch $@
 
 $(BIN)/python:
