@@ -176,7 +176,7 @@ def test_another_cache_is_in_the_same_database(one, other, shared):
 def test_the_default_cache_is_mentioned_only_for_a_deployment():
     assert "W005" not in found()
     assert "W005" in found(deploy=True)
-    caches = {"default": {"BACKEND": LOCMEM}, "counters": cache()}
+    caches = {"default": {"BACKEND": LOCMEM}, "counters": cache(SOCKET_TIMEOUT=1)}
     with override_settings(CACHES=caches, NOTIFICATIONS_COUNTER={"CACHE_ALIAS": "counters"}):
         assert found(deploy=True) == {}
 
@@ -587,7 +587,7 @@ def of_redis() -> dict[str, str]:
 
 @pytest.mark.django_db  # from Django 6 on, other checks ask the databases
 def test_redis_is_asked_only_for_a_deployment():
-    with override_settings(CACHES={"default": cache(f"redis://127.0.0.1:{servers.free_port()}/0")}):
+    with override_settings(CACHES={"default": cache(f"redis://127.0.0.1:{servers.free_port()}/0", SOCKET_TIMEOUT=1)}):
         assert found() == {}
         call_command("check")
         assert "is out of reach" in of_redis()["W006"]

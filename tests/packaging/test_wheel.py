@@ -28,7 +28,8 @@ DATABASES = {
         "OPTIONS": {"transaction_mode": "IMMEDIATE"},
     }
 }
-CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "REDIS_URL"}}
+OPTIONS = {"SOCKET_TIMEOUT": 2}
+CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "REDIS_URL", "OPTIONS": OPTIONS}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 NOTIFICATIONS_COUNTER = {"DEPLOY_SECONDS": 0}
 USE_TZ = True
