@@ -134,6 +134,8 @@ def test_a_badge_of_one_kind(client, alice, bob):
     assert 'data-kind="gone" data-count="0"' in badge(alice, "{% badge kind='gone' %}")
     assert 'data-kind="sale"' in show("{% badge counter='unread_by_kind' owner=pair %}", request_of(alice), context)
     assert badge(AnonymousUser(), "{% badge kind='sale' %}") == "\n"
+    with pytest.raises(ConfigurationError, match="Remove counter='unread' or kind"):
+        badge(alice, "{% badge counter='unread' kind='sale' %}")
     theirs = show("{% badge kind='sale' owner=bob %}", request_of(alice), context)
     assert 'data-count="5"' in theirs
     assert "data-kind" not in theirs

@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import NotSupportedError, connection, models
-from django.db.models import Exists, OuterRef, Q, Value
+from django.db.models import Exists, F, OuterRef, Q, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import ExtractYear, Now, Random, TruncMonth
 from django.db.models.lookups import Exact
@@ -299,6 +299,30 @@ def test_conditions_that_can_be_followed(declare, condition):
     if "user__gt" in str(condition) and get_user_model()._meta.pk.get_internal_type() == "UUIDField":
         pytest.skip("no order of UUIDs and numbers")
     assert declare(Notification, condition=condition) == {}
+
+
+@pytest.mark.parametrize(
+    ("condition", "unknown"),
+    [
+        (Q(state="opne"), "looks for 'opne', but this is no choice of tasks.Ticket.state"),
+        (~Q(state__in=["done", "closed"]), "looks for 'closed', but this is no choice of tasks.Ticket.state"),
+        (Q(state="open") & ~Q(priority=3), "looks for 3, but this is no choice of tasks.Ticket.priority"),
+        (Q(state="open", priority=2) | Q(state__in=["done", "", F("state")]), None),
+        (Q(state=F("state")) | Q(state__startswith="op") | Q(priority__gt=5), None),
+    ],
+)
+@isolate_apps("tests.tasks")
+def test_conditions_on_a_value_that_is_no_choice(declare, condition, unknown):
+    class Ticket(models.Model):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
+        state = models.CharField(choices=[("open", "Open"), ("Ended", [("done", "Done")])], blank=True)
+        priority = models.IntegerField(choices=[(1, "Low"), (2, "High")])
+
+    about = declare(Ticket, condition=condition)
+    assert list(about) == (["W008"] if unknown else [])
+    assert unknown is None or unknown in about["W008"]
 
 
 def test_a_condition_on_the_columns_of_a_parent(declare):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import Error
+from django.core.checks import Error, Warning
 from django.db import OperationalError, connections
 from django.db.models import (
     DO_NOTHING,
@@ -27,7 +28,9 @@ from django.db.models import (
     UUIDField,
 )
 from django.db.models.expressions import RawSQL
+from django.db.models.lookups import Exact, In
 
+from ..condition import is_lookup_of_django
 from ..counters import Counter, all_counters
 from ..fields import is_converted_by_django
 from ..internals import ExtraWhere, Query, TimezoneMixin
@@ -260,6 +263,24 @@ def _check_condition(counter: Counter) -> Messages:
             hint="The app cannot tell which columns raw SQL reads. Use Q objects and expressions.",
             id=id_("E011"),
         )
+    for field, value in _compared(nodes):
+        choices = [choice for choice, label in field.flatchoices or ()]
+        if choices and value not in (*choices, ""):
+            yield Warning(
+                f"The condition of counter {counter.name!r} looks for {value!r}, but this is no choice of {field}.",
+                hint=f"Use one of {', '.join(map(repr, choices))}.",
+                obj=counter.source,
+                id=id_("W008"),
+            )
+
+
+def _compared(nodes: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each column and value that a condition compares for equality."""
+    for node in nodes:
+        if isinstance(node, Exact | In) and is_lookup_of_django(node) and not hasattr(node.rhs, "as_sql"):
+            for value in node.rhs if isinstance(node, In) else [node.rhs]:
+                if not hasattr(value, "resolve_expression"):
+                    yield node.lhs.target, value
 
 
 def _depends_on_time_zone(node: Any) -> bool:

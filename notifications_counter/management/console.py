@@ -173,7 +173,7 @@ class OutageLog:
     def end_run(self) -> None:
         """Note the end of a run. If it had no errors, the outage is over."""
         if self._before and not self._now:
-            logger.warning("Works again.", extra={"event": "run_works", "command": self.command})
+            logger.warning("%s works again.", self.command, extra={"event": "run_works", "command": self.command})
         self._before, self._now = self._now, set()
 
 

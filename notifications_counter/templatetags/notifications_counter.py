@@ -15,6 +15,7 @@ from django.utils.translation import get_language, ngettext
 from ..badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
 from ..context_processors import unread
 from ..counters import counters_of_notifications, get_counter, unseen
+from ..exceptions import ConfigurationError
 from ..internals import salted_hmac
 
 register = template.Library()
@@ -74,6 +75,8 @@ def show_badge(
     if getattr(owner, "pk", owner) in (None, ""):
         return {}
     if kind is not None:
+        if counter not in ("", "unread_by_kind"):
+            raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={counter!r} or kind.")
         counter, owner = "unread_by_kind", (owner, kind)
     badge = badge_of(get_counter(counter or ("unread" if unseen.disabled else "unseen")), owner)
     count = count_once(request, badge)

@@ -282,7 +282,7 @@ def test_each_database_that_is_out_of_reach_is_logged_once(caplog):
     lost = "one (%s): no route to host (trying again every 5 s)"
     redis = ("ERROR", "one (a)", "one (a): timeout (trying again every 5 s)")
     first, second = ("ERROR", "one (a)", lost % "a"), ("ERROR", "one (b)", lost % "b")
-    assert about == [first, redis, second, ("WARNING", None, "Works again."), first, redis, second]
+    assert about == [first, redis, second, ("WARNING", None, "flush_counters works again."), first, redis, second]
 
 
 @pytest.mark.once
@@ -295,7 +295,7 @@ def test_loop_outlives_redis(start, make_user):
             server.kill()
             child.wait_for("(trying again every 0.05 s)")
             server.start()
-            child.wait_for("Works again.")
+            child.wait_for("flush_counters works again.")
             user = make_user()
             notify(user)
             wait_until(lambda: stored(user) == 1)
@@ -317,7 +317,7 @@ def test_loop_outlives_the_database(start, all_healed, make_user, tmp_path):
     (tmp_path / "found").mkdir()
     (tmp_path / "found" / "tests.sqlite3").symlink_to(wanted)
     (tmp_path / "found").rename(missing)
-    child.wait_for("Works again.")
+    child.wait_for("flush_counters works again.")
     wait_until(lambda: stored(user) == 1)
     assert child.end(signal.SIGTERM) == 0
     assert "Traceback" not in child.log.read_text()
