@@ -89,7 +89,7 @@ class EventLog:
         before = ""
         if max_age is not None:
             clock = datetime.now().timestamp() if now is None else _seconds(now, "now")
-            before = repr(clock - max_age)
+            before = _score(clock - max_age)
         removed = 0
         while True:
             count = self._run("trim_events", before, "" if max_length is None else max_length, EVENTS_PER_CALL)
@@ -211,8 +211,13 @@ def _seconds(time: Time, what: str) -> float | int:
     return time
 
 
+def _score(number: float | int) -> str:
+    """Return a number as Redis reads it. A subclass, such as NumPy's float64, may have another repr()."""
+    return json.dumps(number)
+
+
 def _timestamp(time: Time) -> str:
-    return repr(_seconds(time, "A timestamp"))
+    return _score(_seconds(time, "A timestamp"))
 
 
 def _range(start: When, end: When) -> tuple[str, str]:
@@ -239,7 +244,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
             flat += (name.encode(), json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
         except (TypeError, ValueError):
             raise ValueError(f"Field {name!r} is {value!r}, which JSON cannot represent; convert it first.") from None
-    return [kind, "" if timestamp is None else repr(timestamp), len(fields), *flat]
+    return [kind, "" if timestamp is None else _score(timestamp), len(fields), *flat]
 
 
 def _decode(event_id: int, flat: Sequence[Any]) -> Event:

@@ -48,6 +48,18 @@ def test_an_event_without_a_timestamp_happens_now() -> None:
     assert events.count(before - timedelta(seconds=5), before + timedelta(minutes=1)) == 1
 
 
+def test_a_timestamp_may_be_a_number_of_another_class() -> None:
+    class float64(float):  # NumPy's
+        def __repr__(self) -> str:
+            return f"np.float64({float(self)!r})"
+
+    first, second = (events.record_event({"type": "a", "timestamp": float64(at)}) for at in (1.5, 2.5))
+    assert events.count(float64(1.5), float64(2.5)) == 1
+    assert [event["id"] for event in events.after(float64(1.5))] == [first, second]
+    assert events.trim(max_age=float64(1), now=float64(3)) == 1
+    assert [event["timestamp"] for event in events.latest()] == [2.5]
+
+
 def test_an_aware_datetime_is_a_timestamp() -> None:
     noon = datetime(2026, 3, 29, 12, tzinfo=timezone(timedelta(hours=2)))
     events.record_event({"type": "a", "timestamp": noon})
