@@ -147,17 +147,24 @@ def server_table(servers: Sequence[Mapping[str, str]]) -> Table:
         [_("Server"), _("Memory policy"), _("Up for"), _("Clients"), _("Memory"), _("Memory limit")],
         [
             [
-                f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}",
+                f"Valkey {valkey}"
+                if (valkey := info.get("valkey_version"))
+                else f"Redis {info.get('redis_version', '')}",
                 info.get("maxmemory_policy", ""),
-                duration(int(info["uptime_in_seconds"])),
-                grouped(int(info["connected_clients"])),
-                filesizeformat(info["used_memory"]),
-                filesizeformat(limit) if (limit := int(info.get("maxmemory", 0))) else _("none"),
+                _number_in(info, "uptime_in_seconds", duration),
+                _number_in(info, "connected_clients", grouped),
+                _number_in(info, "used_memory", filesizeformat),
+                _number_in(info, "maxmemory", lambda limit: filesizeformat(limit) if limit else _("none")),
             ]
             for info in servers
         ],
         numbers=2,
     )
+
+
+def _number_in(info: Mapping[str, str], name: str, text: Callable[[int], str]) -> str:
+    """Return the text of a number in INFO. Managed servers leave some of them out."""
+    return text(int(info[name])) if name in info else ""
 
 
 # ------------------------------------------------------------------------ events

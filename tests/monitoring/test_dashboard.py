@@ -144,6 +144,13 @@ def test_a_redis_that_may_evict_is_a_problem(admin_client, url, all_healed, monk
     assert "maxmemory-policy is allkeys-lru" in health(admin_client.get(url))
 
 
+def test_a_server_may_leave_numbers_out_of_its_info(admin_client, url, all_healed, monkeypatch):
+    info = unread.buffers[0].info()
+    for left in ({name: info[name] for name in ("run_id", "master_replid", "used_memory")}, {"role": "master"}):
+        monkeypatch.setattr("notifications_counter.buffer.Buffer.info", lambda self, left=left: left)
+        assert admin_client.get(url).status_code == 200
+
+
 def test_what_the_page_costs(admin_client, url, all_healed, make_user):
     def cost() -> tuple[int, int]:
         with sent() as commands, CaptureQueriesContext(connection) as queries:
