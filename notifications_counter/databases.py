@@ -209,6 +209,7 @@ def _read(connection: Any) -> Database | None:
         f"(SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = {table}.tableoid), "
         "has_function_privilege(to_regprocedure('pg_control_system()')::oid, 'EXECUTE')",
         "mysql": ", DATABASE(), @@hostname, @@port",
+        "sqlite": ", (SELECT file FROM pragma_database_list WHERE name = 'main')",  # NAME may be a URI
     }.get(connection.vendor, "")
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT uid{about} FROM {table}")
@@ -223,9 +224,9 @@ def _read(connection: Any) -> Database | None:
     if connection.vendor == "mysql":  # a cluster has several hosts, and is one database
         return Database(row, place[:1], place[1:])
     name = connection.settings_dict["NAME"]
-    if connection.vendor == "sqlite" and connection.is_in_memory_db():
-        return _in_memory(row, name)
-    return Database(row, [Path(name).resolve() if connection.vendor == "sqlite" else name])
+    if connection.vendor == "sqlite":
+        return _in_memory(row, name) if connection.is_in_memory_db() else Database(row, [Path(place[0]).resolve()])
+    return Database(row, [name])
 
 
 def _read_epochs(connection: Any) -> dict[tuple[str, int, int], int]:

@@ -280,6 +280,14 @@ def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
     assert rows(kept) == 3
 
 
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite's databases are files.")
+def test_a_file_is_the_same_under_its_uri(kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = buffer().keys.base
+    monkeypatch.chdir(tmp_path)
+    with database(f"file:{connection.settings_dict['NAME']}?mode=rw"):
+        assert buffer().keys.base == mine
+
+
 def test_logs_go_on_when_the_server_is_replaced() -> None:
     """As by pg_upgrade: what they hold is nowhere else, while counts are made again."""
     old, new = (databases.Database("row", ["mysite", "public"], system=[system]) for system in (1, 2))
