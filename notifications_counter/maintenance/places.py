@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.apps import apps
-from django.db import InterfaceError, OperationalError, connections, router
+from django.db import InterfaceError, InternalError, OperationalError, connections, router
 
 from ..databases import alias_for, in_schema, look_up, schema_of, working_on
 from ..declaration import Declaration
@@ -17,8 +17,9 @@ from ..exceptions import BufferUnavailable
 
 C = TypeVar("C", bound=Declaration)
 
-OUTAGES = (BufferUnavailable, OperationalError, InterfaceError)
-"""Errors that go away: Redis or the database is out of reach, or busy."""
+OUTAGES = (BufferUnavailable, OperationalError, InterfaceError, InternalError)
+"""Errors that go away: Redis or the database is out of reach, or busy. PostgreSQL raises an InternalError where it is
+read-only, as during a failover, and if a transaction was idle for too long."""
 
 
 class Place(NamedTuple):

@@ -324,6 +324,24 @@ def test_loop_outlives_the_database(start, all_healed, make_user, tmp_path):
 
 
 @pytest.mark.once
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL calls it an internal error.")
+def test_loop_outlives_a_read_only_database(start, all_healed, make_user):
+    user = make_user()
+    notify(user)
+    this = f"ALTER DATABASE {connection.ops.quote_name(connection.settings_dict['NAME'])}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"{this} SET default_transaction_read_only = on")
+        try:
+            child = start("flush_counters", "--loop", "--interval", "0.05")
+            child.wait_for("in a read-only transaction (trying again every 0.05 s)")
+        finally:
+            cursor.execute(f"{this} RESET default_transaction_read_only")
+    child.wait_for("Works again.")
+    wait_until(lambda: stored(user) == 1)
+    assert child.end(signal.SIGTERM) == 0
+    assert "Traceback" not in child.log.read_text()
+
+
 def test_a_large_batch_has_a_bar_on_a_terminal(child_environment, all_healed, make_user):
     pytest.importorskip("rich")
     for _ in range(3):
