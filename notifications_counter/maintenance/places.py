@@ -44,7 +44,8 @@ def outside(model: Any) -> Place:
         return thread.submit(here, model).result()
 
 
-def _places_in(alias: str) -> list[Place]:
+def _places_in(alias: str, schema: str | None) -> list[Place]:
+    """Return the places in a database that may hold counts. If it is out of reach, that is the given schema."""
     connection: Any = connections[alias]
     if not hasattr(connection, "set_schema"):
         return [Place(alias)]
@@ -57,8 +58,8 @@ def _places_in(alias: str) -> list[Place]:
                 [table],
             )
             return [Place(alias, name) for (name,) in cursor.fetchall()]
-    except OperationalError:  # the caller will run into it, and report it
-        return [Place(alias)]
+    except OUTAGES:  # the caller will run into it, and report it
+        return [Place(alias, schema)]
 
 
 def _id_of(place: Place) -> str | None:
@@ -66,17 +67,17 @@ def _id_of(place: Place) -> str | None:
     try:
         with at(place):
             return look_up(connections[place.alias]).id
-    except BufferUnavailable:
-        return None
-    except OperationalError:  # as above
-        return str(place)
+    except OUTAGES as error:
+        reason = error.__cause__ if isinstance(error, BufferUnavailable) else error
+        is_there = isinstance(reason, OUTAGES) and "no such table" not in str(reason)  # SQLite's words
+        return str(place) if is_there else None  # as above
 
 
 def places(
     model: Any,
     database: str | None = None,
     schema: str | None = None,
-    places_in: Callable[[str], list[Place]] = _places_in,
+    places_in: Callable[[str, str | None], list[Place]] = _places_in,
     id_of: Callable[[Place], str | None] = _id_of,
 ) -> list[Place]:
     """Return the places where rows of a model are counted.
@@ -89,7 +90,7 @@ def places(
     for alias in dict.fromkeys([first, *connections]):
         if database not in (None, alias):
             continue
-        for place in places_in(alias):
+        for place in places_in(alias, schema):
             if schema not in (None, place.schema):
                 continue
             if alias != first and not place.schema and not router.allow_migrate_model(alias, model):

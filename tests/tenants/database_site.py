@@ -2,6 +2,8 @@
 
 import random
 import re
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -91,6 +93,22 @@ def test_a_database_that_is_out_of_reach_keeps_no_other_waiting(work: Any, monke
         with working_for(name):
             left[name] = unread.status()[0].status.dirty
     assert left == {"default": 0, "blue": 1, "green": 0}
+
+
+@pytest.mark.skipif(connections["blue"].vendor != "sqlite", reason="locks a file")
+def test_a_database_that_is_busy_is_not_left_out(monkeypatch: Any) -> None:
+    call_command("flush_counters", verbosity=0)
+    blue = connections["blue"]
+    blue.close()
+    with monkeypatch.context() as patch, closing(sqlite3.connect(blue.settings_dict["NAME"])) as other:
+        patch.setitem(blue.settings_dict["OPTIONS"], "timeout", 0)
+        blue.ensure_connection()
+        other.execute("BEGIN EXCLUSIVE")
+        report = look([unread])
+        assert [local.name for local in report.unreachable] == ["unread (blue)"]
+        with pytest.raises(CommandError, match="locked"):
+            call_command("flush_counters", database="blue")
+    blue.close()
 
 
 def test_a_report_shows_all_databases_from_outside_and_one_inside() -> None:

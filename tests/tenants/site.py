@@ -145,3 +145,12 @@ def test_commands_go_through_all_schemas(tenants: list[Client], capsys: Any) -> 
     assert connection.schema_name == "public"
     with pytest.raises(CommandError, match="'pink'"):
         call_command("flush_counters", schema="pink")
+
+
+def test_a_schema_is_known_while_its_database_is_out_of_reach(tenants: list[Client], monkeypatch: Any) -> None:
+    connection.close()
+    with monkeypatch.context() as patch:
+        patch.setitem(connection.settings_dict, "PORT", "1")
+        with pytest.raises(CommandError, match="refused"):
+            call_command("flush_counters", schema="blue")
+    connection.close()
