@@ -3,6 +3,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -323,7 +324,6 @@ def test_loop_outlives_the_database(start, all_healed, make_user, tmp_path):
     assert "Traceback" not in child.log.read_text()
 
 
-@pytest.mark.once
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL calls it an internal error.")
 def test_loop_outlives_a_read_only_database(start, all_healed, make_user):
     user = make_user()
@@ -342,6 +342,7 @@ def test_loop_outlives_a_read_only_database(start, all_healed, make_user):
     assert "Traceback" not in child.log.read_text()
 
 
+@pytest.mark.once
 def test_a_large_batch_has_a_bar_on_a_terminal(child_environment, all_healed, make_user):
     pytest.importorskip("rich")
     for _ in range(3):
@@ -427,6 +428,18 @@ def test_check_exits_with_1_and_one_line_on_stderr(child_environment, all_healed
     assert result.returncode == 1
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_check_that_waits(start, signum, status):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        child = start("flush_counters", "--check", TEST_REDIS_URL=f"redis://127.0.0.1:{port}/0")
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1)
+            assert child.end(signum) == status
 
 
 @pytest.mark.once

@@ -77,13 +77,15 @@ class Command(CounterCommand):
         self.database, self.schema = database, schema
         if as_json and not check:
             raise CommandError("--json can be used only with --check.")
-        with plain_errors(), stop_on_signals() as stop:
-            if check:
+        with plain_errors():
+            if check:  # it writes nothing, so a signal may end it at once
                 self.check_state(max_age, as_json)
-            elif loop:
-                self.loop(stop, interval)
-            else:
-                at_each(self.find_counters(), lambda local: self.run(local, stop))
+                return
+            with stop_on_signals() as stop:
+                if loop:
+                    self.loop(stop, interval)
+                else:
+                    at_each(self.find_counters(), lambda local: self.run(local, stop))
 
     def find_counters(self) -> list[LocalCounter[Counter]]:
         return find_counters(all_counters(), self.database, self.schema)
