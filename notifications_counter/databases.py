@@ -27,7 +27,7 @@ from django.dispatch import receiver
 from .buffer import Buffer
 from .buffer.client import keys_left
 from .buffer.shard import left_databases
-from .exceptions import BufferUnavailable
+from .exceptions import BufferUnavailable, NotInTransaction
 
 OF_TESTS = "test"
 """The prefix of the rows of test databases."""
@@ -195,6 +195,14 @@ def in_schema(connection: Any, schema: str | None) -> Iterator[None]:
 def in_transaction(connection: Any) -> bool:
     """Return whether a connection is in a transaction, of ``atomic()`` or without autocommit."""
     return connection.in_atomic_block or not connection.get_autocommit()
+
+
+def require_autocommit(connection: Any) -> None:
+    """Raise NotInTransaction if autocommit is switched off. Then ``atomic()`` commits nothing."""
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        raise NotInTransaction(
+            "Nothing was done, because nothing would be committed. Switch autocommit on, in DATABASES or by hand."
+        )
 
 
 def _rows(connection: Any) -> QuerySet[Any]:

@@ -28,4 +28,4 @@ class ShardsChanged(CounterError):
 
 class NotInTransaction(CounterError):
     """A flush or a recount was called inside a transaction, which may be rolled back, and does not see what others
-    commit."""
+    commit; or autocommit is off, and nothing would be committed."""

@@ -24,6 +24,7 @@ from django.urls import NoReverseMatch
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from ..databases import require_autocommit
 from ..exceptions import ConfigurationError
 from ..internals import Apps
 from ..models import ImportProgress, Notification
@@ -121,9 +122,11 @@ def import_notifications(
 
     Each batch is a transaction, which also stores how far the import has come. So another call continues after the last
     batch that was committed. ``progress`` is called with the number of rows done and of all rows, and ``stopped`` after
-    each batch. Raises ConfigurationError if there is no such table.
+    each batch. Raises ConfigurationError if there is no such table, and NotInTransaction if autocommit is off, because
+    nothing would be committed.
     """
     using = using or router.db_for_write(Notification)
+    require_autocommit(connections[using])
     if table not in connections[using].introspection.table_names():
         raise ConfigurationError(
             f"The database {using!r} has no table {table!r}. Import from the database and the table in which "

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import OperationalError, router, transaction
+from django.db import OperationalError, connections, router, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from ..databases import require_autocommit
 from ..models import Notification
 from ..writes.ledger import DEADLOCK
 
@@ -43,11 +44,13 @@ def prune(
     ``read_only`` leaves unread ones. ``keep_newest`` leaves each user this many, however old they are. ``dry_run`` only
     counts. After each batch, ``progress`` is called with the number deleted so far, ``wait`` with as many seconds as
     the batch took, so that others get half of the time, and then ``stopped``. ValueError if ``older_than`` is
-    negative, which would delete everything.
+    negative, which would delete everything. NotInTransaction if autocommit is off, because nothing would be committed.
     """
     if older_than < timedelta(0):
         raise ValueError(f"older_than cannot be negative, as {older_than} is. Nothing was deleted.")
     using = using or router.db_for_write(Notification)
+    if not dry_run:
+        require_autocommit(connections[using])
     old = _old(using, older_than, read_only, keep_newest)
     started, result = time.monotonic(), PruneResult()
     page = old.order_by("pk").values_list("pk", flat=True)

@@ -239,5 +239,5 @@ def refuse_in_transaction(using: str) -> None:
     if in_transaction(connections[using]):
         raise NotInTransaction(
             "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
-            "be rolled back, and miss what others commit. Call it outside of atomic()."
+            "be rolled back, and miss what others commit. Call it outside of atomic(), with autocommit switched on."
         )

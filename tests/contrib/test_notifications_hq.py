@@ -8,12 +8,13 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError
-from django.db import connection, models
+from django.db import connection, models, transaction
 from django.utils import timezone
 
 from notifications_counter.contrib import notifications_hq
 from notifications_counter.contrib.notifications_hq import import_notifications, notify
 from notifications_counter.counters import unread
+from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import ImportProgress, Notification
 from tests.management.test_commands import run
 from tests.support import OtherConnection, assert_exact, assert_heals
@@ -83,6 +84,17 @@ def titles(user) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- import
+def test_where_nothing_would_be_committed_nothing_is_imported(theirs, alice):
+    theirs(alice, alice)
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(NotInTransaction):
+            import_notifications(TABLE)
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
 def test_a_notification_keeps_what_it_was(all_healed, theirs, alice, bob):
     project, when = Project.objects.create(), timezone.now() - timedelta(days=3)
     theirs(

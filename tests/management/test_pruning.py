@@ -208,6 +208,19 @@ def test_what_becomes_unread_meanwhile_is_left(all_healed, alice, monkeypatch):
     assert_exact(alice)
 
 
+def test_where_nothing_would_be_committed_nothing_is_deleted(all_healed, alice):
+    notify(alice, 100)
+    transaction.set_autocommit(False)
+    try:
+        assert prune(90 * DAY, dry_run=True).deleted == 1
+        with pytest.raises(CommandError, match="Switch autocommit on"):
+            run("prune_notifications", "--older-than", "90d")
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert_exact(alice)
+
+
 def test_counts_stay_exact_under_traffic(all_healed, make_user, small_batches):
     """Users mark and delete what is being pruned, and get new notifications."""
     users = [make_user() for _ in range(3)]
