@@ -296,8 +296,8 @@ def _seconds(time: object, rounded: Callable[[float], int] = math.floor) -> int:
     if isinstance(time, datetime):
         if time.utcoffset() is None:
             raise ValueError(
-                f"{time!r} is a naive datetime; pass an aware one, such as "
-                "django.utils.timezone.now(), or seconds since the epoch."
+                f"{time!r} is a naive datetime; pass an aware one, such as datetime.now(tz=UTC), or seconds since "
+                "the epoch."
             )
         time = time.timestamp()
     if not isinstance(time, int | float) or isinstance(time, bool):
