@@ -171,6 +171,23 @@ def test_it_polls_where_there_are_no_streams(open_page, settings, alice):
         shows(other, count)
 
 
+def test_it_polls_on_after_an_answer_that_is_no_json(open_page, settings, alice):
+    """As from a proxy, or if the connection is lost in the middle."""
+    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
+    page = open_page(HASTE)
+    shows(page, 0)
+    spoilt = []
+
+    def spoil(route):
+        spoilt.append(route)
+        route.fulfill(body="<h1>Back soon")
+
+    page.route("**/counts/", spoil, times=1)
+    wait_until(lambda: page.evaluate("1") and spoilt)
+    notify(alice, 1)
+    shows(page, 1)
+
+
 def test_a_new_page_may_know_better_than_the_tab_that_leads(open_page, settings, alice):
     settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
     page, other = open_page(), open_page()

@@ -119,7 +119,7 @@
     const reply = await fetch(address(poll), { cache: "no-cache" }).catch(() => null);
     if (reply && (reply.status === 401 || reply.redirected)) return false;
     if (reply && reply.ok) {
-      const counts = await reply.json();
+      const counts = await reply.json().catch(() => null); // cut off, or from a proxy
       if (heard === asked) tell(counts); // else what was told meanwhile may be newer
     }
     return true;
