@@ -209,8 +209,16 @@ def test_a_stream_is_tried_again(open_page, settings, alice):
     shows(page, 1)
 
 
-def test_it_polls_where_tabs_cannot_agree(open_page, alice):
-    page = open_page(HASTE, "Object.defineProperty(navigator, 'locks', { value: undefined });")
+@pytest.mark.parametrize(
+    "script",
+    [
+        "Object.defineProperty(navigator, 'locks', { value: undefined });",
+        "navigator.locks.request = () => Promise.reject(new DOMException('', 'SecurityError'));",  # as in a sandbox
+    ],
+    ids=["no locks", "locks refused"],
+)
+def test_it_polls_where_tabs_cannot_agree(open_page, alice, script):
+    page = open_page(HASTE, script)
     for count in range(1, 4):
         notify(alice, 1)
         shows(page, count)

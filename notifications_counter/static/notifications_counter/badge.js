@@ -15,7 +15,7 @@
   const { stream, poll, user, phrases } = document.currentScript.dataset;
   const spoken = JSON.parse(phrases); // of the built-in counters, which the server always tells of
   const name = `notifications-counts-${user}`;
-  const channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
+  let channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
   const seen = new WeakSet(); // badges
   const wanted = new Set(); // the names of other badges, of all tabs as far as this one knows
   const made = Number(document.querySelector('[data-badge="unread"]')?.dataset.count); // unread when the page was made
@@ -180,10 +180,14 @@
         turn.signal.addEventListener("abort", release);
         lead(turn.signal, () => turn.abort());
       });
-    const lost = await navigator.locks.request(name, options, hold).then(() => false, () => !signal.aborted);
+    const lost = await navigator.locks.request(name, options, hold).then(() => null, (error) => error);
     turn.abort();
     if (leading === turn) leading = null;
-    if (lost) queue({ signal });
+    if (!lost || signal.aborted) return;
+    if (lost.name === "AbortError") return queue({ signal }); // another tab has taken the lead
+    channel = null; // there are no locks after all, as in a sandboxed frame
+    clearTimeout(doubt);
+    lead(signal, () => left.abort());
   };
 
   // Ask the tab that leads for the count. If it is frozen, as phones do with tabs in the background, take the lead.
