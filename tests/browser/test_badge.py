@@ -110,6 +110,23 @@ def test_more_badges_than_an_address_has_room_for(open_page, alice):
     expect(page.locator("[data-badge] [aria-hidden]")).to_have_text("1")
 
 
+def test_a_script_that_is_loaded_again_runs_once(open_page, alice):
+    """As by htmx, if it is in the body."""
+    page = open_page()
+    shows(page, 0)
+    page.evaluate("""() => new Promise((done) => {
+        const script = document.querySelector("script[data-stream]");
+        const again = document.createElement("script");
+        for (const { name, value } of script.attributes) again.setAttribute(name, value);
+        again.addEventListener("load", done);
+        script.replaceWith(again);
+    })""")
+    locks = page.evaluate("() => navigator.locks.query()")
+    assert len(locks["held"]) + len(locks["pending"]) == 1
+    notify(alice, 1)
+    shows(page, 1)
+
+
 def test_another_tab_takes_over(open_page, alice):
     pages = [open_page() for _ in range(3)]
     for count, page in enumerate(pages, 1):

@@ -15,6 +15,8 @@
   const { stream, poll, user, phrases } = document.currentScript.dataset;
   const spoken = JSON.parse(phrases); // of the built-in counters, which the server always tells of
   const name = `notifications-counts-${user}`;
+  if (window[name]) return; // htmx runs a script in the body again whenever it replaces the body
+  window[name] = true;
   let channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
   const seen = new WeakSet(); // badges
   const wanted = new Set(); // the names of other badges, of all tabs as far as this one knows
