@@ -12,7 +12,6 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -21,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from .counters import Counter, counters_of_notifications, get_counter, unread, unseen
+from .databases import outside_transactions
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
 from .maintenance.places import Place, at
 from .models import CounterShard, Dashboard, Notification, RecountRequest, UserNotificationsCount
@@ -230,7 +230,7 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
         return grouped(row.shown_unseen)
 
     # ---------------------------------------------------------------- actions
-    @transaction.non_atomic_requests
+    @outside_transactions
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Flushes and recounts refuse to run inside a transaction."""
         return super().changelist_view(request, extra_context)
@@ -254,7 +254,7 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
         view = self.admin_site.admin_view(self.changelist_view)
         return [path("", view, name="notifications_counter_dashboard_changelist")]
 
-    @transaction.non_atomic_requests
+    @outside_transactions
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from django.apps import apps
@@ -28,6 +28,8 @@ from .buffer import Buffer
 from .buffer.client import keys_left
 from .buffer.shard import left_databases
 from .exceptions import BufferUnavailable, NotInTransaction
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 OF_TESTS = "test"
 """The prefix of the rows of test databases."""
@@ -190,6 +192,13 @@ def in_schema(connection: Any, schema: str | None) -> Iterator[None]:
         yield
     finally:
         tenants.set_tenant(before)
+
+
+def outside_transactions(view: F) -> F:
+    """Let Django call a view outside of a transaction, whichever databases have ATOMIC_REQUESTS."""
+    for alias in connections:
+        transaction.non_atomic_requests(alias)(view)
+    return view
 
 
 def in_transaction(connection: Any) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from django.contrib.auth.decorators import login_not_required
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -18,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from ..databases import outside_transactions
 from ..maintenance.places import Place
 from ..monitoring.report import CounterReport, Report, look
 
@@ -102,7 +102,7 @@ _registry.register(CounterCollector())
 
 
 @login_not_required
-@transaction.non_atomic_requests
+@outside_transactions
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:

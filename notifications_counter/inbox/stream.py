@@ -12,12 +12,13 @@ from hashlib import sha256
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
 from django.core.handlers.asgi import ASGIRequest
-from django.db import connections, transaction
+from django.db import connections
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from ..badges import Shown, badges_of, user_of
+from ..databases import outside_transactions
 from ..internals import end_request_thread, mark_as_logged
 from ..maintenance.places import here
 from .live import LocalBadge, by_place, counts_at, live
@@ -27,6 +28,7 @@ MAX_AGE = 300.0  # seconds of a stream; then the browser reconnects, and its ses
 RETRY = (1000, 5000)  # milliseconds until a browser reconnects, at random so that not all reconnect at once
 
 
+@outside_transactions  # Django has no ATOMIC_REQUESTS for async views, and refuses to call them
 @login_not_required
 @require_GET
 async def stream(request: HttpRequest) -> HttpResponseBase:
@@ -51,10 +53,6 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
             "X-Accel-Buffering": "no",
         },
     )
-
-
-for alias in connections:  # Django has no ATOMIC_REQUESTS for async views, and refuses to call them
-    transaction.non_atomic_requests(alias)(stream)
 
 
 def _not_implemented(detail: str) -> HttpResponseBase:

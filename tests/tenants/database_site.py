@@ -11,7 +11,8 @@ from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connections
 from django.template import RequestContext, Template
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
+from django.urls import reverse
 
 from notifications_counter import events, tasks, timeseries
 from notifications_counter.counters import unread
@@ -19,7 +20,7 @@ from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import dashboard
 from notifications_counter.monitoring.report import look
-from tests.support import assert_reads, rows, stored
+from tests.support import assert_reads, messages, rows, stored
 
 from .router import working_for
 from .streams import each_hears_its_own, listen, short_waits
@@ -127,6 +128,18 @@ def test_the_dashboard_shows_the_database_of_its_users() -> None:
             page = dashboard.page("", "green")
             assert "places" not in page
             assert {local.place.alias for local in dashboard.visible()} == {name}
+
+
+@pytest.mark.parametrize("button", ["flush", "recount"])
+def test_buttons_work_where_requests_are_transactions_of_one_database(monkeypatch: Any, button: str) -> None:
+    call_command("flush_counters", verbosity=0)
+    monkeypatch.setitem(connections["blue"].settings_dict, "ATOMIC_REQUESTS", True)
+    with working_for("blue"):
+        client = Client()
+        client.force_login(User.objects.create_superuser(username="admin"))
+        url = reverse("admin:notifications_counter_dashboard_changelist")
+        [message] = messages(client.post(url, {button: "", "counter": "unread"}, follow=True))
+    assert message in ("0 users were flushed.", "0 users were recounted, 0 corrected.")
 
 
 @pytest.fixture
