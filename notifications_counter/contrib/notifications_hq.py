@@ -143,7 +143,7 @@ def import_notifications(
             if not page:
                 break
             active = [row for row in page if not row.deleted]
-            Notification.objects.using(using).bulk_create(_converted(active))
+            Notification.objects.using(using).bulk_create(_converted(active, using))
             note.position = page[-1].pk
             note.save(using=using)
         result.imported += len(active)
@@ -168,9 +168,10 @@ def _source(table: str) -> Any:
     return type("Source", (Model,), {"__module__": __name__, "Meta": meta, **columns})
 
 
-def _converted(rows: list[Any]) -> Iterator[Notification]:
+def _converted(rows: list[Any], using: str) -> Iterator[Notification]:
     user_key = Notification._meta.get_field("user").target_field
-    objects = _objects(rows)
+    kinds = ContentType.objects.db_manager(_home(ContentType, using))
+    objects = _objects(rows, kinds, using)
     for row in rows:
         references = {role: reference for role in ROLES if (reference := _reference_of(row, role))}
         data = json.loads(row.data) if row.data else {}
@@ -187,10 +188,7 @@ def _converted(rows: list[Any]) -> Iterator[Notification]:
                 "level": row.level,
                 "public": row.public,
                 "emailed": row.emailed,
-                **{
-                    role: _reference(ContentType.objects.get_for_id(kind), pk)
-                    for role, (kind, pk) in references.items()
-                },
+                **{role: _reference(kinds.get_for_id(kind), pk) for role, (kind, pk) in references.items()},
             },
             **_fields(row.verb, row.description, found),
         )
@@ -202,16 +200,22 @@ def _reference_of(row: Any, role: str) -> tuple[int, str] | None:
     return None if kind is None else (kind, getattr(row, f"{role}_object_id"))
 
 
-def _objects(rows: list[Any]) -> dict[tuple[int, str], Model]:
+def _home(model: type[Model], using: str) -> str:
+    """Return the database that holds a model's rows: the one that is imported from, unless the router says that the
+    model is elsewhere. It may be a tenant's, and another one has other rows with the same keys."""
+    return using if router.allow_migrate_model(using, model) else router.db_for_read(model)
+
+
+def _objects(rows: list[Any], kinds: Any, using: str) -> dict[tuple[int, str], Model]:
     """Return the objects that the rows are about, if they still exist, with a query for each model."""
     keys: dict[Any, dict[Any, str]] = defaultdict(dict)
     for kind, pk in {reference for row in rows for role in ROLES if (reference := _reference_of(row, role))}:
-        model = ContentType.objects.get_for_id(kind).model_class()
+        model = kinds.get_for_id(kind).model_class()
         if model:
             with suppress(ValueError):
                 keys[kind, model][primary_key(model._meta.pk, pk)] = pk
     return {
         (kind, pk_texts[obj.pk]): obj
         for (kind, model), pk_texts in keys.items()
-        for obj in model._base_manager.filter(pk__in=pk_texts)
+        for obj in model._base_manager.using(_home(model, using)).filter(pk__in=pk_texts)
     }
