@@ -227,10 +227,12 @@ class RecountRequest(models.Model):
 
 
 class ImportProgress(models.Model):
-    """How far an import of notifications from another app's table has come: the primary key of the last row."""
+    """How far an import of notifications from another app's table has come: the primary key of the last row, and those
+    below it that were missing, because their transactions may not have been committed yet."""
 
     table = models.CharField(_("table"), max_length=255, primary_key=True)
     position = models.BigIntegerField(_("position"), default=0)
+    missing = models.JSONField(_("missing"), default=list)
 
     class Meta:
         swappable = swappable()

@@ -33,6 +33,9 @@ from ..primary_keys import primary_key
 BATCH = 1000
 """Notifications in one transaction."""
 
+GAPS = 10_000
+"""Keys below the last row that are remembered as missing."""
+
 ROLES = ("actor", "action_object", "target")
 """The objects that a notification is about."""
 
@@ -121,9 +124,10 @@ def import_notifications(
     """Copy the notifications of django-notifications-hq, oldest first, except for those that users have deleted.
 
     Each batch is a transaction, which also stores how far the import has come. So another call continues after the last
-    batch that was committed. ``progress`` is called with the number of rows done and of all rows, and ``stopped`` after
-    each batch. Raises ConfigurationError if there is no such table, and NotInTransaction if autocommit is off, because
-    nothing would be committed.
+    batch that was committed. It also looks for rows that were missing below it: databases assign keys before a
+    transaction is committed, so the next row may be there first. ``progress`` is called with the number of rows done
+    and of all rows, and ``stopped`` after each batch. Raises ConfigurationError if there is no such table, and
+    NotInTransaction if autocommit is off, because nothing would be committed.
     """
     using = using or router.db_for_write(Notification)
     require_autocommit(connections[using])
@@ -139,17 +143,21 @@ def import_notifications(
     while not (done and stopped()):
         with transaction.atomic(using):
             note = notes.select_for_update().get(pk=note.pk)
-            page = list(source.filter(pk__gt=note.position)[:BATCH])
+            late = {} if done else source.in_bulk(note.missing)
+            page = [*late.values(), *source.filter(pk__gt=note.position)[:BATCH]]
             if not page:
                 break
             active = [row for row in page if not row.deleted]
             Notification.objects.using(using).bulk_create(_converted(active, using))
-            note.position = page[-1].pk
+            last = max(note.position, page[-1].pk)
+            gaps = {*note.missing, *range(max(note.position + 1, last - GAPS), last)}
+            note.missing = sorted(gaps.difference(row.pk for row in page))[-GAPS:]
+            note.position = last
             note.save(using=using)
         result.imported += len(active)
         result.deleted += len(page) - len(active)
         done += len(page)
-        progress(done, total)
+        progress(done, max(done, total))
     return result
 
 

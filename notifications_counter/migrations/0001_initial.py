@@ -190,6 +190,7 @@ class Migration(migrations.Migration):
                     models.CharField(max_length=255, primary_key=True, serialize=False, verbose_name="table"),
                 ),
                 ("position", models.BigIntegerField(default=0, verbose_name="position")),
+                ("missing", models.JSONField(default=list, verbose_name="missing")),
             ],
             options={
                 "verbose_name": "import",

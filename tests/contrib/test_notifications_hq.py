@@ -171,6 +171,33 @@ def test_a_second_run_takes_what_came_since(all_healed, theirs, alice, bob, smal
     assert_exact(alice)
 
 
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="It has one writer at a time.")
+def test_a_row_that_is_committed_late_is_copied_by_the_next_run(all_healed, theirs, alice, bob, small_batches):
+    with OtherConnection() as other:
+        other.run(transaction.set_autocommit, False)
+        other.run(theirs, alice, bob, verb="late")
+        for verb in "abc":
+            theirs(alice, bob, verb=verb)
+        assert run("import_from_notifications_hq") == ["3 notifications imported."]
+        other.run(transaction.commit)
+    theirs(alice, bob, verb="d")
+    assert run("import_from_notifications_hq") == ["2 notifications imported."]
+    assert run("import_from_notifications_hq") == ["0 notifications imported."]
+    assert sorted(titles(alice)) == [f"{bob} {verb}" for verb in ("a", "b", "c", "d", "late")]
+    assert_exact(alice)
+
+
+def test_gaps_in_the_keys_are_remembered_in_part(all_healed, theirs, alice, bob, monkeypatch):
+    monkeypatch.setattr(notifications_hq, "GAPS", 3)
+    first = theirs(alice, bob)
+    for distance in (3, 1_000_000_000, 1_000_000_001):
+        theirs(alice, bob, pk=first.pk + distance)
+    assert import_notifications().imported == 4
+    assert ImportProgress.objects.get().missing == [first.pk + 999_999_998, first.pk + 999_999_999]
+    theirs(alice, bob, pk=first.pk + 999_999_999)
+    assert import_notifications().imported == 1
+
+
 def test_two_at_once_copy_each_once(all_healed, theirs, alice, bob, small_batches):
     for verb in "abcdefgh":
         theirs(alice, bob, verb=verb)
