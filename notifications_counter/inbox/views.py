@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from django.apps import apps
 from django.contrib import messages
@@ -147,7 +147,10 @@ class NotificationView(OwnPage, TemplateView):
     def target(self) -> str:
         """Where opening it redirects to, empty if nowhere. A relative URL starts at the root of the site."""
         url = self.notification.safe_url
-        return urljoin("/", url) if self.allows(url) else ""
+        if not self.allows(url):
+            return ""
+        # urljoin() drops the first slash of ../http:/shop.example/, and browsers would leave the site.
+        return url if urlsplit(url).netloc else "/" + urljoin("/", url).lstrip("/\\")
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
         return super().get_context_data(notification=self.notification, target=self.target, **context)

@@ -393,6 +393,10 @@ def test_looking_opens_where_the_site_wants_that(client, alice, django_assert_nu
         ("https://testserver/a/", "https://testserver/a/"),
         ("http://shop.example/", None),
         ("http://testserver.example/", None),
+        ("../a/b/", "/a/b/"),
+        ("../http:/shop.example/", "/http:/shop.example/"),  # from https, http:/shop.example/ would be another host
+        ("../javascript:alert(1)", "/javascript:alert(1)"),
+        ("../\\shop.example/", "/shop.example/"),
         ("javascript:alert(1)", None),
         ("//shop.example/", None),
         ("\\\\shop.example/", None),
