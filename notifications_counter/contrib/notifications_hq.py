@@ -182,7 +182,7 @@ def _converted(rows: list[Any], using: str) -> Iterator[Notification]:
     objects = _objects(rows, kinds, using)
     for row in rows:
         references = {role: reference for role in ROLES if (reference := _reference_of(row, role))}
-        data = json.loads(row.data) if row.data else {}
+        data = json.loads(row.data, parse_constant=str) if row.data else {}  # NaN is no JSON for databases
         data = data if isinstance(data, dict) else {"data": data}
         found = {role: objects.get(reference) for role, reference in references.items()}
         read_at = None if row.unread else row.timestamp

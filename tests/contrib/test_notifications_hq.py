@@ -1,4 +1,5 @@
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -152,6 +153,13 @@ def test_what_is_gone_has_no_name(all_healed, theirs, alice, make_user):
     long, broke = alice.notifications.order_by("pk")[1:3]
     assert (len(long.title), len(long.kind)) == (255, 64)
     assert broke.data["data"] == [1]
+
+
+def test_data_that_only_python_takes_for_json(all_healed, theirs, alice, bob):
+    theirs(alice, bob, data=json.dumps({"ratio": float("nan"), "rest": -math.inf}))
+    import_notifications()
+    data = alice.notifications.get().data
+    assert (data["ratio"], data["rest"]) == ("NaN", "-Infinity")
 
 
 def test_a_second_run_takes_what_came_since(all_healed, theirs, alice, bob, small_batches):
