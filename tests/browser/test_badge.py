@@ -205,6 +205,15 @@ def test_it_polls_on_after_an_answer_that_is_no_json(open_page, settings, alice)
     shows(page, 1)
 
 
+def test_it_polls_where_a_stream_says_nothing(open_page, alice):
+    """As behind a proxy that holds events back, or after the connection was lost without an error."""
+    silent = "EventSource = class extends EventTarget { static CLOSED = 2; close() { this.readyState = 2; } };"
+    page = open_page(HASTE, silent)
+    for count in range(1, 4):
+        notify(alice, 1)
+        shows(page, count)
+
+
 def test_a_new_page_may_know_better_than_the_tab_that_leads(open_page, settings, alice):
     settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
     page, other = open_page(), open_page()

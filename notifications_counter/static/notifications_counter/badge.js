@@ -7,6 +7,7 @@
   // Milliseconds.
   const POLL = 30_000;
   const RETRY = 120_000; // until a stream that was refused is tried again
+  const SILENCE = 60_000; // of a stream, which repeats itself every 20 seconds
   const TOAST = 12_000; // that a toast stays
   const PATIENCE = 2_000; // until a tab that leads and does not answer is taken for frozen
 
@@ -142,13 +143,27 @@
 
     const listen = () => {
       source = new EventSource(address(stream));
-      source.addEventListener("counts", (event) => tell(JSON.parse(event.data)));
+      source.addEventListener("counts", (event) => {
+        watch();
+        tell(JSON.parse(event.data));
+      });
       source.addEventListener("error", () => {
         if (source.readyState === EventSource.CLOSED) wait(RETRY); // else the browser tries again by itself
       });
+      watch();
+    };
+
+    // A connection may be lost without an error, as while the computer sleeps, or a proxy may hold events back.
+    const watch = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        source.close();
+        wait(0);
+      }, SILENCE);
     };
 
     const wait = async (time) => {
+      clearTimeout(timer);
       const present = (!channel && document.hidden) || (await look());
       if (signal.aborted) return;
       if (!present) end();
