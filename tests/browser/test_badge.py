@@ -97,6 +97,12 @@ def test_each_tab_has_badges_of_its_own(open_page, alice):
     shows(open_page(), 1)
 
 
+def test_the_badge_of_another_user_says_what_it_counts(open_page, alice, bob):
+    page = open_page(path=f"/projects/?user={bob.pk}")
+    notify(bob, 2)
+    expect(page.locator("[data-badge] .nc-visually-hidden")).to_have_text("2 unread notifications")
+
+
 @pytest.mark.usefixtures("all_healed")
 def test_more_badges_than_an_address_has_room_for(open_page, alice):
     projects = [Project.objects.create() for _ in range(100)]

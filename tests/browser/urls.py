@@ -9,8 +9,8 @@ from tests import urls
 PAGE = """{% load notifications_counter %}<!doctype html><title>page</title>
 <body>{% unread_badge max=2 %}{% unread_badge %}<span data-badge="unread">own</span>{% unread_badge_script %}</body>"""
 OTHER_PAGE = """{% load notifications_counter %}<!doctype html><title>page</title>
-<body>{% for project in projects %}{% badge counter="open_tasks" owner=project %}{% endfor %}{% unread_badge_script %}
-</body>"""
+<body>{% for project in projects %}{% badge counter="open_tasks" owner=project %}{% endfor %}
+{% for user in users %}{% badge counter="unread" owner=user %}{% endfor %}{% unread_badge_script %}</body>"""
 POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'"
 
 
@@ -20,8 +20,9 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def projects(request: HttpRequest) -> HttpResponse:
-    """The badges of the projects that the query string names."""
-    text = engines["django"].from_string(OTHER_PAGE).render({"projects": request.GET.getlist("project")}, request)
+    """The badges of the projects and users that the query string names."""
+    owners = {"projects": request.GET.getlist("project"), "users": request.GET.getlist("user")}
+    text = engines["django"].from_string(OTHER_PAGE).render(owners, request)
     return HttpResponse(text, headers={"Content-Security-Policy": POLICY})
 
 

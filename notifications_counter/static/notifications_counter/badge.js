@@ -40,8 +40,9 @@
   };
 
   const say = (name, count, label) => {
-    if (!spoken[name] || label) return `${label}: ${count}`;
-    const [texts, forms] = spoken[name];
+    const phrase = spoken[name.split("/")[0]]; // the name of another user's badge goes on
+    if (!phrase || label) return `${label}: ${count}`;
+    const [texts, forms] = phrase;
     return texts[forms[count < 200 ? count : 100 + (count % 100)]].replace("%(n)s", count);
   };
 
