@@ -113,8 +113,8 @@ class Maintains:
     def has_recount_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("notifications_counter.recount_unread_counts")
 
-    def do_flush(self, request: HttpRequest, counter: Counter) -> None:
-        result = self._try(request, counter, lambda: counter.flush(stopped=out_of_patience()))
+    def do_flush(self, request: HttpRequest, counter: Counter, stopped: Callable[[], bool]) -> None:
+        result = self._try(request, counter, lambda: counter.flush(stopped=stopped))
         if result:
             text = ngettext("%(users)s user was flushed.", "%(users)s users were flushed.", result.users)
             self.message_user(request, text % {"users": grouped(result.users)})
@@ -237,8 +237,9 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
 
     @admin.action(description=_("Flush all users (ignores the selection)"), permissions=["flush"])
     def flush(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
+        stopped = out_of_patience()
         for counter in counters_of_notifications():
-            self.do_flush(request, counter)
+            self.do_flush(request, counter, stopped)
 
     @admin.action(description=_("Recount selected users"), permissions=["recount"])
     def recount(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
@@ -283,7 +284,7 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
             if not self.has_flush_permission(request):
                 raise PermissionDenied
             with at(place):
-                self.do_flush(request, counter)
+                self.do_flush(request, counter, out_of_patience())
         elif "recount" in request.POST:
             if not self.has_recount_permission(request):
                 raise PermissionDenied

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import escape
 from django.utils.http import urlencode
 
+from notifications_counter import admin
 from notifications_counter.buffer.client import Client
 from notifications_counter.counters import unread, unread_by_kind, unseen
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
@@ -280,6 +281,20 @@ def test_actions_run_also_where_requests_are_transactions(admin_client, healed, 
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
     [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
     assert re.match(r"(0 users were flushed|1 user was recounted)", message)
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_a_flush_of_all_counters_has_one_deadline(admin_client, make_user, monkeypatch):
+    deadlines = []
+
+    def out_of_patience():
+        deadlines.append(lambda: True)
+        return deadlines[-1]
+
+    monkeypatch.setattr(admin, "out_of_patience", out_of_patience)
+    row = UserNotificationsCount.objects.create(pk=make_user().pk)
+    assert len(messages(act(admin_client, UserNotificationsCount, "flush", [row]))) == 3
+    assert len(deadlines) == 1
 
 
 @pytest.mark.parametrize("action", ["flush", "recount"])
