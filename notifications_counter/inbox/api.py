@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import reverse
@@ -57,6 +57,8 @@ class APIView(OwnNotifications):
             response = super().dispatch(request, *args, **kwargs)
         except Refused as refused:
             response = refused.response
+        except TooManyFieldsSent:
+            response = Refused(400, _("There are too many parameters.")).response
         patch_cache_control(response, private=True, no_cache=True)
         return response
 

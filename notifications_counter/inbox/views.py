@@ -46,7 +46,9 @@ class OwnNotifications(LoginRequiredMixin, View):
     def of_kind(self, kind: str) -> NotificationQuerySet:
         """Return the notifications of one kind, or all if ``kind`` is empty."""
         rows = self.get_queryset()
-        return rows.filter(kind=kind.replace("\0", "")) if kind else rows
+        if not kind:
+            return rows
+        return rows.filter(kind=kind) if fits(Notification._meta.get_field("kind"), kind) else rows.none()
 
 
 @method_decorator([never_cache, csrf_protect], name="dispatch")
@@ -59,6 +61,11 @@ class OwnPage(OwnNotifications):
         """Return whether the view may redirect there."""
         hosts = {self.request.get_host(), *self.allowed_hosts}
         return url_has_allowed_host_and_scheme(url, hosts, require_https=self.request.is_secure())
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether somebody looks at the page, which is not sure of one that the browser fetches beforehand."""
+        return self.request.method == "GET" and "prefetch" not in self.request.headers.get("Sec-Purpose", "")
 
     @property
     def has_htmx(self) -> bool:
@@ -77,7 +84,7 @@ class InboxView(OwnPage, TemplateView):
     kinds: Sequence[tuple[str, str]] = ()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if request.method == "GET" and "prefetch" not in request.headers.get("Sec-Purpose", ""):
+        if self.is_seen:
             self.mark_as_seen()
         if request.headers.get("X-Part") != "list":
             return super().get(request, *args, **kwargs)
@@ -128,7 +135,7 @@ class NotificationView(OwnPage, TemplateView):
     mark_on_get = False
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        opened = self.open() if self.mark_on_get and request.method == "GET" else None
+        opened = self.open() if self.mark_on_get and self.is_seen else None
         return opened or super().get(request, *args, **kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

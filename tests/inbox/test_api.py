@@ -125,6 +125,11 @@ def test_since_the_first_and_the_last_year(client, alice):
     assert titles(client.get(url(), {"since": "9999-12-31T23:59:59-14:00"})) == []
 
 
+def test_too_many_parameters_are_refused(client):
+    response = client.get(url("counts"), {"badge": ["x"] * 1001})
+    assert (response.status_code, response.json()) == (400, {"detail": "There are too many parameters."})
+
+
 @pytest.mark.skipif(connection.vendor == "postgresql", reason="It converts no times.")
 @pytest.mark.parametrize("query", [{"before": "253402300799999999_1"}, {"since": "9999-12-31T23:59:59Z"}])
 def test_times_that_the_database_does_not_have_are_refused(client, monkeypatch, query):
