@@ -62,13 +62,14 @@ class Tables(NamedTuple):
 def counters_of_table(table: str) -> Tables | None:
     """Return the counters that a table belongs to, whatever model writes to it; None for other tables."""
     if not _by_table and apps.models_ready:
-        _by_table[""] = None
+        found: dict[str, Tables | None] = {"": None}
         for counter in _declarations.values():
             with suppress(LookupError):  # a system check reports it
                 for model, role in ((counter.source, "sources"), (counter.totals, "totals")):
-                    found = _by_table.get(model._meta.db_table) or Tables()
-                    counters = {role: (*getattr(found, role), counter)}
-                    _by_table[model._meta.db_table] = found._replace(**counters)
+                    tables = found.get(model._meta.db_table) or Tables()
+                    counters = {role: (*getattr(tables, role), counter)}
+                    found[model._meta.db_table] = tables._replace(**counters)
+        _by_table.update(found)  # at once: another thread would take a table that is still missing for uncounted
     return _by_table.get(table)
 
 

@@ -1,5 +1,6 @@
 """Counters of an application's own: other keys, conditions and relations, and a model that knows nothing of it."""
 
+import threading
 from typing import Any
 from uuid import uuid4
 
@@ -9,6 +10,7 @@ from django.db.models import F, Q
 from django.db.models.signals import pre_delete
 from django.utils import timezone
 
+from notifications_counter import declaration
 from notifications_counter.counters import Counter, all_counters, unread
 from notifications_counter.exceptions import ConfigurationError
 from tests.support import assert_exact, assert_reads, make_counter, savepoint_create, unheard
@@ -368,3 +370,25 @@ def test_a_declaration_that_other_processes_may_not_have():
     with pytest.raises(ConfigurationError, match="must be a Q object"):
         make_counter("late", source="tasks.Task", **about | {"condition": {"done": False}})
     assert "late" not in {counter.name for counter in all_counters()}
+
+
+@pytest.mark.once
+def test_two_threads_whose_first_writes_come_at_once(monkeypatch):
+    """The second one writes while the first one still looks up which tables belong to counters."""
+
+    class Declarations(dict[str, Any]):
+        def values(self) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                second = threading.Thread(target=look_up)
+                second.start()
+                second.join()
+            return super().values()
+
+    def look_up() -> None:
+        found.append(declaration.counters_of_table(Task._meta.db_table))
+
+    found: list[Any] = []
+    monkeypatch.setattr(declaration, "_by_table", {})
+    monkeypatch.setattr(declaration, "_declarations", Declarations(declaration._declarations))
+    look_up()
+    assert [open_tasks in (tables.sources if tables else ()) for tables in found] == [True, True]
