@@ -50,14 +50,7 @@ class Condition:
 
     def expressions(self) -> Iterator[Any]:
         """Yield every node of the condition, outermost first."""
-        todo: list[Any] = [self.where]
-        while todo:
-            node = todo.pop()
-            if node is None:
-                continue
-            yield node
-            if hasattr(node, "get_source_expressions"):
-                todo.extend(node.get_source_expressions())
+        return expressions_of(self.where)
 
     @cached_property
     def _predicate(self) -> Predicate:
@@ -73,6 +66,18 @@ class Condition:
             return self._predicate(values, using) is True
         except Undecidable:
             return None
+
+
+def expressions_of(where: WhereNode) -> Iterator[Any]:
+    """Yield every node of a WHERE clause, outermost first."""
+    todo: list[Any] = [where]
+    while todo:
+        node = todo.pop()
+        if node is None:
+            continue
+        yield node
+        if hasattr(node, "get_source_expressions"):
+            todo.extend(node.get_source_expressions())
 
 
 def is_lookup_of_django(node: Any) -> bool:

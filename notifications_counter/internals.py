@@ -194,6 +194,7 @@ ATTRIBUTES = {
         "chain": "A copy as a query of another class: the SELECT of the rows that a statement will change.",
         "clear_ordering": "ORDER BY has no place in a subquery or an UPDATE by primary keys.",
         "clear_select_clause": "Drops columns, select_related() and only().",
+        "clear_where": "Drops the conditions, before a filter by primary keys takes their place.",
         "clone": "A copy.",
         "combinator": "UNION and the like. As for annotations.",
         "compiler": "The name of its compiler's class.",

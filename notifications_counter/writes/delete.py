@@ -51,7 +51,7 @@ class Delete(Statement):
 
     def _look_first(self) -> int:
         found = locked(rows_of(self.query, self.source, self.using), self.counters)
-        if self.known and self.connection.vendor != "sqlite":  # another row may have appeared since
+        if self.known and not self.finds_the_same_again:
             number = 0
             for chunk in self.in_chunks(found):
                 part = type(self.query)(self.query.model)

@@ -9,8 +9,9 @@ from typing import Any
 from django.db import connections
 from django.db.models import F, Model, QuerySet
 
+from ..condition import expressions_of, is_lookup_of_django
 from ..declaration import Declaration
-from ..internals import Query
+from ..internals import Col, Query, WhereNode
 
 RowState = list[tuple[Declaration, str | None, bool]]
 """What a row counts for: for each counter, its owner and whether it counts."""
@@ -47,6 +48,14 @@ def is_plain(query: Query) -> bool:
     """Return whether a query reads only the columns of its own table."""
     return sum(1 for uses in query.alias_refcount.values() if uses) <= 1 and not (
         query.distinct or query.combinator or query.group_by or query.annotations or query.extra
+    )
+
+
+def selects_the_same_again(query: Query) -> bool:
+    """Return whether a query only compares columns of its own table with values. Anything else, such as the time, or a
+    subquery that draws rows by lot, may select other rows when it is run again."""
+    return is_plain(query) and all(
+        isinstance(node, WhereNode | Col) or is_lookup_of_django(node) for node in expressions_of(query.where)
     )
 
 

@@ -203,12 +203,14 @@ class Update(Statement):
         """Update the rows whose primary keys another session changed while the statement waited."""
         fields = self.source._meta.pk_fields
         rows = [tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys)]
-        compiler = self._of(rows if len(fields) > 1 else [key for (key,) in rows])
-        return Update(self.counters, compiler, self.execute, self.known).run()
+        query = self.query.clone()
+        query.add_filter("pk__in", rows if len(fields) > 1 else [key for (key,) in rows])
+        return Update(self.counters, query.get_compiler(self.using), self.execute, self.known).run()
 
     def _of(self, pks: Sequence[Any]) -> Any:
-        """Return a compiler of the same statement for some of its rows."""
+        """Return a compiler of the same statement for rows that are locked."""
         query = self.query.clone()
+        query.clear_where()
         query.add_filter("pk__in", pks)
         return query.get_compiler(self.using)
 
@@ -216,7 +218,7 @@ class Update(Statement):
     def _look_twice(self) -> Any:
         """Lock and count the rows, update them, and count them again if necessary."""
         found = locked(rows_of(self.query, self.source, self.using), self.counters)
-        if not self.known or (found and self.connection.vendor == "sqlite"):  # no other row can appear
+        if not self.known or (found and self.finds_the_same_again):
             result = self._call(self.compiler)
         else:
             result = [] if self.returns else 0

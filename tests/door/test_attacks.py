@@ -199,6 +199,20 @@ def test_a_migration_before_ours(house):
 
 
 # -------------------------------------------------------------------------------------------------------- wrong counts
+@pytest.mark.parametrize("write", ["update", "delete"])
+def test_rows_drawn_by_lot(write):
+    """A subquery may select other rows each time it is run."""
+    if connection.vendor == "mysql":
+        pytest.skip("LIMIT is not allowed in such a subquery.")
+    projects = [Project.objects.create() for _ in range(12)]
+    with counted("lots", Q(sold=False), sold=models.BooleanField(default=False)) as (model, counter):
+        model.objects.bulk_create(model(project=project) for project in projects)
+        drawn = model.objects.filter(pk__in=model.objects.order_by("?").values("pk")[:6])
+        assert (drawn.update(sold=True) if write == "update" else drawn.delete()[0]) == 6
+        assert model.objects.filter(sold=False).count() == 6
+        assert_exact(*projects, counter=counter)
+
+
 @pytest.mark.parametrize("value", [0.6, 1.5])
 def test_a_number_that_the_database_rounds(house, value):
     with counted("rounded", Q(number=1), number=models.IntegerField()) as (model, counter):
