@@ -50,7 +50,7 @@ class Delete(Statement):
         return rows.total()
 
     def _look_first(self) -> int:
-        found = locked(rows_of(self.query, self.source, self.using), self.counters)
+        found = locked(rows_of(self.query, self.using), self.counters)
         if self.known and not self.finds_the_same_again:
             number = 0
             for chunk in self.in_chunks(found):

@@ -74,7 +74,7 @@ class Insert(Statement):
         if None in pks:
             self._doubt(self.named)
         else:
-            found = locked_by_key(self.source, self.using, pks, self.counters)
+            found = locked_by_key(self.model, self.using, pks, self.counters)
             if len(found) == len(pks):
                 self.record_deltas(add_up((state, 1) for state in found.values()))
             else:  # a key is an expression, or stored in another form
@@ -110,7 +110,7 @@ class Insert(Statement):
 
     def _primary_keys(self, result: Any) -> list[Any]:
         """Return the primary keys of the new rows, None for each that is unknown."""
-        key: Any = self.source._meta.pk
+        key: Any = self.model._meta.pk
         names = [field.attname for field in self.fields or ()]
         if key.attname in names and len(result or ()) == len(self.query.objs):
             return [row[names.index(key.attname)] for row in result]

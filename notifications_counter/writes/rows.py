@@ -59,17 +59,18 @@ def selects_the_same_again(query: Query) -> bool:
     )
 
 
-def rows_of(query: Query, source: type[Model], using: str) -> QuerySet:
+def rows_of(query: Query, using: str) -> QuerySet:
     """Return the rows that a statement is about to change."""
+    model: Any = query.model
     inner = query.chain(klass=Query)
     inner.get_initial_alias()
     inner.select_related = inner.select_for_update = False
     inner.clear_ordering(force=True)
     inner.clear_select_clause()
     if is_plain(query):
-        return QuerySet(query.model, query=inner, using=using)
-    inner.add_fields([field.name for field in source._meta.pk_fields])
-    return QuerySet(source, using=using).filter(pk__in=inner)
+        return QuerySet(model, query=inner, using=using)
+    inner.add_fields([field.name for field in model._meta.pk_fields])
+    return QuerySet(model, using=using).filter(pk__in=inner)
 
 
 def with_states(rows: QuerySet, counters: Sequence[Declaration], key: Sequence[str]) -> QuerySet:
@@ -91,12 +92,12 @@ def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, Row
 
 
 def locked_by_key(
-    source: type[Model], using: str, pks: Sequence[Any], counters: Sequence[Declaration]
+    model: type[Model], using: str, pks: Sequence[Any], counters: Sequence[Declaration]
 ) -> dict[Any, RowState]:
     """Do the same for rows given by their primary keys. Missing rows are left out."""
     found: dict[Any, RowState] = {}
     for chunk in chunks(pks, using):
-        found |= locked(QuerySet(source, using=using).filter(pk__in=chunk), counters)
+        found |= locked(QuerySet(model, using=using).filter(pk__in=chunk), counters)
     return found
 
 

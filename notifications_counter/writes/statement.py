@@ -31,9 +31,10 @@ class Statement:
         self.ledger = Ledger.of(self.using)
 
     @property
-    def source(self) -> type[Model]:
-        """The model that is counted. ``query.model`` may be another model of the same table."""
-        return self.counters[0].source
+    def model(self) -> type[Model]:
+        """The model that is written, which may be another one of the counted table. It knows the primary key: that of
+        the source may have had another name at the time of a migration."""
+        return self.query.model
 
     @property
     def returning(self) -> Returning:

@@ -62,7 +62,7 @@ def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...
     names = _names(counter)
     if isinstance(query, InsertQuery):
         return [tuple(getattr(instance, name) for name in names) for instance in query.objs]
-    before = list(rows_of(query, query.model, using).select_for_update().values_list(*names))
+    before = list(rows_of(query, using).select_for_update().values_list(*names))
     if not isinstance(query, UpdateQuery):
         return before
     new = {"pk" if f.primary_key else f.attname: value for f, _, value in query.values}  # type: ignore[attr-defined]

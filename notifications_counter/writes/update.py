@@ -101,8 +101,8 @@ class Update(Statement):
         owners = {change.counter: change.members for change in self.changes} if named else None
         if self.known and all(change.was.is_known and change.becomes.is_known for change in self.changes):
             return self.ledger.write(owners, self._shift)
-        self.changes_key = any(field.attname in names for field in self.source._meta.pk_fields)
-        own = self.query.get_initial_alias() == self.source._meta.db_table and not self.query.related_updates
+        self.changes_key = any(field.attname in names for field in self.model._meta.pk_fields)
+        own = self.query.get_initial_alias() == self.model._meta.db_table and not self.query.related_updates
         if self.known and self.connection.vendor == "postgresql" and own and not self.returns:
             return self.ledger.write(owners, self._at_once)
         return self.ledger.write(None, self._look_twice)
@@ -134,7 +134,7 @@ class Update(Statement):
         """Count the rows, update them and count again in one statement, which returns owners instead of rows."""
         compiler, with_old = self.compiler, self._returning_old
         if self.connection.pg_version < 18_00_00:
-            target: Any = UpdateQuery(self.source)
+            target: Any = UpdateQuery(self.model)
             target.values = self.query.values
             compiler, with_old = target.get_compiler(self.using), self._locking_old
         update = compiler.as_sql
@@ -176,11 +176,11 @@ class Update(Statement):
         another session changed the primary key of a row in the meantime, the row is missing from the latter. The last
         column has the keys of such rows."""
         ours, quote = self.returning, self.connection.ops.quote_name
-        fields = self.source._meta.pk_fields
-        rows = rows_of(self.query, self.source, self.using).order_by("pk")
+        fields = self.model._meta.pk_fields
+        rows = rows_of(self.query, self.using).order_by("pk")
         selected = with_states(rows, self.counters, [field.attname for field in fields]).query
         select, selected_params = selected.get_compiler(self.using).as_sql()
-        table, keys = quote(self.source._meta.db_table), [f"k{i}" for i in range(len(fields))]
+        table, keys = quote(self.model._meta.db_table), [f"k{i}" for i in range(len(fields))]
         same = " AND ".join(
             f"{table}.{quote(f.column)} = rows_before.{key}" for f, key in zip(fields, keys, strict=True)
         )
@@ -201,7 +201,7 @@ class Update(Statement):
 
     def _update_missed(self, keys: str) -> int:
         """Update the rows whose primary keys another session changed while the statement waited."""
-        fields = self.source._meta.pk_fields
+        fields = self.model._meta.pk_fields
         rows = [tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys)]
         query = self.query.clone()
         query.add_filter("pk__in", rows if len(fields) > 1 else [key for (key,) in rows])
@@ -217,7 +217,7 @@ class Update(Statement):
     # -------------------------------------------------------------- elsewhere
     def _look_twice(self) -> Any:
         """Lock and count the rows, update them, and count them again if necessary."""
-        found = locked(rows_of(self.query, self.source, self.using), self.counters)
+        found = locked(rows_of(self.query, self.using), self.counters)
         if not self.known or (found and self.finds_the_same_again):
             result = self._call(self.compiler)
         else:
@@ -240,7 +240,7 @@ class Update(Statement):
         elif self.changes_key:
             self._doubt(found)
         else:
-            self._record_difference(found, locked_by_key(self.source, self.using, list(found), self.counters))
+            self._record_difference(found, locked_by_key(self.model, self.using, list(found), self.counters))
         return result
 
     def _record_difference(self, before: dict[Any, RowState], after: dict[Any, RowState]) -> None:

@@ -198,6 +198,33 @@ def test_a_migration_before_ours(house):
     open_tasks.recount([house])
 
 
+@pytest.mark.parametrize("rest", [{}, {"project__in": Project.objects.all()}], ids=["its own columns", "a subquery"])
+def test_a_primary_key_that_had_another_name(house, rest):
+    """As in a data migration, before the one that renames the key."""
+    with isolate_apps("tests.tasks"):
+
+        class Old(models.Model):
+            project = models.ForeignKey(Project, models.CASCADE, related_name="+")
+            sold = models.BooleanField(default=False)
+
+            class Meta:
+                app_label = "tasks"
+                db_table = "renamed"
+
+    fields = {"number": models.BigAutoField(primary_key=True), "sold": models.BooleanField(default=False)}
+    with counted("renamed", Q(sold=False), **fields) as (_, counter), connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE renamed RENAME COLUMN number TO id")
+        try:
+            Old.objects.create(project=house, sold=Value(False))
+            Old.objects.bulk_create(Old(project=house, sold=i == 1) for i in range(4))
+            assert Old.objects.filter(pk__gt=1, **rest).update(sold=~F("sold")) == 4
+            assert Old.objects.filter(pk__gt=3, **rest).update(sold=F("sold")) == 2
+            assert Old.objects.filter(pk__lt=3, **rest).delete()[0] == 2
+        finally:
+            cursor.execute("ALTER TABLE renamed RENAME COLUMN id TO number")
+        assert_exact(house, counter=counter)
+
+
 # -------------------------------------------------------------------------------------------------------- wrong counts
 @pytest.mark.parametrize("write", ["update", "delete"])
 def test_rows_drawn_by_lot(write):
