@@ -83,7 +83,12 @@ def _number(result: Any) -> int:
 
 
 class Update(Statement):
-    """An UPDATE of the rows that a query selects."""
+    """An UPDATE of the rows that a query selects.
+
+    ``missed``  primary keys of rows that were selected before and not updated
+    """
+
+    missed: frozenset[Any] = frozenset()
 
     def run(self, how: Any = None) -> Any:
         """Execute it, record what it changes, and return the number of rows. If ``how`` is a list of fields, return the
@@ -200,12 +205,18 @@ class Update(Statement):
         )
 
     def _update_missed(self, keys: str) -> int:
-        """Update the rows whose primary keys another session changed while the statement waited."""
+        """Update the rows whose primary keys another session changed while the statement waited. Those that are missed
+        again are skipped by a trigger, as by ``suppress_redundant_updates_trigger()``."""
         fields = self.model._meta.pk_fields
-        rows = [tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys)]
+        found = (tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys))
+        rows = [row for row in found if row not in self.missed]
+        if not rows:
+            return 0
         query = self.query.clone()
         query.add_filter("pk__in", rows if len(fields) > 1 else [key for (key,) in rows])
-        return Update(self.counters, query.get_compiler(self.using), self.execute, self.known).run()
+        again = Update(self.counters, query.get_compiler(self.using), self.execute, self.known)
+        again.missed = self.missed | {*rows}
+        return again.run()
 
     def _of(self, pks: Sequence[Any]) -> Any:
         """Return a compiler of the same statement for rows that are locked."""

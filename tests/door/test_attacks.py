@@ -198,6 +198,22 @@ def test_a_migration_before_ours(house):
     open_tasks.recount([house])
 
 
+def test_a_trigger_that_skips_rows_which_would_not_change(house):
+    if connection.vendor != "postgresql":
+        pytest.skip("Only PostgreSQL has such triggers.")
+    with counted("skipped", Q(sold=False), sold=models.BooleanField(default=False)) as (model, counter):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "CREATE TRIGGER skip BEFORE UPDATE ON skipped FOR EACH ROW"
+                " EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+            )
+        one, *_ = model.objects.bulk_create(model(project=house) for _ in range(3))
+        sell_one = Case(When(pk=one.pk, then=True), default=F("sold"))
+        assert model.objects.update(sold=sell_one) == 1
+        assert model.objects.filter(project=house).update(sold=sell_one) == 0
+        assert_exact(house, counter=counter)
+
+
 @pytest.mark.parametrize("rest", [{}, {"project__in": Project.objects.all()}], ids=["its own columns", "a subquery"])
 def test_a_primary_key_that_had_another_name(house, rest):
     """As in a data migration, before the one that renames the key."""
