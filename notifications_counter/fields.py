@@ -23,5 +23,7 @@ class ExactCharField(CharField):
 def is_converted_by_django(field: Any) -> bool:
     """Return whether the database stores what Django makes of a value. Another package's field may store "sale" for
     "Sale"."""
-    names = ("get_prep_value", "get_db_prep_value", "get_db_prep_save")
-    return all(getattr(type(field), name).__module__.startswith("django.") for name in names)
+    # The last two are placeholders in SQL, with a function of the database. Most fields have none.
+    names = ("get_prep_value", "get_db_prep_value", "get_db_prep_save", "get_placeholder", "get_placeholder_sql")
+    methods = (getattr(type(field), name, None) for name in names)
+    return all(method is None or method.__module__.startswith("django.") for method in methods)

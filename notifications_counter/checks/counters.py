@@ -173,7 +173,7 @@ def _check_totals(counter: Counter) -> Messages:
                 f"{field}, a {type(field).__name__}.",
                 hint="Use an owner whose primary key, or whose columns, are integers, texts or UUIDs, and have the "
                 "same value in Python and in the database. A field class may have its own to_python(), but not "
-                "from_db_value() or get_prep_value().",
+                "from_db_value(), get_prep_value() or get_placeholder().",
                 obj=counter.totals,
                 id=id_("E023"),
             )

@@ -321,7 +321,15 @@ class LowerCase(models.CharField):
         return super().get_prep_value(value).lower()
 
 
+class UpperCase(models.CharField):
+    """As a field of another package: the database stores something else than it is sent."""
+
+    def get_placeholder(self, value, compiler, connection):
+        return "UPPER(%s)"
+
+
 KINDS: dict[str, Any] = {
+    "a field that has the database store another text": (UpperCase(max_length=40), "sale"),
     "an Enum that is no text": (models.CharField(max_length=40), Plain.SALE),
     "a field that stores another text": (LowerCase(max_length=40), "Sale"),
     "a UUID": (models.CharField(max_length=40), Value(UUID(int=5))),
