@@ -179,14 +179,11 @@ class Declaration(Owners):
     def fingerprint(self) -> str:
         """A digest of what is counted, for whom, and where the totals are. It includes neither the counter's name, nor
         SQL, which differs between versions of Django."""
-        try:
-            condition, _ = MigrationWriter.serialize(_without_enums(self.q))
-        except ValueError:  # Django cannot serialize it
-            condition = re.sub(r" at 0x[0-9a-f]+", "", repr(self.q))
         source, totals = self.source._meta, self.totals._meta
         fields = (*self.owner_fields, totals.get_field(self.field), totals.get_field(self.batch_field))
-        about = [source.db_table, totals.db_table, *(field.column for field in fields), condition]
+        about = [source.db_table, totals.db_table, *(field.column for field in fields), _as_code(self.q)]
         about += map(_kind, self.key_fields)
+        about += sorted(f"{field.column} {_as_code(field.expression)}" for field in self.columns if field.generated)
         return sha256("\0".join(about).encode()).hexdigest()[:16]
 
     @cached_property
@@ -290,6 +287,14 @@ def _identity(field: Any) -> tuple[str, str, str, str]:
 def _kind(field: Field) -> str:
     """Return what kind of values a field has. The size of an integer does not matter."""
     return "Integer" if isinstance(field, IntegerField) else field.get_internal_type()
+
+
+def _as_code(expression: Any) -> str:
+    """Return a Q or an expression as text that is the same in every process."""
+    try:
+        return MigrationWriter.serialize(_without_enums(expression))[0]
+    except ValueError:  # Django cannot serialize it
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(expression))
 
 
 def _without_enums(condition: Any) -> Any:
