@@ -263,7 +263,7 @@ class Ledger:
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
-        text = sql if isinstance(sql, str) else ""
+        text = sql if isinstance(sql, str) else _text(sql, self.connection.connection)
         if ISOLATION.match(text):
             self.isolation_was_set = True
         if self._alone and (alone := self._standalone_log()) is not None and alone.settle():
@@ -314,6 +314,13 @@ class Ledger:
             # Ours come first, because a hook that raises stops those after it. They are not robust, because Django
             # would log a time limit that is meant for the site.
             connection.run_on_commit[:0] = [(set(), hook, False) for hook in hooks]
+
+
+def _text(sql: Any, driver: Any) -> str:
+    """Return the text of a statement that is not a str: psycopg takes bytes, and statements that it has composed."""
+    if isinstance(sql, bytes):
+        return sql.decode(errors="replace")
+    return sql.as_string(driver) if hasattr(sql, "as_string") else ""
 
 
 @receiver(connection_created)

@@ -321,6 +321,23 @@ def test_savepoints_in_sql_with_a_name_used_again(alice):
     assert_exact(alice)
 
 
+@pytest.mark.parametrize("kind", ["bytes", "composed"])
+def test_savepoints_in_sql_that_is_no_str(alice, kind):
+    if connection.vendor != "postgresql":
+        pytest.skip("Only psycopg takes such SQL.")
+    from django.db.backends.postgresql.psycopg_any import sql
+
+    with transaction.atomic(), connection.cursor() as cursor:
+        add(alice)
+        for statement in ("SAVEPOINT {}", "ROLLBACK TO SAVEPOINT {}"):
+            composed = sql.SQL(statement).format(sql.Identifier("name"))
+            cursor.execute(composed if kind == "composed" else composed.as_string(cursor.cursor).encode())
+            if statement.startswith("SAVEPOINT"):
+                add(alice)
+        assert unread.count(alice) == 1
+    assert_exact(alice)
+
+
 def test_savepoint_older_than_the_first_change(alice):
     notify(alice)
     with transaction.atomic():
