@@ -120,4 +120,4 @@ def _count(
 
 def _may_change(counter: Declaration, query: Any) -> bool:
     """Return whether a statement can change a count, although its model lacks columns of the counter."""
-    return type(query) in (InsertQuery, DeleteQuery) or counter.reads(field.attname for field, *_ in query.values)
+    return isinstance(query, InsertQuery | DeleteQuery) or counter.reads(field.attname for field, *_ in query.values)

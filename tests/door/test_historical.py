@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import models, transaction
 from django.db.migrations.state import ModelState, ProjectState
+from django.db.models.sql import DeleteQuery, InsertQuery
 
 from .counters import open_tickets
 from .models import Agent, Queue, Ticket
@@ -90,3 +91,22 @@ def test_doubt_that_is_rolled_back(tickets, owners):
 def test_a_clone_that_changes_what_nobody_counts(tickets, owners):
     historical("agent").objects.update(title="x")
     assert_counted(owners)
+
+
+def test_a_clone_that_lacks_the_owner_and_queries_of_other_classes(tickets, owners):
+    model = historical("agent")
+
+    class OtherInsertQuery(InsertQuery):
+        """As of another package."""
+
+    class OtherDeleteQuery(DeleteQuery):
+        """Likewise."""
+
+    insert, delete = OtherInsertQuery(model), OtherDeleteQuery(model)
+    insert.insert_values(model._meta.local_concrete_fields[1:], [model(title="new")])
+    delete.add_filter("title", "0")
+    for query in (insert, delete):
+        query.get_compiler("default").execute_sql(None)
+        assert doubts(open_tickets) > 0
+        heal()
+        assert_counted(owners)
