@@ -183,7 +183,7 @@ class Declaration(Owners):
         fields = (*self.owner_fields, totals.get_field(self.field), totals.get_field(self.batch_field))
         about = [source.db_table, totals.db_table, *(field.column for field in fields), _as_code(self.q)]
         about += map(_kind, self.key_fields)
-        about += sorted(f"{field.column} {_as_code(field.expression)}" for field in self.columns if field.generated)
+        about += sorted(map(_values_of_column, self.columns))
         return sha256("\0".join(about).encode()).hexdigest()[:16]
 
     @cached_property
@@ -287,6 +287,14 @@ def _identity(field: Any) -> tuple[str, str, str, str]:
 def _kind(field: Field) -> str:
     """Return what kind of values a field has. The size of an integer does not matter."""
     return "Integer" if isinstance(field, IntegerField) else field.get_internal_type()
+
+
+def _values_of_column(field: Any) -> str:
+    """Return what decides which values a column has. A migration that changes it has the database change rows: NULL
+    becomes a default, a number is rounded, a generated column is computed anew. No statement of the ORM shows that."""
+    about = [field.column, _kind(target_of(field))]
+    about += (str(getattr(field, name, None)) for name in ("null", "decimal_places", "db_collation"))
+    return " ".join([*about, _as_code(field.expression)] if field.generated else about)
 
 
 def _as_code(expression: Any) -> str:

@@ -28,6 +28,7 @@ from tests.support import (
     assert_reads,
     make_counter,
     notify,
+    rows,
     savepoint_create,
     stored,
     unheard,
@@ -560,16 +561,42 @@ def test_a_rollback_in_sql(alice):
     assert_exact(alice)
 
 
-def test_a_generated_column_that_is_computed_in_another_way():
-    """The migration leaves it to the database to compute all rows anew."""
-    fingerprints = set()
-    for times in (2, 3, 3):
-        product = models.GeneratedField(
-            expression=F("number") * times, output_field=models.IntegerField(), db_persist=True
-        )
-        with counted("products", Q(product=6), number=models.IntegerField(), product=product) as (_, counter):
-            fingerprints.add(counter.fingerprint)
-    assert len(fingerprints) == 2
+def test_a_column_whose_values_a_migration_changes(house):
+    """No statement of the ORM says which rows now count, so the new release does not trust what the old one counted."""
+    with counted("filled", Q(sold=False), sold=models.BooleanField(null=True)) as (model, counter):
+        model.objects.bulk_create(model(project=house) for _ in range(3))
+        assert_reads(house, counter=counter)
+        before, fingerprint = model._meta.get_field("sold"), counter.fingerprint
+        after = models.BooleanField(default=False)
+        after.set_attributes_from_name("sold")
+        after.model = model
+        with connection.schema_editor() as editor:
+            editor.alter_field(model, before, after)
+        assert rows(house, counter) == 3
+        for name in ("condition", "columns", "fingerprint"):  # as they are in the new release
+            vars(counter).pop(name)
+        before.null = False
+        declaration.forget_buffers()
+        assert counter.fingerprint != fingerprint
+        assert_reads(house, counter=counter)
+
+
+def test_what_a_migration_of_a_column_can_change():
+    def fingerprint(field: models.Field) -> str:
+        with counted("changing", Q(value=6), value=field) as (_, counter):
+            return counter.fingerprint
+
+    def product(times: int) -> models.Field:
+        number = models.IntegerField()
+        return models.GeneratedField(expression=Value(times) * 3, output_field=number, db_persist=True)
+
+    def decimal(places: int) -> models.Field:
+        return models.DecimalField(max_digits=9, decimal_places=places)
+
+    others = [models.IntegerField(null=True), product(2), product(3), decimal(2), decimal(3)]
+    same = [models.IntegerField(), models.BigIntegerField("a name", default=7, help_text="a text")]
+    assert len({*map(fingerprint, others)}) == len(others)
+    assert len({*map(fingerprint, same)}) == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- the totals
