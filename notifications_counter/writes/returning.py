@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, Model
 
 from ..declaration import Declaration
 from ..internals import Query
@@ -17,9 +17,9 @@ from .rows import RowState, columns_of, state_of
 class Returning:
     """For each counter, the columns of its owner and whether the row counts, compiled once."""
 
-    def __init__(self, counters: Sequence[Declaration], using: str, alias: str = ""):
+    def __init__(self, counters: Sequence[Declaration], using: str, model: type[Model], alias: str = ""):
         self.counters = counters
-        query = Query(counters[0].source)
+        query = Query(model)
         names = {query.get_initial_alias(): alias} if alias else {}
         expressions = (F(column) if isinstance(column, str) else column for column in columns_of(counters))
         self.columns: list[Any] = [e.resolve_expression(query).relabeled_clone(names) for e in expressions]
@@ -43,7 +43,7 @@ class Returning:
 
 
 @lru_cache(maxsize=100)
-def returning(counters: tuple[Declaration, ...], using: str, alias: str = "") -> Returning:
-    """Return the columns of counters of one source. If the database returns both the old and the new row, ``alias`` is
-    the name of one."""
-    return Returning(counters, using, alias)
+def returning(counters: tuple[Declaration, ...], using: str, model: type[Model], alias: str = "") -> Returning:
+    """Return the columns of counters of one table, which ``model`` has. If the database returns both the old and the
+    new row, ``alias`` is the name of one."""
+    return Returning(counters, using, model, alias)

@@ -39,7 +39,7 @@ class Statement:
     @property
     def returning(self) -> Returning:
         """Owner and flag of each counter, as columns for RETURNING."""
-        return returning(self.counters, self.using)
+        return returning(self.counters, self.using, self.model)
 
     @property
     def can_return(self) -> bool:

@@ -167,7 +167,7 @@ class Update(Statement):
 
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """PostgreSQL 18 and newer return the old row as well as the new one."""
-        old, new = (returning(self.counters, self.using, alias) for alias in ("row_before", "row_after"))
+        old, new = (returning(self.counters, self.using, self.model, alias) for alias in ("row_before", "row_after"))
         states = ", ".join([*old.names("w"), *new.names("b")])
         return (
             f"WITH changed AS ({update} RETURNING WITH (OLD AS row_before, NEW AS row_after)"

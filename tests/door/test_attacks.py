@@ -215,6 +215,37 @@ def test_a_trigger_that_skips_rows_which_would_not_change(house):
         assert_exact(house, counter=counter)
 
 
+def test_two_sources_of_which_one_lacks_a_column(house):
+    columns = {"sold": models.BooleanField(default=False), "extra": models.IntegerField(default=0)}
+    with isolate_apps("tests.tasks"):
+
+        class Few(models.Model):
+            project = models.ForeignKey(Project, models.CASCADE, related_name="+")
+            sold = models.BooleanField(default=False)
+
+            class Meta:
+                app_label = "tasks"
+                managed = False
+                db_table = "shared"
+
+    with (
+        counted("shared", Q(sold=False), **columns) as (model, first),
+        counted("not_shared", Q(extra=0), **{name: field.clone() for name, field in columns.items()}) as (_, second),
+    ):
+        first.source, second.source = Few, model
+        for counter in (first, second):
+            for name in ("condition", "columns", "owner_fields", "fingerprint", "_names"):
+                vars(counter).pop(name, None)
+        declaration._by_table.clear()
+        declaration.forget_buffers()
+        model.objects.bulk_create(model(project=house, sold=Value(False)) for _ in range(3))
+        assert model.objects.filter(pk__gt=1).update(sold=~F("sold"), extra=F("extra") + 1) == 2
+        assert model.objects.filter(pk__gt=2).delete()[0] == 1
+        assert rows(house, first) == rows(house, second) == 1
+        assert_reads(house, counter=first)
+        assert_reads(house, counter=second)
+
+
 @pytest.mark.parametrize("rest", [{}, {"project__in": Project.objects.all()}], ids=["its own columns", "a subquery"])
 def test_a_primary_key_that_had_another_name(house, rest):
     """As in a data migration, before the one that renames the key."""
