@@ -1,5 +1,6 @@
 """A server is a process with a directory and a port of its own, which dies with the process that started it."""
 
+import itertools
 import os
 import random
 import re
@@ -46,6 +47,10 @@ for _ in range(100):
         break
     time.sleep(0.1)
 """
+
+# Processes that start one after the other, such as the workers of pytest-xdist, have different ones.
+_FIRST_PORT = 10_000 + os.getpid() % 100 * 100
+_ports = itertools.cycle(random.SystemRandom().sample(range(_FIRST_PORT, _FIRST_PORT + 100), 100))  # tests seed random
 
 _PYTHON = [sys.executable, "-I", "-S", "-c"]
 
@@ -153,12 +158,13 @@ def temporary_directory() -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """Below the ports from which Linux serves outgoing connections, so that none of them takes it meanwhile.
+    """Return one of the ports of this process, which does not get it again soon: its server may start again there.
 
-    It also leaves room for the second port of a Redis Cluster node, which is 10,000 higher.
+    They are below the ports from which Linux serves outgoing connections, so that none of them takes it meanwhile. That
+    leaves room for the second port of a Redis Cluster node, which is 10,000 higher.
     """
     while True:
-        port = random.SystemRandom().randrange(10000, 20000)  # SystemRandom: tests seed the other one
+        port = next(_ports)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
