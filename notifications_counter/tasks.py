@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter as Tally
 from datetime import timedelta
 
+from django.db import OperationalError
+
 from .counters import Counter, all_counters
 from .maintenance.cleaning import clean_everywhere
 from .maintenance.orphans import remove_orphans
@@ -26,7 +28,11 @@ def flush() -> dict[str, int]:
     flushed: Tally[str] = Tally()
 
     def work(local: LocalCounter[Counter]) -> None:
-        local.counter.heal()
+        try:
+            local.counter.heal()
+        except OperationalError:  # if one owner cannot be counted, the others need not wait
+            local.counter.flush()
+            raise
         flushed[local.counter.name] += local.counter.flush().users
 
     at_each(local_counters(all_counters()), work)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.apps import apps
+from django.db import OperationalError, connections
 from django.db.models import QuerySet
 
 from ..buffer import Buffer, Status
@@ -54,6 +55,7 @@ class Healer:
         self.progress = progress or (lambda checked: None)
         self.stopped = stopped
         self.result = RecountResult()
+        self.uncounted: OperationalError | None = None
 
     def status(self) -> list[ShardStatus]:
         """Return the state of each shard."""
@@ -65,7 +67,8 @@ class Healer:
         return found
 
     def heal(self, seconds: float) -> RecountResult:
-        """Recover what was lost, then recount owners in doubt for at most ``seconds``."""
+        """Recover what was lost, then recount owners in doubt for at most ``seconds``. If the database fails to count
+        the rows of one in doubt, as after a time limit, recount the others before its error is raised."""
         refuse_in_transaction(self.counter.db)
         if not put_in_force(self.counter, find_shards(self.counter)):
             return self.result
@@ -80,6 +83,8 @@ class Healer:
             self._recover()
         if self.result.checked:
             record_event("recount", self.counter, self.result)
+        if self.uncounted:
+            raise self.uncounted
         return self.result
 
     def _is_over(self, until: float) -> bool:
@@ -178,9 +183,19 @@ class Healer:
                 strays = self._strays(buffer, members)
                 buffer.reject(strays, dirty=True)
                 record_rejected(self.counter, strays)
-                self.result.add(self.recounter.recount(m for m in members if m not in strays))
-                size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
-            else:  # still dirty: they were active all the time
+                try:
+                    self.result.add(self.recounter.recount(m for m in members if m not in strays))
+                    size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
+                except OperationalError as error:
+                    if not connections[self.counter.db].is_usable():
+                        raise
+                    if len(members) > 1:  # look at one after the other
+                        seen.difference_update(members)
+                    else:
+                        self.uncounted = error
+                    size = 1
+                    until += time.monotonic() - started
+            else:  # still dirty: they were active all the time, or cannot be counted
                 first += len(page)
             if time.monotonic() > until:
                 return

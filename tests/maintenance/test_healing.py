@@ -2,10 +2,16 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
 
+from notifications_counter import tasks
 from notifications_counter.buffer.shard import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
@@ -126,3 +132,34 @@ def test_a_transaction_that_began_before_the_clock_was_set_back(healed, alice, r
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
         unread.heal()
     assert buffer().status().open == 0
+
+
+@contextmanager
+def uncountable(user: Any) -> Iterator[None]:
+    """This user's rows take longer to count than the database allows."""
+    table = connection.ops.quote_name(Notification._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA slow")
+        cursor.execute(
+            f"CREATE VIEW slow.{table} AS SELECT * FROM {table} WHERE user_id <> %s OR pg_sleep(20) IS NULL", [user.pk]
+        )
+        cursor.execute("SET search_path = slow, public; SET statement_timeout = 200")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("SET search_path = public; SET statement_timeout = 0; DROP SCHEMA slow CASCADE")
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="The view is PostgreSQL's.")
+@pytest.mark.parametrize("flush", [tasks.flush, partial(call_command, "flush_counters", verbosity=0)])
+def test_a_user_who_cannot_be_counted_keeps_nobody_waiting(users, alice, bob, flush):
+    unheard(Notification.objects.bulk_create, [Notification(user=user, title="x") for user in (alice, *users)])
+    notify(alice, 1)
+    Notification.objects.create(user=bob, title="x")
+    for user in (alice, *users):
+        buffer().mark_dirty([str(user.pk)])
+    with uncountable(alice), pytest.raises((OperationalError, CommandError), match="statement timeout"):
+        flush()
+    assert buffer().dirty(0, 10) == [str(alice.pk)]
+    assert [stored(user) for user in (bob, *users)] == [1] * 151
+    flush()
+    assert_heals(alice)

@@ -336,7 +336,7 @@ def test_loop_outlives_a_read_only_database(start, all_healed, make_user):
             child.wait_for("in a read-only transaction (trying again every 0.05 s)")
         finally:
             cursor.execute(f"{this} RESET default_transaction_read_only")
-    child.wait_for("Works again.")
+    child.wait_for("flush_counters works again.")
     wait_until(lambda: stored(user) == 1)
     assert child.end(signal.SIGTERM) == 0
     assert "Traceback" not in child.log.read_text()

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import close_old_connections, connections
+from django.db import OperationalError, close_old_connections, connections
 
 from ...counters import Counter, all_counters
 from ...maintenance.places import OUTAGES, LocalCounter, at, at_each
@@ -121,29 +121,37 @@ class Command(CounterCommand):
         with at(place), Meter(self.stdout, self.verbosity) as meter:
             if self.verbosity > 1:
                 self.tell_shards(counter, name)
-            healed = counter.heal(
-                progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
-            )
+            try:
+                healed = counter.heal(
+                    progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
+                )
+            except OperationalError:  # if one owner cannot be counted, the others need not wait
+                self.flush(local, stop, meter, quiet)
+                raise
             meter.end()
             if healed.checked:
                 meter.say(f"{name}: recounted {number(healed.checked, 'user')}, corrected {healed.corrected:,}.")
-            if stop.asked():
-                return
-            flushed = counter.flush(
-                progress=lambda done, total: meter.show(f"{name}: users flushed", done, total),
-                stopped=stop.asked,
-                chunk_size=self.chunk_size,
+            self.flush(local, stop, meter, quiet)
+
+    def flush(self, local: LocalCounter[Counter], stop: Stop, meter: Meter, quiet: bool) -> None:
+        if stop.asked():
+            return
+        name, counter, _ = local
+        flushed = counter.flush(
+            progress=lambda done, total: meter.show(f"{name}: users flushed", done, total),
+            stopped=stop.asked,
+            chunk_size=self.chunk_size,
+        )
+        meter.end()
+        if flushed.users or flushed.rejected:
+            rejected = f", rejected {flushed.rejected:,}" if flushed.rejected else ""
+            batches = number(flushed.batches, "batch", "es")
+            meter.say(
+                f"{name}: flushed {number(flushed.users, 'user')} in {batches}, net {flushed.net:+,}{rejected}, "
+                f"{flushed.seconds:.2f} s."
             )
-            meter.end()
-            if flushed.users or flushed.rejected:
-                rejected = f", rejected {flushed.rejected:,}" if flushed.rejected else ""
-                batches = number(flushed.batches, "batch", "es")
-                meter.say(
-                    f"{name}: flushed {number(flushed.users, 'user')} in {batches}, net {flushed.net:+,}{rejected}, "
-                    f"{flushed.seconds:.2f} s."
-                )
-            elif not quiet:
-                meter.say(f"{name}: {self.nothing(counter)}")
+        elif not quiet:
+            meter.say(f"{name}: {self.nothing(counter)}")
 
     def nothing(self, counter: Counter) -> str:
         """Return why nothing was flushed."""
