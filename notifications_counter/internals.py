@@ -251,13 +251,24 @@ ATTRIBUTES = {
 """Attributes of Django's objects that its documentation does not have."""
 
 
-def watch_transactions(connection: Any, before_commit: Callable[[], None], before_rollback: Callable[[], None]) -> None:
+def watch_transactions(
+    connection: Any,
+    before_commit: Callable[[], None],
+    before_rollback: Callable[[], None],
+    is_open: Callable[[], bool],
+) -> None:
     """Call these right before each COMMIT and ROLLBACK of a connection, because Django has no hook there.
 
-    A ``_commit`` or ``_rollback`` that other code has set on this connection is called as well.
+    A ``_commit`` or ``_rollback`` that other code has set on this connection is called as well. If Django switches
+    autocommit on while ``is_open`` says that there is a transaction, because an exception has struck right before the
+    COMMIT, the transaction is rolled back.
     """
     commit = _preceded(connection, "_commit", before_commit)
     itself = weakref.ref(connection)  # without a cycle, the connection of a thread that ended is freed at once
+
+    def roll_back_what_is_open() -> None:  # MySQL and SQLite would commit, and PostgreSQL refuse
+        if is_open() and (connection := itself()) is not None:
+            connection.rollback()
 
     def commit_unless_interrupted() -> None:
         try:
@@ -272,18 +283,19 @@ def watch_transactions(connection: Any, before_commit: Callable[[], None], befor
 
     connection._commit = commit_unless_interrupted
     connection._rollback = _preceded(connection, "_rollback", before_rollback)
+    connection._set_autocommit = _preceded(connection, "_set_autocommit", roll_back_what_is_open)
 
 
-def _preceded(connection: Any, name: str, before: Callable[[], None]) -> Callable[[], None]:
+def _preceded(connection: Any, name: str, before: Callable[[], None]) -> Callable[..., None]:
     theirs = connection.__dict__.get(name)
     itself = weakref.ref(connection)
 
-    def call() -> None:
+    def call(*arguments: Any) -> None:
         before()
         if theirs is not None:
-            theirs()
+            theirs(*arguments)
         elif (connection := itself()) is not None:
-            getattr(type(connection), name)(connection)
+            getattr(type(connection), name)(connection, *arguments)
 
     return call
 

@@ -376,6 +376,7 @@ def test_a_commit_comes_after_the_atomic_block_and_before_the_hooks():
             connection,
             lambda: seen.append((connection.in_atomic_block, [*connection.run_on_commit])),
             lambda: called.append("rollback"),
+            lambda: False,
         )
         with suppress(ValueError), transaction.atomic():
             transaction.on_commit(hook("of another transaction"))
@@ -396,6 +397,30 @@ def test_a_commit_comes_after_the_atomic_block_and_before_the_hooks():
     assert not in_atomic_block
     assert [(savepoints, robust) for savepoints, _, robust in entries] == [(set(), False), (set(), True)]
     assert called == ["rollback", "first", "without a savepoint"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_is_neither_committed_nor_rolled_back_is_rolled_back(monkeypatch):
+    """Django would switch autocommit on, which is a COMMIT on MySQL and SQLite, and which PostgreSQL refuses."""
+    ends: list[str] = ["COMMIT"]
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def run() -> None:
+        connection = connections["default"]
+        connection.ensure_connection()
+        internals.watch_transactions(connection, ends.clear, lambda: ends.append("ROLLBACK"), lambda: not ends)
+        monkeypatch.setattr(connection, "commit", interrupt)
+        with suppress(KeyboardInterrupt), transaction.atomic():
+            ends.clear()
+            RecountRequest.objects.create(counter="x", owner="1")
+        assert connection.get_autocommit()
+
+    with OtherConnection() as other:
+        other.run(run)
+    assert ends == ["ROLLBACK"]
+    assert not RecountRequest.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -77,7 +77,7 @@ class Ledger:
         self._alone: list[weakref.ref[TransactionLog]] = []
         self.isolation_was_set = False
         connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
-        watch_transactions(connection, self._before_commit, self.drop_logs)
+        watch_transactions(connection, self._before_commit, self.drop_logs, lambda: bool(self._logs))
 
     @classmethod
     def of(cls, using: str) -> Ledger:

@@ -221,9 +221,11 @@ class Child:
     def __init__(self, environment: dict[str, str], tmp_path, *arguments: str):
         self.log = tmp_path / "log"
         environment.pop("PYTHONUNBUFFERED", None)  # what a command says must come without it
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
         with self.log.open("w") as log:
             command = [sys.executable, "-m", "django", *arguments]
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        signal.signal(signal.SIGINT, before)
 
     def wait_for(self, text: str) -> None:
         wait_until(lambda: text in self.log.read_text() or self.process.poll() is not None)

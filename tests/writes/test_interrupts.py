@@ -182,8 +182,7 @@ def test_an_exception_at_any_line(act: Callable[[Any], None], kind: type[BaseExc
         places[user.pk] = place[0]
         assert is_seen(error, caught), f"swallowed at {place[0]}: {caught!r}"
         del caught, error
-        # As at the end of a request. PostgreSQL is still in a transaction if Django was interrupted before the COMMIT.
-        connection.close_if_unusable_or_obsolete()
+        connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
         assert not pool._in_use_connections, place
         assert client_of("default").breaker.down_since is None, place[0]
         objects.create(user=user, title="after")
