@@ -105,7 +105,7 @@ PATHS: dict[str, Any] = {
             "What the badges of a page show, by name.",
             "Counts",
             [_parameter("badge", "Another badge of the page, by its data-badge.", type="array", items=_TEXT)],
-            {},
+            {"400": _error("Invalid")},
         )
     },
     "/api/": {
