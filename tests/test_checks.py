@@ -304,9 +304,12 @@ def test_conditions_that_can_be_followed(declare, condition):
 @pytest.mark.parametrize(
     ("condition", "unknown"),
     [
-        (Q(state="opne"), "looks for 'opne', but this is no choice of tasks.Ticket.state"),
-        (~Q(state__in=["done", "closed"]), "looks for 'closed', but this is no choice of tasks.Ticket.state"),
-        (Q(state="open") & ~Q(priority=3), "looks for 3, but this is no choice of tasks.Ticket.priority"),
+        (Q(state="opne"), "compares tasks.Ticket.state with 'opne'"),
+        (
+            ~Q(state__in=["done", "closed"]),
+            "compares tasks.Ticket.state with 'closed', which is not one of its choices",
+        ),
+        (Q(state="open") & ~Q(priority=3), "compares tasks.Ticket.priority with 3"),
         (Q(state="open", priority=2) | Q(state__in=["done", "", F("state")]), None),
         (Q(state=F("state")) | Q(state__startswith="op") | Q(priority__gt=5), None),
     ],

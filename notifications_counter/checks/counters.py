@@ -267,7 +267,8 @@ def _check_condition(counter: Counter) -> Messages:
         choices = [choice for choice, label in field.flatchoices or ()]
         if choices and value not in (*choices, ""):
             yield Warning(
-                f"The condition of counter {counter.name!r} looks for {value!r}, but this is no choice of {field}.",
+                f"The condition of counter {counter.name!r} compares {field} with {value!r}, which is not one of its "
+                "choices.",
                 hint=f"Use one of {', '.join(map(repr, choices))}.",
                 obj=counter.source,
                 id=id_("W008"),

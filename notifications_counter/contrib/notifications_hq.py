@@ -34,7 +34,7 @@ BATCH = 1000
 """Notifications in one transaction."""
 
 GAPS = 10_000
-"""Keys below the last row that are remembered as missing."""
+"""The most keys below the last row that are remembered as missing."""
 
 ROLES = ("actor", "action_object", "target")
 """The objects that a notification is about."""

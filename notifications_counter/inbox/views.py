@@ -64,7 +64,7 @@ class OwnPage(OwnNotifications):
 
     @property
     def is_seen(self) -> bool:
-        """Whether somebody looks at the page, which is not sure of one that the browser fetches beforehand."""
+        """Whether somebody looks at the page. A browser may fetch one before it is asked for."""
         return self.request.method == "GET" and "prefetch" not in self.request.headers.get("Sec-Purpose", "")
 
     @property

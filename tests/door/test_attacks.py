@@ -215,24 +215,30 @@ def test_a_trigger_that_skips_rows_which_would_not_change(house):
         assert_exact(house, counter=counter)
 
 
-def test_two_sources_of_which_one_lacks_a_column(house):
-    columns = {"sold": models.BooleanField(default=False), "extra": models.IntegerField(default=0)}
+def sales_in(table: str) -> Any:
+    """A model of a table that knows only two of its columns, and calls the primary key id."""
     with isolate_apps("tests.tasks"):
 
-        class Few(models.Model):
+        class Sale(models.Model):
             project = models.ForeignKey(Project, models.CASCADE, related_name="+")
             sold = models.BooleanField(default=False)
 
             class Meta:
                 app_label = "tasks"
                 managed = False
-                db_table = "shared"
+                db_table = table
 
+    return Sale
+
+
+def test_two_sources_of_which_one_lacks_a_column(house):
+    columns = {"sold": models.BooleanField(default=False), "extra": models.IntegerField(default=0)}
+    few = sales_in("shared")
     with (
         counted("shared", Q(sold=False), **columns) as (model, first),
         counted("not_shared", Q(extra=0), **{name: field.clone() for name, field in columns.items()}) as (_, second),
     ):
-        first.source, second.source = Few, model
+        first.source, second.source = few, model
         for counter in (first, second):
             for name in ("condition", "columns", "owner_fields", "fingerprint", "_names"):
                 vars(counter).pop(name, None)
@@ -249,25 +255,16 @@ def test_two_sources_of_which_one_lacks_a_column(house):
 @pytest.mark.parametrize("rest", [{}, {"project__in": Project.objects.all()}], ids=["its own columns", "a subquery"])
 def test_a_primary_key_that_had_another_name(house, rest):
     """As in a data migration, before the one that renames the key."""
-    with isolate_apps("tests.tasks"):
-
-        class Old(models.Model):
-            project = models.ForeignKey(Project, models.CASCADE, related_name="+")
-            sold = models.BooleanField(default=False)
-
-            class Meta:
-                app_label = "tasks"
-                db_table = "renamed"
-
+    old = sales_in("renamed")
     fields = {"number": models.BigAutoField(primary_key=True), "sold": models.BooleanField(default=False)}
     with counted("renamed", Q(sold=False), **fields) as (_, counter), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE renamed RENAME COLUMN number TO id")
         try:
-            Old.objects.create(project=house, sold=Value(False))
-            Old.objects.bulk_create(Old(project=house, sold=i == 1) for i in range(4))
-            assert Old.objects.filter(pk__gt=1, **rest).update(sold=~F("sold")) == 4
-            assert Old.objects.filter(pk__gt=3, **rest).update(sold=F("sold")) == 2
-            assert Old.objects.filter(pk__lt=3, **rest).delete()[0] == 2
+            old.objects.create(project=house, sold=Value(False))
+            old.objects.bulk_create(old(project=house, sold=i == 1) for i in range(4))
+            assert old.objects.filter(pk__gt=1, **rest).update(sold=~F("sold")) == 4
+            assert old.objects.filter(pk__gt=3, **rest).update(sold=F("sold")) == 2
+            assert old.objects.filter(pk__lt=3, **rest).delete()[0] == 2
         finally:
             cursor.execute("ALTER TABLE renamed RENAME COLUMN id TO number")
         assert_exact(house, counter=counter)
