@@ -116,6 +116,12 @@ class Owners:
         """Return the key whose ``str()`` is this text."""
         return self.key_of(json.loads(text) if self.has_several_columns else (text,))
 
+    def parse_last(self, texts: Iterable[str]) -> list[Any]:
+        """Return the values of the last column, given the texts that follow a ``group_of`` in members. All at once is
+        much faster."""
+        values = json.loads(f"[{','.join(text[:-1] for text in texts)}]")
+        return list(map(self.key_fields[-1].to_python, values))
+
     def decode(self, member: str) -> Any:
         """Return the primary key that a member stands for. Raises ValidationError if there is none.
 

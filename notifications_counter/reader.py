@@ -102,7 +102,7 @@ class Reader:
                 elif negative := [group + last for last, count in counts.items() if count < 0]:
                     mark_dirty((counter, member) for member in negative)
                 else:
-                    found[first] = {counter.parse(group + last)[-1]: count for last, count in counts.items()}
+                    found[first] = dict(zip(counter.parse_last(counts), counts.values(), strict=True))
         if len(found) < len(firsts):
             found |= self._miss_groups(ledger, missed, [first for first in firsts if first not in found])
         return found
