@@ -15,7 +15,7 @@ class SendForm(forms.ModelForm):
     to = forms.CharField(
         label=_("To"),
         required=False,
-        help_text=_("User names, separated by commas. Staff may leave it empty: everybody."),
+        help_text=_("Usernames, separated by commas. Staff can leave this empty to send to everybody."),
         widget=forms.TextInput(attrs={"autofocus": True, "autocapitalize": "none"}),
     )
 
@@ -33,7 +33,7 @@ class SendForm(forms.ModelForm):
         names = set(re.split(r"[,，、\s]+", self.cleaned_data["to"])) - {""}
         if not names:
             if not self.sender.is_staff:
-                raise forms.ValidationError(_("Only staff may write to everybody."))
+                raise forms.ValidationError(_("Only staff can send to everybody."))
             return list(users.values_list("pk", flat=True))
         found = dict(users.filter(username__in=names).values_list("username", "pk"))
         if unknown := sorted(names - found.keys()):

@@ -60,7 +60,7 @@ class NotificationController:
     def update_unread_count(self, delta: int) -> None:
         """Add to the count, for rows that this transaction has changed in a way that the app cannot see.
 
-        TransactionManagementError outside a transaction, where a recount could see the rows before the count is
+        Raises TransactionManagementError outside a transaction, where a recount could see the rows before the count is
         updated, and count them twice.
         """
         if not is_integer(delta) or abs(delta) >= MAX_DELTA:

@@ -26,7 +26,7 @@ from .reader import Reader
 
 
 class Counter(Declaration):
-    """An exact number of rows for each owner. ``Declaration`` says what the arguments are."""
+    """An exact count of rows for each owner. See ``Declaration`` for the arguments."""
 
     # ------------------------------------------------------------------ reads
     def count(self, user: Any) -> int:
@@ -69,7 +69,7 @@ class Counter(Declaration):
         """Write what waits in Redis to the database, ``chunk_size`` users (by default FLUSH_CHUNK) in each statement.
 
         After each chunk, ``progress`` is called with the number of users done and of all users in the batch, and the
-        flush ends if ``stopped`` returns True. NotInTransaction inside a transaction.
+        flush ends if ``stopped`` returns True. Raises NotInTransaction inside a transaction.
         """
         return Flusher(self, chunk_size or options.FLUSH_CHUNK, progress, stopped).flush()
 
@@ -84,7 +84,8 @@ class Counter(Declaration):
         recount owners whose count is in doubt, for at most ``seconds``.
 
         ``progress`` is called with the number of users that a recovery has recounted so far, and ``report`` with each
-        wrong count. The call ends after a page if ``stopped`` returns True. NotInTransaction inside a transaction.
+        wrong count. The call ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a
+        transaction.
         """
         return Healer(self, report, progress, stopped).heal(seconds)
 
@@ -102,7 +103,7 @@ class Counter(Declaration):
 
         ``report`` is called with each wrong count, and ``progress`` with the number of users checked so far. A recount
         of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted less
-        than an hour ago. NotInTransaction inside a transaction.
+        than an hour ago. Raises NotInTransaction inside a transaction.
         """
         recounter = Recounter(self, report, patient=True)
         if users is not None:
@@ -120,8 +121,8 @@ class Counter(Declaration):
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.
 
-        Until the next ``heal`` has recounted everyone, the first read of each user counts rows. NotInTransaction inside
-        a transaction.
+        Until the next ``heal`` has recounted everyone, the first read of each user counts rows. Raises NotInTransaction
+        inside a transaction.
         """
         Healer(self).invalidate()
 

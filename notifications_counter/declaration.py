@@ -132,7 +132,7 @@ class Declaration(Owners):
                     "characters."
                 )
         if self.name in _declarations:
-            raise ConfigurationError(f"There is a counter named {self.name!r} already; give this one another name.")
+            raise ConfigurationError(f"There is a counter named {self.name!r} already; give this one a different name.")
         _declarations[self.name] = self
         _by_table.clear()
 
@@ -265,7 +265,7 @@ class Declaration(Owners):
 
 
 def each_shard(counter: Declaration, members: Sequence[Any], call: Callable[[Buffer, list[Any]], object]) -> list[Any]:
-    """Call a function with each shard and its members. Returns the members for which Redis was out of reach."""
+    """Call a function with each shard and its members. Returns the members for which Redis was unreachable."""
     try:
         shards = list(counter.by_shard(members))
     except BufferUnavailable:  # nobody knows which keys are those of this database

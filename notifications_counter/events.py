@@ -2,7 +2,7 @@
 
 An event is a dict with at least a ``type``. Its ``timestamp`` defaults to now. It is returned as the same dict, with
 its ``id``. Ranges include ``start`` and exclude ``end``. Times are seconds since the epoch or aware datetimes. Every
-function raises BufferUnavailable if Redis is out of reach or the database has not been migrated.
+function raises BufferUnavailable if Redis is unreachable or the database has not been migrated.
 
     record_event({"type": "login", "user": 7})
     count_types(start=nine, end=ten)
@@ -71,8 +71,8 @@ class EventLog:
         return self.record_events([event])[0]
 
     def record_events(self, events: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Store events, some hundreds in a round trip, and return their ids. ValueError, before anything is stored, if
-        one is invalid."""
+        """Store events, a few hundred in each round trip, and return their ids. Raises ValueError before anything is
+        stored if one is invalid."""
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
         ttl = "" if self.shared else current().ttl
@@ -81,7 +81,8 @@ class EventLog:
         return ids
 
     def trim(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
-        """Remove events older than ``max_age`` seconds, and the oldest beyond ``max_length``. Returns how many."""
+        """Remove events older than ``max_age`` seconds, and the oldest beyond ``max_length``. Returns how many were
+        removed."""
         if max_age is not None and not (_is_number(max_age) and max_age >= 0):
             raise ValueError(f"max_age must be a non-negative number of seconds, not {max_age!r}.")
         if max_length is not None and not (is_integer(max_length) and max_length >= 0):
@@ -126,7 +127,7 @@ class EventLog:
         return self._count(self._key("events"), start, end)
 
     def count_type(self, type: str, start: When = None, end: When = None) -> int:
-        """Return how many of them are of a type."""
+        """Return the number of these events that have a type."""
         return self._count(self._key("events", _type(type)), start, end)
 
     def types(self) -> list[str]:

@@ -210,7 +210,7 @@ class Dashboard(CounterShard):
 
 
 class RecountRequest(models.Model):
-    """Asks for a recount: of an owner, written while Redis was out of reach; or of everyone, if a statement does not
+    """Asks for a recount: of an owner, written while Redis was unreachable; or of everyone, if a statement does not
     say whose counts it changed. Requests are written and deleted, never changed."""
 
     counter = ExactCharField(_("counter"), max_length=100)

@@ -17,11 +17,11 @@ class NotificationQuerySet(QuerySet):
         return self.filter(read_at__isnull=True)
 
     def read(self) -> NotificationQuerySet:
-        """Return the notifications that are read."""
+        """Return the notifications that have been read."""
         return self.filter(read_at__isnull=False)
 
     def unseen(self) -> NotificationQuerySet:
-        """Return the notifications that are neither seen nor read."""
+        """Return the notifications that have been neither seen nor read."""
         return self.filter(seen_at__isnull=True, read_at__isnull=True)
 
     def for_user(self, user: Any) -> NotificationQuerySet:

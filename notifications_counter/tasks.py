@@ -4,7 +4,7 @@
 
     scheduler.add_job(tasks.flush, "interval", seconds=5)
 
-They go through every database, and every tenant's schema. If one is out of reach, ``flush`` and ``recount`` go through
+They go through every database, and every tenant's schema. If one is unreachable, ``flush`` and ``recount`` go through
 the others before they raise the error. They may overlap, and be killed. Their results can be serialized as JSON.
 """
 

@@ -26,7 +26,7 @@ class isolated_counters(TestContextDecorator):
         self.entries = entries
 
     def enable(self) -> str:
-        """Begin. Returns the prefix."""
+        """Begin, and return the prefix."""
         self.prefix = f"test-{uuid4().hex}"
         own = {"DEPLOY_SECONDS": 0, **self.entries, "KEY_PREFIX": self.prefix}
         self.override = override_settings(**{SETTING: {**getattr(settings, SETTING, {}), **own}})

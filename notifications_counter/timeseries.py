@@ -6,7 +6,7 @@
 The recipe is from Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a sorted
 set of all known counters. Each counter keeps the newest SAMPLES slices of each precision. Slices start at multiples of
 the precision since the epoch. Times are seconds since the epoch or aware datetimes; the default is the time of the
-Redis server. Every function raises BufferUnavailable if Redis is out of reach or the database has not been migrated.
+Redis server. Every function raises BufferUnavailable if Redis is unreachable or the database has not been migrated.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ LONGEST = 200
 
 @dataclass
 class CleanResult:
-    """What a cleaning did: how many ``counters`` it looked at, each precision of a name being one; how many ``slices``
-    it removed; how many counters are ``gone``, because they had no slices left; and how many ``seconds`` it took."""
+    """What a cleaning did: how many ``counters`` it looked at, counting each precision of a name as one; how many
+    ``slices`` it removed; how many counters are ``gone``, because they had no slices left; and how many ``seconds`` it
+    took."""
 
     counters: int = 0
     slices: int = 0
@@ -105,9 +106,9 @@ class TimeSeries:
         self.update_counters({name: count}, now)
 
     def update_counters(self, counts: Mapping[str, int], now: When = None) -> None:
-        """Do the same for many names, in a round trip for each 50. Each name is updated atomically.
+        """Do the same for many names, in one round trip for every 50. Each name is updated atomically.
 
-        ValueError, before anything is counted, if a name or a count is invalid.
+        Raises ValueError before anything is counted if a name or a count is invalid.
         """
         time = "" if now is None else _seconds(now)
         for name, count in counts.items():
@@ -136,7 +137,7 @@ class TimeSeries:
         """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now: ``get_counter`` in the book.
 
         A counter that has none of these was updated with a ``now`` of its own. Then the result is its slices up to the
-        newest. The result does not depend on the server, nor on whether a cleaner has run.
+        newest. The result does not depend on the server, or on whether a cleaner has run.
 
         ``start``, ``end``: only slices that start at ``start`` or later and before ``end``.
         ``fill``: also slices without a count, as zeros, from ``start`` (or the first with a count) to ``end`` (or the

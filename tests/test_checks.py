@@ -617,7 +617,7 @@ def test_redis_is_asked_only_for_a_deployment():
     with override_settings(CACHES={"default": cache(f"redis://127.0.0.1:{servers.free_port()}/0", SOCKET_TIMEOUT=1)}):
         assert found() == {}
         call_command("check")
-        assert "is out of reach" in of_redis()["W006"]
+        assert "is unreachable" in of_redis()["W006"]
 
 
 @pytest.mark.django_db(transaction=True)

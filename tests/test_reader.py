@@ -318,7 +318,7 @@ def test_a_total_that_a_transaction_has_changed_by_hand_is_kept_for_nobody_else(
     assert_exact(alice)
 
 
-# ---------------------------------------------------------------------------------------------------- out of reach
+# ---------------------------------------------------------------------------------------------------- unreachable
 @pytest.mark.keys
 @pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
 def test_redis_out_of_reach(alice, bob, atomic, caplog):
@@ -346,7 +346,7 @@ def test_redis_out_of_reach(alice, bob, atomic, caplog):
         else:
             work()
         assert RecountRequest.objects.exists()
-        assert sum("out of reach" in record.message for record in caplog.records) == 1
+        assert sum("unreachable" in record.message for record in caplog.records) == 1
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()
 

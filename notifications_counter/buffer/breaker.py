@@ -56,9 +56,9 @@ class Breaker:
         if self.down_since is None:
             self.down_since = now
             about = {"event": "redis_lost", "cache": self.alias, "reason": str(error)}
-            text = "Redis (cache %r) is out of reach; counts are read from the database meanwhile: %s"
+            text = "Redis (cache %r) is unreachable; counts are read from the database meanwhile: %s"
             logger.warning(text, self.alias, error, extra=about)
-        return BufferUnavailable(f"Redis (cache {self.alias!r}) is out of reach: {error}")
+        return BufferUnavailable(f"Redis (cache {self.alias!r}) is unreachable: {error}")
 
     def miss(self, error: Exception) -> BufferUnavailable:
         """Note that all connections are in use, and return the exception to raise. This is not an outage."""

@@ -145,7 +145,7 @@ class Buffer:
     def _before_read(self) -> None:
         """Raise BufferUnavailable if cached counts may be too old."""
         if not self.client.breaker.refused.keys().isdisjoint(WRITES):
-            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not take changes.")
+            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not accept changes.")
         if not self._entered:
             self.enter()
 

@@ -63,7 +63,7 @@ def check_counters() -> Messages:
             continue
         if counter.has_several_columns and len({*counter.owner_fields}) != max(len(counter.owner), 2):
             yield Error(
-                f"The owner of counter {counter.name!r} is a list that does not name several columns.",
+                f"The owner of counter {counter.name!r} does not name several different columns.",
                 hint='Name two or more different columns, or a single foreign key as a string: owner="user".',
                 obj=counter.source,
                 id=id_("E026"),
@@ -91,8 +91,8 @@ def check_counters() -> Messages:
         if counter.has_several_columns and counter.owner != sharing.owner:
             yield Error(
                 f"Counters {sharing.name!r} and {counter.name!r} store their totals in the same rows, but name the "
-                "columns of the owner in another order.",
-                hint=f"Use owner={sharing.owner!r} for both. Each owner has to be the same to both in Redis.",
+                "columns of the owner in a different order.",
+                hint=f"Use owner={sharing.owner!r} for both, so that an owner has the same key in both.",
                 obj=counter.totals,
                 id=id_("E029"),
             )
@@ -171,7 +171,7 @@ def _check_totals(counter: Counter) -> Messages:
             yield Error(
                 f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
                 f"{field}, a {type(field).__name__}.",
-                hint="Use an owner whose primary key, or whose columns, are integers, texts or UUIDs, and have the "
+                hint="Use an owner whose primary key, or whose columns, are integers, strings or UUIDs, and have the "
                 "same value in Python and in the database. A field class may have its own to_python(), but not "
                 "from_db_value(), get_prep_value() or get_placeholder().",
                 obj=counter.totals,

@@ -49,8 +49,8 @@ def check_server(info: Mapping[str, str]) -> Messages:
     """Yield what is wrong with a server according to its INFO."""
     if missing := [name for name in IDENTITY if not info.get(name)]:
         yield Warning(
-            f"Redis does not tell its {' and '.join(missing)}, so the app may not notice that a restart or a failover "
-            "has brought back older data.",
+            f"Redis does not report its {' and '.join(missing)}, so the app may not notice that a restart or a "
+            "failover has brought back older data.",
             hint="Allow the command INFO. If that is not possible, run `manage.py recount_counters --restored` after "
             "each restart and failover.",
             id=id_("W007"),
@@ -147,4 +147,4 @@ def cure(refusal: str) -> str:
         return "Start Dragonfly with --cluster_mode=emulated --lock_on_hashtags."
     if "perm" in refusal or "can't" in refusal:
         return "Let the Redis user run it on the keys of the counters: ACL SETUSER <user> +@all ~{<KEY_PREFIX>:*."
-    return "Use a server that has all commands of Redis 6.2, inside scripts as well."
+    return "Use a server that has all commands of Redis 6.2, including inside scripts."

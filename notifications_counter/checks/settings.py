@@ -97,7 +97,7 @@ def check_cache() -> Messages:
         if other != alias and _places(alias) & _places(other):
             yield Warning(
                 f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.",
-                hint="If either is cleared, the app has to recount the rows of everyone. Give the cache "
+                hint="If either is cleared, the app has to recount everyone. Give the cache "
                 f"{alias!r} a database of its own: the number at the end of its LOCATION.",
                 id=id_("W004"),
             )
@@ -109,7 +109,7 @@ def check_general_cache() -> Messages:
     if options.CACHE_ALIAS == "default" and is_django_redis("default"):
         yield Warning(
             "The counters use the default cache.",
-            hint="If your site calls cache.clear(), the app has to recount the rows of everyone. Add a cache with "
+            hint="If your site calls cache.clear(), the app has to recount everyone. Add a cache with "
             f"another Redis database to CACHES, and set {SETTING}['CACHE_ALIAS'] to its name.",
             id=id_("W005"),
         )

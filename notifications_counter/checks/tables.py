@@ -33,8 +33,8 @@ def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None,
     """The database tells all texts apart in columns of the owner."""
     return [
         Error(
-            f"The database {using!r} treats different texts in {field} as equal, so counter {counter.name!r} would mix "
-            "up their counts.",
+            f"The database {using!r} treats different strings in {field} as equal, so counter {counter.name!r} would "
+            "mix up their counts.",
             hint="Give this column, and its counterpart in the counter's other model, a collation that compares "
             "characters exactly, such as db_collation='utf8mb4_nopad_bin' on MariaDB or 'utf8mb4_0900_bin' on MySQL.",
             obj=field,

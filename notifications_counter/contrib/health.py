@@ -19,7 +19,7 @@ class Counters(HealthCheck):  # type: ignore[misc]
     """Fails if anything is wrong with a counter, as `flush_counters --check` does. A change may wait for ``max_age``
     seconds.
 
-    A problem is only a warning, because counts are right all the same. If Redis or a database is out of reach, the
+    A problem is only a warning, because counts are right all the same. If Redis or a database is unreachable, the
     service is unavailable. The reason, which may name hosts and users, is only in the log of health_check.
     """
 
@@ -34,6 +34,6 @@ class Counters(HealthCheck):  # type: ignore[misc]
     def _run(self) -> None:
         report = look()
         if report.errors:
-            raise ServiceUnavailable(_("Redis or the database is out of reach.")) from CounterError(*report.errors)
+            raise ServiceUnavailable(_("Redis or the database is unreachable.")) from CounterError(*report.errors)
         if problems := report.problems(self.max_age):
             raise ServiceWarning(" ".join(map(str, problems)))

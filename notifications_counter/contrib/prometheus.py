@@ -37,11 +37,11 @@ GAUGES: dict[str, tuple[str, Value]] = {
     "suspected_transactions": ("Open transactions older than HEAL_AFTER.", lambda c: c.suspected),
     "oldest_transaction_age_seconds": ("Age of the oldest open transaction.", lambda c: c.oldest_open),
     "recovering_shards": (
-        "Shards that are recovered, or wait for that: the first read of each user counts rows.",
+        "Shards whose recovery is in progress or about to start: the first read of each user counts rows.",
         lambda c: len(c.recovering),
     ),
-    "epoch": ("Grows by one with each recovery.", lambda c: c.epoch),
-    "recount_requests": ("Users to recount, written while Redis was out of reach.", lambda c: c.requests),
+    "epoch": ("Grows with each recovery.", lambda c: c.epoch),
+    "recount_requests": ("Users to recount, written while Redis was unreachable.", lambda c: c.requests),
     "recount_requests_age_seconds": ("Age of the oldest recount request.", lambda c: c.requests_age),
     "rejected_members": ("Members that could not be stored and are kept for inspection.", lambda c: c.rejected),
 }
@@ -57,7 +57,7 @@ TOTALS: dict[str, tuple[str, Value]] = {
 
 
 class CounterCollector(Collector):
-    """Collects the state of all counters, in every database and schema. If Redis is out of reach, it does not raise:
+    """Collects the state of all counters, in every database and schema. If Redis is unreachable, it does not raise:
     ``up`` is 0, and unknown values are left out."""
 
     def collect(self) -> Iterator[Metric]:

@@ -44,7 +44,7 @@ class Refused(Exception):
 # The dispatch() below checks the token, because Django's middleware would answer with a page.
 @method_decorator([login_not_required, csrf_exempt], name="dispatch")
 class APIView(OwnNotifications):
-    """The base of the views: 401, 403 and the like as JSON, and notifications as JSON."""
+    """The base of the views. Errors such as 401 and 403 are JSON, as are notifications."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         user = getattr(request, "user", None)
@@ -82,8 +82,8 @@ class APIView(OwnNotifications):
 
 
 class InboxAPI(APIView):
-    """A page of the list: ``notifications``, and where the ``newer`` and ``older`` pages begin, empty if there is
-    none."""
+    """A page of the list: ``notifications``, and the positions where the ``newer`` and ``older`` pages begin, empty if
+    there is none."""
 
     page_size = 20
 
@@ -99,7 +99,7 @@ class InboxAPI(APIView):
         try:
             page = page_of(rows, size, asked.get("before", ""), asked.get("after", ""))
         except ValueError:
-            detail = _("“before” and “after” take the “older” or the “newer” of another page.")
+            detail = _("“before” and “after” must be the “older” or the “newer” of another page.")
             raise Refused(400, detail) from None
         found = [self.as_json(row) for row in page.rows]
         return answer(request, {"notifications": found, "newer": page.newer, "older": page.older})
@@ -200,13 +200,13 @@ def check_csrf(request: HttpRequest) -> None:
 # -------------------------------------------------------------------------------------------------------- from text
 def _flag(text: str) -> bool:
     if text not in ("true", "false"):
-        raise Refused(400, _("“unread” is true or false."))
+        raise Refused(400, _("“unread” must be true or false."))
     return text == "true"
 
 
 def _limit(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
-        raise Refused(400, _("“limit” is a number from 1 to %s.") % MAX_LIMIT)
+        raise Refused(400, _("“limit” must be a number from 1 to %s.") % MAX_LIMIT)
     return int(text)
 
 
@@ -222,7 +222,7 @@ def _time(text: str, using: str) -> datetime:
             at = at.replace(tzinfo=UTC)
         return storable(at if settings.USE_TZ else make_naive(at), using)
     except (OverflowError, ValueError):
-        detail = _("“since” is a time such as 2026-11-22T09:30:00Z. In an address, a + is written %2B.")
+        detail = _("“since” must be a time such as 2026-11-22T09:30:00Z. In a URL, write a + as %2B.")
         raise Refused(400, detail) from None
 
 

@@ -24,7 +24,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Page:
-    """``newer`` and ``older`` are the places where the adjacent pages begin, empty if there is none."""
+    """``newer`` and ``older`` are the positions where the adjacent pages begin, empty if there is none."""
 
     rows: list[Notification]
     newer: str = ""
@@ -32,7 +32,7 @@ class Page:
 
 
 def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
-    """Return the newest rows, or those next to a place. Raises ValueError if the place is invalid."""
+    """Return the newest rows, or those next to a position. Raises ValueError if the position is invalid."""
     older_than, newer_than = (_read(place, rows.db) if place else None for place in (before, after))
     if newer_than:
         at, pk = newer_than
@@ -72,4 +72,4 @@ def _read(place: str, using: str) -> tuple[datetime, int]:
         time = storable(time if settings.USE_TZ else time.replace(tzinfo=None), using)
         return time, Notification._meta.pk.clean(pk, None)
     except (OverflowError, ValidationError) as error:
-        raise ValueError(f"{place!r} is not a place in a list.") from error
+        raise ValueError(f"{place!r} is not a position in a list.") from error

@@ -58,7 +58,7 @@ class OwnPage(OwnNotifications):
     allowed_hosts: Collection[str] = ()
 
     def allows(self, url: str) -> bool:
-        """Return whether the view may redirect there."""
+        """Return whether the view may redirect to this URL."""
         hosts = {self.request.get_host(), *self.allowed_hosts}
         return url_has_allowed_host_and_scheme(url, hosts, require_https=self.request.is_secure())
 
@@ -74,9 +74,9 @@ class OwnPage(OwnNotifications):
 
 
 class InboxView(OwnPage, TemplateView):
-    """A page of the list. ``kinds`` are those to filter by, each with a name for people. With the header ``X-Part``,
-    the page's script asks only for the list and the tabs. Either way, everything is marked as seen if `unseen` is
-    switched on."""
+    """A page of the list. ``kinds`` are pairs of a kind to filter by and its name. With the header ``X-Part``, the
+    page's script asks only for the list and the tabs. Either way, everything is marked as seen if `unseen` is switched
+    on."""
 
     template_name = "notifications_counter/inbox.html"
     list_template_name = "notifications_counter/list.html"
@@ -128,8 +128,8 @@ class InboxView(OwnPage, TemplateView):
 
 
 class NotificationView(OwnPage, TemplateView):
-    """One notification. POST opens it: marks it as read and redirects to its URL. With ``mark_on_get``, for links in
-    mails and the like, so does GET."""
+    """One notification. POST opens it: marks it as read and redirects to its URL. With ``mark_on_get``, a GET
+    does the same, for links in emails."""
 
     template_name = "notifications_counter/notification.html"
     mark_on_get = False
@@ -231,7 +231,7 @@ class DeleteView(ChangeView):
 
 
 def delete(rows: NotificationQuerySet) -> int:
-    """Delete these rows. Returns how many, without rows that a cascade deleted."""
+    """Delete these rows. Returns how many, not counting rows that a cascade deleted."""
     return rows.delete()[1].get(Notification._meta.label, 0)
 
 

@@ -69,7 +69,7 @@ class Flusher:
         self.limit = 2 ** {"SmallIntegerField": 15, "IntegerField": 31}.get(internal, 63)
 
     def flush(self) -> FlushResult:
-        """Flush every shard. BufferUnavailable if Redis is out of reach; what was written stays written.
+        """Flush every shard. BufferUnavailable if Redis is unreachable; what was written stays written.
         NotInTransaction inside a transaction."""
         started = time.monotonic()
         result = FlushResult()

@@ -46,7 +46,7 @@ def record_event(
     **fields: Any,
 ) -> None:
     """Log an event with the fields of a ``result`` (a dataclass), and record it unless RECORD_EVENTS is off. Does not
-    raise if Redis is out of reach."""
+    raise if Redis is unreachable."""
     event = {"counter": counter.name, **(asdict(result) if result else {}), **fields}
     if "member" in event:  # it may not be valid text
         event["member"] = event["member"].encode(errors="backslashreplace").decode()

@@ -18,7 +18,7 @@ from ..exceptions import BufferUnavailable
 C = TypeVar("C", bound=Declaration)
 
 OUTAGES = (BufferUnavailable, OperationalError, InterfaceError, InternalError)
-"""Errors that go away: Redis or the database is out of reach, or busy. PostgreSQL raises an InternalError where it is
+"""Errors that go away: Redis or the database is unreachable, or busy. PostgreSQL raises an InternalError where it is
 read-only, as during a failover, and if a transaction was idle for too long."""
 
 
@@ -45,7 +45,7 @@ def outside(model: Any) -> Place:
 
 
 def _places_in(alias: str, schema: str | None) -> list[Place]:
-    """Return the places in a database that may hold counts. If it is out of reach, that is the given schema."""
+    """Return the places in a database that may hold counts. If it is unreachable, that is the given schema."""
     connection: Any = connections[alias]
     if not hasattr(connection, "set_schema"):
         return [Place(alias)]
@@ -150,7 +150,7 @@ def at(place: Place) -> Iterator[None]:
 
 
 def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], object]) -> None:
-    """Call a function at the place of each counter. If one is out of reach, the others do not have to wait for it: the
+    """Call a function at the place of each counter. If one is unreachable, the others do not have to wait for it: the
     first error is raised at the end."""
     failed: list[Exception] = []
     for each in local:

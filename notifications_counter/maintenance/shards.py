@@ -63,7 +63,7 @@ def doubt(status: Status, stored: Any, server: str) -> str:
     if status.declared not in ("", stored.declared):
         return "the declaration of the counter has changed"
     if status.foreign_at is not None:
-        return "processes with another declaration of the counter were at work"
+        return "processes with a different declaration of the counter were running"
     if found := damage(status, stored.epoch):
         return found
     if status.server != server or status.batch < stored.finished:

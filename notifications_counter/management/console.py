@@ -31,7 +31,7 @@ SIGN_OF_LIFE = 5.0
 
 
 class CounterCommand(BaseCommand):
-    """A command that prints a line of its own if Redis or the database is out of reach."""
+    """A command that prints a line of its own if Redis or the database is unreachable."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command. It reports outages itself, so the log need not."""
@@ -43,7 +43,7 @@ class CounterCommand(BaseCommand):
 
     def check(self, *args: Any, **options: Any) -> None:
         """Run the system checks, except those that query the databases. From Django 6 on they run before every command,
-        and raise if MariaDB is out of reach."""
+        and raise if MariaDB is unreachable."""
         super().check(*args, **{"databases": [], **options})
 
     def add_places(self, parser: CommandParser) -> None:
@@ -156,7 +156,7 @@ class OutageLog:
     def __init__(self, command: str, interval: float):
         self.command = command
         self.interval = interval
-        # The kinds of errors in the previous run, and in this one: the class, and the database if it is out of reach.
+        # The kinds of errors in the previous run, and in this one: the class, and the database if it is unreachable.
         self._before: set[tuple[type[Exception], str | None]] = set()
         self._now: set[tuple[type[Exception], str | None]] = set()
 

@@ -271,7 +271,7 @@ def place_table(reports: Sequence[CounterReport], by: str) -> Table:
 # -------------------------------------------------------------------------- page
 def page(by: str, where: str) -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day, for the database or schema that ``where``
-    names, or else the first. If Redis is out of reach, the page has fewer parts."""
+    names, or else the first. If Redis is unreachable, the page has fewer parts."""
     choices = precisions()
     by = by if by in choices else next(iter(choices), "")
     counters = visible()

@@ -29,8 +29,8 @@ MAX_AGE = 300.0
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong with a ``counter``, or with Redis or a database (None): its ``kind``, which is a stable
-    name, and a sentence about it."""
+    """A problem with a ``counter``, or with Redis or a database (then ``counter`` is None): its ``kind``, which is a
+    stable name, and a sentence about it."""
 
     counter: str | None
     kind: str
@@ -98,9 +98,9 @@ class CounterReport:
             found.append(("backlog", text % _grouped({"age": self.backlog_age, "limit": max_age})))
         if self.requests_age > max_age:
             text = ngettext(
-                "%(count)s recount request, written while Redis was out of reach, has waited for %(age)s s, more "
+                "%(count)s recount request, written while Redis was unreachable, has waited for %(age)s s, more "
                 "than %(limit)s s: is flush_counters running?",
-                "%(count)s recount requests, written while Redis was out of reach, have waited for up to %(age)s s, "
+                "%(count)s recount requests, written while Redis was unreachable, have waited for up to %(age)s s, "
                 "more than %(limit)s s: is flush_counters running?",
                 self.requests,
             )
@@ -108,10 +108,10 @@ class CounterReport:
             found.append(("requests", text % _grouped(values)))
         if self.suspected:
             text = ngettext(
-                "%(count)s transaction has been open for %(age)s s, longer than HEAL_AFTER (%(limit)s s): a process "
-                "was killed in it, or it takes that long.",
+                "%(count)s transaction has been open for %(age)s s, longer than HEAL_AFTER (%(limit)s s): its "
+                "process was killed, or it takes that long.",
                 "%(count)s transactions have been open for longer than HEAL_AFTER (%(limit)s s), the oldest for "
-                "%(age)s s: processes were killed in them, or they take that long.",
+                "%(age)s s: their processes were killed, or they take that long.",
                 self.suspected,
             )
             values = {"count": self.suspected, "age": self.oldest_open, "limit": options.HEAL_AFTER}
@@ -143,7 +143,7 @@ class Report:
     outages: Outages | None
 
     def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
-        """Return everything that is wrong, beginning with what is out of reach."""
+        """Return everything that is wrong, beginning with what is unreachable."""
         unreachable = [Problem(None, "unreachable", error) for error in self.errors]
         return unreachable + [problem for counter in self.counters for problem in counter.problems(max_age)]
 
@@ -168,8 +168,8 @@ class Report:
 
 
 def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter[Counter]] | None = None) -> Report:
-    """Return the state of these counters, by default of all: inside a tenant at its own place, elsewhere at every
-    place. ``local`` names counters and places instead. Does not raise if Redis or a database is out of reach.
+    """Return the state of these counters, by default of all: inside a tenant, only at its own place, and elsewhere at
+    every place. ``local`` names counters and places instead. Does not raise if Redis or a database is unreachable.
 
     Each counter costs two round trips and a query for each shard, and one more query. If there are several databases or
     schemas, each costs a query.

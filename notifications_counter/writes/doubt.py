@@ -1,4 +1,4 @@
-"""Requests recounts: in Redis, or through the database while Redis is out of reach."""
+"""Requests recounts: in Redis, or through the database while Redis is unreachable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..exceptions import BufferUnavailable
 
 
 def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
-    """Have owners recounted. Returns those for which Redis was out of reach."""
+    """Have owners recounted. Returns those for which Redis was unreachable."""
     grouped: dict[Declaration, list[str]] = defaultdict(list)
     for counter, member in owners:
         grouped[counter].append(member)

@@ -1,7 +1,7 @@
 """The deltas of one database transaction, and what has begun in Redis for them.
 
 A transaction log follows savepoints, so that a rollback also drops its deltas. Every owner whose count changes has
-begun in Redis before the database commits; if Redis is out of reach, the same transaction writes a RecountRequest.
+begun in Redis before the database commits; if Redis is unreachable, the same transaction writes a RecountRequest.
 """
 
 from __future__ import annotations

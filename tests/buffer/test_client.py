@@ -165,7 +165,7 @@ def test_a_server_without_memory(use, alice, bob, caplog):
         assert_exact(alice, bob)
     mine = [m for m in messages(caplog) if "memory" in m[1]]
     assert [level for level, _ in mine if level == logging.WARNING]
-    assert not [m for m in messages(caplog) if "out of reach" in m[1]]
+    assert not [m for m in messages(caplog) if "unreachable" in m[1]]
 
 
 def test_one_warning_for_want_of_memory(use, server, alice, caplog):
@@ -255,7 +255,7 @@ def test_an_outage_is_told_once_and_its_end_once(use, server, alice, caplog):
                 assert_reads(alice)
     told = messages(caplog)
     assert [level for level, _ in told] == [logging.WARNING, logging.INFO] * 2
-    assert "out of reach" in told[0][1]
+    assert "unreachable" in told[0][1]
     assert "answers again" in told[1][1]
     assert_heals(alice)
 

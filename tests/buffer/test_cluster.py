@@ -124,7 +124,7 @@ def test_a_cluster_that_is_down(nodes, cluster, users, caplog):
     assert_reads(*users)
     assert time.monotonic() - started < 10
     assert RecountRequest.objects.count() == len(users)
-    assert len([r for r in caplog.records if "out of reach" in r.message]) == 1
+    assert len([r for r in caplog.records if "unreachable" in r.message]) == 1
 
 
 def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, django_assert_num_queries):

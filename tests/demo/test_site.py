@@ -128,7 +128,7 @@ def test_send_to_an_unknown_user(client):
 
 def test_only_staff_writes_to_everybody(client, staff_client, user):
     response = client.post(reverse("send"), {"to": "", "title": "Hello"})
-    assert "Only staff may write to everybody." in response.content.decode()
+    assert "Only staff can send to everybody." in response.content.decode()
     staff_client.post(reverse("send"), {"to": "", "title": "Hello"})
     assert badge(client) == 1
 

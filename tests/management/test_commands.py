@@ -149,7 +149,7 @@ def test_flush_refuses_what_makes_no_sense(arguments):
 
 
 def test_flush_without_redis_is_one_line(make_user):
-    with redis_out_of_reach(), pytest.raises(CommandError, match="Redis .* is out of reach") as error:
+    with redis_out_of_reach(), pytest.raises(CommandError, match="Redis .* is unreachable") as error:
         run("flush_counters")
     assert error.value.returncode == 1
     assert "\n" not in str(error.value)
@@ -308,7 +308,7 @@ def test_loop_outlives_redis(start, make_user):
     assert "Traceback" not in text
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="makes a database that is out of reach for a moment")
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="makes a database that is unreachable for a moment")
 def test_loop_outlives_the_database(start, all_healed, make_user, tmp_path):
     user = make_user()
     notify(user)
@@ -419,7 +419,7 @@ def test_check_with_an_age_that_is_no_number_is_refused():
 
 
 def test_check_fails_without_redis():
-    with redis_out_of_reach(), pytest.raises(CommandError, match="out of reach"):
+    with redis_out_of_reach(), pytest.raises(CommandError, match="unreachable"):
         run("flush_counters", "--check")
 
 
@@ -451,7 +451,7 @@ def test_an_outage_is_said_once(child_environment, arguments):
     command = [sys.executable, "-m", "django", *arguments]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 1
-    assert result.stderr.count("is out of reach") == 1
+    assert result.stderr.count("is unreachable") == 1
 
 
 @pytest.mark.parametrize("model", [CounterShard, UserNotificationsCount])
@@ -552,7 +552,7 @@ def test_recount_says_what_is_wrong_with_a_key(all_healed):
 
 
 def test_recount_without_redis_is_one_line():
-    with redis_out_of_reach(), pytest.raises(CommandError, match="out of reach"):
+    with redis_out_of_reach(), pytest.raises(CommandError, match="unreachable"):
         run("recount_counters")
 
 

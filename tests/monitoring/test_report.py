@@ -172,7 +172,7 @@ def test_a_redis_that_is_out_of_reach_is_a_problem(healed, unreachable_redis):
     assert report.outages is None
     (problem,) = report.problems()
     assert (problem.counter, problem.kind) == (None, "unreachable")
-    assert "out of reach" in problem.text
+    assert "unreachable" in problem.text
 
 
 def test_flushes_are_added_up(healed, alice, bob):
@@ -307,7 +307,7 @@ def test_check_writes_json_when_redis_is_out_of_reach(unreachable_redis):
     seen = json.loads(out)
     assert (seen["ok"], seen["counters"], seen["outages"]) == (False, {}, None)
     assert seen["error"] == error == seen["problems"][0]["text"]
-    assert "out of reach" in error
+    assert "unreachable" in error
 
 
 def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
@@ -361,7 +361,7 @@ def test_what_is_wrong_with_a_counter_is_a_warning(all_healed, health):
 def test_no_redis_is_unavailable_and_no_secret_is_told(unreachable_redis, health, caplog):
     status, answers = health()
     assert status == 500
-    assert {text for _, text in answers} == {"Unavailable: Redis or the database is out of reach."}
+    assert {text for _, text in answers} == {"Unavailable: Redis or the database is unreachable."}
     assert "127.0.0.1" in caplog.text
 
 

@@ -1,7 +1,7 @@
 """The protocol of docs/discussions/protocol.md as a model of one shard, explored exhaustively.
 
 Every interleaving of a few processes is tried. Between any two steps a process may be killed, a reply may be lost,
-Redis may be out of reach, may lose everything, or may come back with older data (restart, failover).
+Redis may be unreachable, may lose everything, or may come back with older data (restart, failover).
 
   READ   a read returns the number of rows at some moment between its start and its end, where a transaction whose
          call has not returned yet may count or not

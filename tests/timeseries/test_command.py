@@ -48,7 +48,7 @@ def test_it_says_what_it_did():
     update_counter("old", now=LONG_AGO)
     update_counter("old", now=LONG_AGO + 1)
     update_counter("new")
-    assert run().startswith("Looked at 14 counters, removed 8 slices and 7 counters without any, 0.")
+    assert run().startswith("Looked at 14 counters, removed 8 slices and 7 empty counters, 0.")
     assert run() == "Nothing to clean in 7 counters.\n"
     assert run(verbosity=0) == ""
 
@@ -59,7 +59,7 @@ def test_it_says_how_far_it_has_come():
 
 
 def test_redis_out_of_reach():
-    with redis_out_of_reach(), pytest.raises(CommandError, match=r"^Redis .*out of reach") as e:
+    with redis_out_of_reach(), pytest.raises(CommandError, match=r"^Redis .*unreachable") as e:
         run()
     assert "\n" not in str(e.value)
     assert e.value.returncode == 1
@@ -88,7 +88,7 @@ def test_a_loop_outlives_redis(caplog):
             command.verbosity = 1
             command.loop(Minutes(5, lambda number: steps.get(number, lambda: None)()))
     first, last = (r.getMessage() for r in caplog.records if getattr(r, "event", "").startswith("run_"))
-    assert first.startswith("Redis (cache 'default') is out of reach")
+    assert first.startswith("Redis (cache 'default') is unreachable")
     assert first.endswith("(trying again every 60 s)")
     assert last == "clean_counters works again."
 
@@ -110,7 +110,7 @@ def test_a_signal_ends_the_loop_cleanly(child_environment, signum):
         child.wait()
     assert child.returncode == 0
     assert time.monotonic() - started < SECONDS
-    assert output.startswith("Looked at 7 counters, removed 7 slices and 7 counters without any")
+    assert output.startswith("Looked at 7 counters, removed 7 slices and 7 empty counters")
     assert output.count("\n") == 1
 
 
@@ -125,7 +125,7 @@ def test_a_signal_ends_a_pass_between_two_pages():
 
     out = Interrupting()
     call_command("clean_counters", stdout=out, verbosity=2)
-    assert out.getvalue().splitlines()[-1].startswith("Looked at 50 counters, removed 50 slices and 50 counters")
+    assert out.getvalue().splitlines()[-1].startswith("Looked at 50 counters, removed 50 slices and 50 empty counters")
     assert len(known(TimeSeries())) == 300
 
 

@@ -14,15 +14,15 @@ HTTP_SAMPLE = 20  # users whose badge is also asked for over HTTP
 class Command(BaseCommand):
     help = (
         "Runs a site under traffic, kills its flusher a few times, and checks that every badge is "
-        "right in the end. Takes the Redis of REDIS_URL, or starts one."
+        "right in the end. Uses the Redis at REDIS_URL, or starts one."
     )
     requires_system_checks = []  # the Redis that they would ask does not run yet
 
     def add_arguments(self, parser):
-        parser.add_argument("--seconds", type=float, default=20, help="of traffic (default: 20)")
-        parser.add_argument("--users", type=int, default=300, help="default: 300")
-        parser.add_argument("--clients", type=int, default=12, help="at the same time (default: 12)")
-        parser.add_argument("--kills", type=int, default=5, help="of the flusher (default: 5)")
+        parser.add_argument("--seconds", type=float, default=20, help="duration of the traffic (default: 20)")
+        parser.add_argument("--users", type=int, default=300, help="number of users (default: 300)")
+        parser.add_argument("--clients", type=int, default=12, help="number of clients at the same time (default: 12)")
+        parser.add_argument("--kills", type=int, default=5, help="how often the flusher is killed (default: 5)")
 
     def handle(self, *, seconds, users, clients, kills, **options):
         require_extra()
@@ -60,7 +60,7 @@ def run(site: Stage, screen, *, seconds: float, clients: int, kills: int) -> rep
             screen.show(elapsed, outcome)
             time.sleep(0.1)
     if visitors.process.wait():
-        raise CommandError(f"The visitors broke off.\n{site.log_end()}")
+        raise CommandError(f"The simulated visitors stopped unexpectedly.\n{site.log_end()}")
     outcome.done, outcome.seconds = visitors.done, time.monotonic() - start
     # Not under traffic, where two processors would mostly be measured waiting for each other.
     for _ in range(LATENCIES):

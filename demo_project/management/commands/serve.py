@@ -12,17 +12,17 @@ VISITABLE = 5  # of them: they are sent notifications, and what they read is up 
 
 class Command(BaseCommand):
     help = (
-        "Runs the demo site until Ctrl-C, with a flusher beside it, a fresh database, and the "
-        "Redis of REDIS_URL or one of its own."
+        "Runs the demo site until Ctrl-C, with a flusher and a fresh database. Uses the Redis at "
+        "REDIS_URL, or starts one."
     )
     requires_system_checks = []  # the Redis that they would ask does not run yet
 
     def add_arguments(self, parser):
-        parser.add_argument("--port", type=int, default=8000, help="default: 8000; the next free one if taken")
+        parser.add_argument("--port", type=int, default=8000, help="port (default: 8000, or the next free one)")
 
     def handle(self, *, port, **options):
         require_extra()
-        self.say("Starting the site; what its processes say appears here too.")
+        self.say("Starting the site. The output of its processes also appears here.")
         try:
             with stage(users=USERS, port=port, quiet=False) as site:
                 admin = get_user_model().objects.create_superuser("admin", password="admin")
@@ -31,7 +31,7 @@ class Command(BaseCommand):
                     f"{site.url}\n"
                     f"  admin / admin, or {traffic.username(0)} … {traffic.username(VISITABLE - 1)} / "
                     f"{traffic.PASSWORD}\n"
-                    "Ctrl-C ends it."
+                    "Press Ctrl-C to stop it."
                 )
                 visitable = [admin, *site.users[:VISITABLE]]
                 site.wait_until(lambda: life.go_on(site.users[VISITABLE:], visitable), math.inf)

@@ -67,7 +67,7 @@ class Command(CounterCommand):
             if cleaned.slices or cleaned.gone:
                 meter.say(
                     f"Looked at {number(cleaned.counters, 'counter')}, removed {number(cleaned.slices, 'slice')} and "
-                    f"{number(cleaned.gone, 'counter')} without any, {cleaned.seconds:.2f} s."
+                    f"{number(cleaned.gone, 'empty counter')}, {cleaned.seconds:.2f} s."
                 )
             elif not quiet:
                 meter.say(f"Nothing to clean in {number(cleaned.counters, 'counter')}.")

@@ -9,7 +9,7 @@ from ..console import CounterCommand, Meter, number, plain_errors, stop_on_signa
 
 
 class Command(CounterCommand):
-    help = "Copies the notifications of django-notifications-hq. If run again, continues after the last one."
+    help = "Copies the notifications of django-notifications-hq. If you run it again, it continues after the last one."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
