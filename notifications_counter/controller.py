@@ -10,7 +10,7 @@ from django.db import transaction
 from .conf import is_integer
 from .counters import unread
 from .models import Notification
-from .primary_keys import primary_key
+from .primary_keys import many, primary_key
 from .querysets import NotificationQuerySet
 from .writes.ledger import Ledger
 
@@ -36,7 +36,8 @@ class NotificationController:
         return unread.count(self.user_id)
 
     def mark_as_seen(self, notification_id: Any) -> bool:
-        """Mark one as seen. Returns whether this call changed it: False if it is missing or another user's."""
+        """Mark one as seen, given as an instance or an id. Returns whether this call changed it: False if it is
+        missing or another user's."""
         return self.mark_all_as_seen([notification_id]) == 1
 
     def mark_all_as_seen(self, notification_ids: Iterable[Any] | None = None) -> int:
@@ -44,7 +45,8 @@ class NotificationController:
         return self._chosen(notification_ids).mark_as_seen()
 
     def mark_as_read(self, notification_id: Any) -> bool:
-        """Mark one as read. Returns whether this call changed it: False if it is missing or another user's."""
+        """Mark one as read, given as an instance or an id. Returns whether this call changed it: False if it is
+        missing or another user's."""
         return self.mark_all_as_read([notification_id]) == 1
 
     def mark_all_as_read(self, notification_ids: Iterable[Any] | None = None) -> int:
@@ -54,8 +56,9 @@ class NotificationController:
         return self._chosen(notification_ids).mark_as_read()
 
     def _chosen(self, ids: Iterable[Any] | None) -> NotificationQuerySet:
-        mine = self.notifications
-        return mine if ids is None else mine.filter(pk__in=[key for id in ids for key in _keys(id)])
+        if ids is None:
+            return self.notifications
+        return self.notifications.filter(pk__in=[key for id in many(ids) for key in _keys(id)])
 
     def update_unread_count(self, delta: int) -> None:
         """Add to the count, for rows that this transaction has changed in a way that the app cannot see.
@@ -77,6 +80,6 @@ class NotificationController:
 def _keys(value: Any) -> list[Any]:
     """Return a list of the primary key that a value stands for; empty if there is none."""
     try:
-        return [primary_key(Notification._meta.pk, value)]
+        return [primary_key(Notification._meta.pk, value.pk if isinstance(value, Notification) else value)]
     except ValueError:
         return []

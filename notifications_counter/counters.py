@@ -21,7 +21,7 @@ from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, ShardStatus
 from .maintenance.history import record_event
 from .maintenance.recount import Correction, Recounter, RecountResult
-from .primary_keys import LIMIT
+from .primary_keys import LIMIT, many
 from .reader import Reader
 
 
@@ -37,7 +37,7 @@ class Counter(Declaration):
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
         as_they_are = int if self.has_integer_keys else None  # converting a key takes as long as reading its count
         return Reader(self).counts(
-            [user if type(user) is as_they_are and -LIMIT <= user < LIMIT else self.key(user) for user in users]
+            [user if type(user) is as_they_are and -LIMIT <= user < LIMIT else self.key(user) for user in many(users)]
         )
 
     def breakdown(self, owner: Any) -> dict[Any, int]:
@@ -71,6 +71,8 @@ class Counter(Declaration):
         After each chunk, ``progress`` is called with the number of users done and of all users in the batch, and the
         flush ends if ``stopped`` returns True. Raises NotInTransaction inside a transaction.
         """
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, not {chunk_size!r}.")
         return Flusher(self, chunk_size or options.FLUSH_CHUNK, progress, stopped).flush()
 
     def heal(
@@ -107,7 +109,7 @@ class Counter(Declaration):
         """
         recounter = Recounter(self, report, patient=True)
         if users is not None:
-            result = recounter.recount((member for user in users for member in recounter.members(user)), dry_run)
+            result = recounter.recount((member for user in many(users) for member in recounter.members(user)), dry_run)
         elif dry_run:
             result = recounter.recount_all(True, progress, stopped)
         else:

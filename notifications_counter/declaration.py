@@ -112,6 +112,11 @@ class Declaration(Owners):
         self.field = field
         self.batch_field = batch_field
         self.disabled = disabled
+        for what, label in (("source", source), ("totals", totals)):
+            if not isinstance(label, str) or label.count(".") != 1:
+                raise ConfigurationError(
+                    f'The {what} of counter {name!r} must be a string such as "app_label.Model", not {label!r:.200}.'
+                )
         if not isinstance(condition, Q):
             raise ConfigurationError(f"The condition of counter {name!r} must be a Q object, not {condition!r:.200}.")
         if apps.ready:

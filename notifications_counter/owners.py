@@ -71,30 +71,32 @@ class Owners:
 
     def first_of_key(self, owner: Any) -> tuple[Any, ...]:
         """Return the primary keys of all columns of an owner but the last, given as a sequence, or as one value."""
-        fields = self.key_fields[:-1]
-        return self._keys(fields, owner if len(fields) > 1 else (owner,))
+        if not self.has_several_columns:
+            raise ValueError(f"Owners of counter {self.name!r} have one column, {self.owner}. Use count() or counts().")
+        return self._keys(self.key_fields[:-1], owner if isinstance(owner, tuple | list) else (owner,))
 
     def _keys(self, fields: Sequence[Field], owner: Any) -> tuple[Any, ...]:
-        if not fields or not isinstance(owner, tuple | list) or len(owner) != len(fields):
-            names = self.owner if isinstance(self.owner, tuple) else (self.owner,)
+        if not isinstance(owner, tuple | list) or len(owner) != len(fields):
+            names = ", ".join(self.owner[: len(fields)])
             raise ValueError(
-                f"Counter {self.name!r} counts for {' and '.join(names)}, and needs {len(fields)} values, not "
-                f"{owner!r:.200}."
+                f"Counter {self.name!r} needs a value for each of these here: {names}; not {owner!r:.200}."
             )
         return tuple(map(self._key, fields, owner))
 
     def _key(self, field: Field, owner: Any) -> Any:
-        if type(owner) is not int and hasattr(owner, "pk"):
-            if isinstance(owner, Model) and _column_of_key(owner._meta.model) != _column(field):
-                label = field.model._meta.label if field.primary_key else str(field)
-                raise ValueError(
-                    f"Counter {self.name!r} counts for {label}, not for {owner._meta.label}. Pass an instance of "
-                    f"{label}, or its primary key."
-                )
-            owner = owner.pk
-        if owner is None:
-            raise ValueError(f"Counter {self.name!r} needs an owner with a primary key; save it first.")
-        return primary_key(field, owner)
+        if isinstance(owner, Model) and _column_of_key(owner._meta.model) != _column(field):
+            label = field.model._meta.label if field.primary_key else str(field)
+            raise ValueError(
+                f"Counter {self.name!r} counts for {label}, not for {owner._meta.label}. Pass an instance of "
+                f"{label}, or its primary key."
+            )
+        key = owner.pk if type(owner) is not int and hasattr(owner, "pk") else owner
+        if key is None:
+            raise ValueError(
+                f"Counter {self.name!r} needs an owner with a primary key. Save the object first. An anonymous user "
+                "has no primary key."
+            )
+        return primary_key(field, key)
 
     def encode(self, key: Any) -> str | None:
         """Return the member that stands for an owner in Redis, or None if there is no owner. The key of several columns

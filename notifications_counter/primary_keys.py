@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -65,6 +65,13 @@ def primary_key(field: Field, value: Any) -> Any:
     if rounded or not fits(field, key):
         raise ValueError(f"{value!r:.200} is not a primary key.")
     return key
+
+
+def many(values: Any) -> Iterable[Any]:
+    """Return an iterable of instances or primary keys as it is. TypeError for a single one, even if it is a string."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"Pass a list of instances or primary keys, not {values!r:.200}.")
+    return values
 
 
 def plain(value: Any) -> Any:

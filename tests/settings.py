@@ -63,7 +63,7 @@ CACHES = {
 
 NOTIFICATIONS_COUNTER: dict[str, Any] = {
     "KEY_PREFIX": os.environ.get("TEST_KEY_PREFIX", "nc-tests"),
-    "DEPLOY_SECONDS": 0,
+    "DEPLOY_SECONDS": int(os.environ.get("TEST_DEPLOY_SECONDS", "0")),
 }
 
 AUTH_USER_MODEL = {"int": "accounts.User", "uuid": "accounts.UUIDUser", "string": "accounts.StringUser"}[

@@ -206,6 +206,8 @@ def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project
     for owner in (None, "", Project(pk=None), AnonymousUser()):
         assert show("{% badge counter='open_tasks' owner=owner %}", request_of(alice), {"owner": owner}) == "\n"
     assert show("{% badge counter='open_tasks' owner=mispelt %}", request_of(alice)) == "\n"
+    with pytest.raises(ConfigurationError, match="The max of a badge must be an integer, not 'lots'."):
+        badge(alice, "{% badge max='lots' %}")
     with pytest.raises(ValueError, match=r"counts for tasks\.Project, not for accounts\."):
         badge(alice, "{% badge counter='open_tasks' %}")
     with pytest.raises(ConfigurationError, match="No counter is named 'open_task'"):

@@ -102,6 +102,18 @@ def test_the_cache_is_not_of_django_redis(backend):
         assert found(checks.REDIS_TAG, deploy=True) == {}
 
 
+@pytest.mark.parametrize("location", ["127.0.0.1:6379", ["redis://g/1", "h:6379"], "valkey://h:6379/2"])
+def test_a_location_that_is_no_url_of_redis(location):
+    with override_settings(CACHES={"default": cache(location)}):
+        assert "is not the URL of a Redis" in found()["E033"]
+
+
+@pytest.mark.parametrize("name", ["NOTIFICATION_COUNTER", "NOTIFICATIONS_COUNTERS", "NOTIFICATIONS_COUNTR"])
+def test_the_name_of_the_setting_is_misspelt(name):
+    with override_settings(**{name: {"SHARDS": 4}}):
+        assert found()["W009"].startswith(f"The {name} setting has no effect on the counters. Rename it")
+
+
 @pytest.mark.parametrize(
     ("location", "url"),
     [
@@ -253,7 +265,7 @@ def declare(monkeypatch):
         monkeypatch.setattr(declaration, "_declarations", {})
         monkeypatch.setattr(declaration, "_by_table", {})
         counter = make_counter(
-            "x", source="", owner=owner, condition=condition, totals="", field=field, batch_field=batch_field
+            "x", source="x.Y", owner=owner, condition=condition, totals="x.Z", field=field, batch_field=batch_field
         )
         vars(counter).update(source=source, totals=totals)
         return found()
@@ -307,8 +319,9 @@ def test_conditions_that_can_be_followed(declare, condition):
         (Q(state="opne"), "compares tasks.Ticket.state with 'opne'"),
         (
             ~Q(state__in=["done", "closed"]),
-            "compares tasks.Ticket.state with 'closed', which is not one of its choices",
+            "compares tasks.Ticket.state with 'closed', but its choices are 'open', 'done'.",
         ),
+        (Q(state__in="no"), "compares tasks.Ticket.state with 'n', 'o', but its choices are"),
         (Q(state="open") & ~Q(priority=3), "compares tasks.Ticket.priority with 3"),
         (Q(state="open", priority=2) | Q(state__in=["done", "", F("state")]), None),
         (Q(state=F("state")) | Q(state__startswith="op") | Q(priority__gt=5), None),
@@ -510,6 +523,10 @@ def test_sources_without_a_table_of_their_own(declare, source):
     assert "Use tasks.Task as its source" in found["E007"]
 
 
+def test_an_owner_that_is_no_foreign_key(declare):
+    assert list(declare(Issue, "closed", Q(closed=False), ProjectIssueCount, "open_count")) == ["E032"]
+
+
 def test_totals_of_other_owners(declare):
     assert declare(Task, "project", field="unread_count").keys() == {"E008"}
 
@@ -527,7 +544,7 @@ def test_totals_of_other_owners(declare):
 def test_totals_of_two_counters(declare, field, batch_field, problem):
     assert declare(Issue, "project", Q(closed=False), ProjectIssueCount, "open_count") == {}
     counter = make_counter(
-        "y", source="", owner="project", condition=Q(), totals="", field=field, batch_field=batch_field
+        "y", source="x.Y", owner="project", condition=Q(), totals="x.Z", field=field, batch_field=batch_field
     )
     vars(counter).update(source=Issue, totals=ProjectIssueCount)
     messages = found()
@@ -732,7 +749,13 @@ def test_an_owner_needs_two_columns(declare):
 def test_counters_with_the_same_totals_agree_on_their_owners(declare, owner, ids):
     assert declare(CourseNotification, ("user", "app_name"), totals=AppCount) == {}
     counter = make_counter(
-        "y", source="", owner=owner, condition=EVERY_ROW, totals="", field="unseen_count", batch_field="unseen_batch"
+        "y",
+        source="x.Y",
+        owner=owner,
+        condition=EVERY_ROW,
+        totals="x.Z",
+        field="unseen_count",
+        batch_field="unseen_batch",
     )
     vars(counter).update(source=CourseNotification, totals=AppCount)
     assert found().keys() == ids

@@ -22,8 +22,17 @@ def test_one_notification(alice, bob):
     controller = NotificationController(str(alice.pk))
     assert controller.mark_as_read(one.pk) is True
     assert controller.mark_as_read(str(one.pk)) is False
-    assert (controller.unread_count, NotificationController(bob).unread_count) == (2, 3)
+    assert controller.mark_as_read(two) is True
+    assert controller.mark_as_read(other) is False
+    assert (controller.unread_count, NotificationController(bob).unread_count) == (1, 3)
     assert_exact(alice, bob)
+
+
+def test_one_is_not_taken_for_many(alice):
+    for one in (*notify(alice), "12", b"12", 12):
+        with pytest.raises(TypeError, match="Pass a list of instances or primary keys, not "):
+            NotificationController(alice).mark_all_as_read(one)
+    assert unread.count(alice) == 3
 
 
 def test_all_of_them(alice, bob):

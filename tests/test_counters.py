@@ -369,6 +369,9 @@ def test_a_declaration_that_other_processes_may_not_have():
         Counter("late", source="tasks.Task", **about)
     with pytest.raises(ConfigurationError, match="must be a Q object"):
         make_counter("late", source="tasks.Task", **about | {"condition": {"done": False}})
+    for source in ("Task", "tasks.models.Task", Task):
+        with pytest.raises(ConfigurationError, match="The source of counter 'late' must be a string such as"):
+            make_counter("late", source=source, **about)
     assert "late" not in {counter.name for counter in all_counters()}
 
 

@@ -180,6 +180,13 @@ def test_owners_that_are_none():
                 read(owner)
 
 
+def test_one_owner_is_not_taken_for_many(alice):
+    for one in (alice, "12", alice.pk if isinstance(alice.pk, int) else 12):
+        for do in (unread.counts, unread.recount):
+            with pytest.raises(TypeError, match="Pass a list of instances or primary keys, not "):
+                do(one)
+
+
 @pytest.mark.keys
 def test_instances_of_another_model(alice):
     """Its key may be that of a user. A row whose primary key is a user is as good as the user."""

@@ -25,7 +25,7 @@ logger = logging.getLogger("notifications_counter")
 
 class Breaker:
     """Knows whether the Redis of a cache is down, out of memory, or refuses commands. Logs the beginning and the end of
-    each, once."""
+    each, once, so that a log that shows the one shows the other."""
 
     def __init__(self, alias: str):
         self.alias = alias
@@ -77,7 +77,7 @@ class Breaker:
             return None
         seconds = time.monotonic() - since
         about = {"event": "redis_found", "cache": self.alias, "seconds": round(seconds, 3)}
-        logger.info("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
+        logger.warning("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
         return seconds
 
     # ------------------------------------------------------------ single commands
@@ -107,11 +107,11 @@ class Breaker:
         """Note that a script ran. If it was refused before, there is memory again, or Redis has been set up better."""
         if reason := self.refused.get(script):
             about = {"event": "redis_accepts", "cache": self.alias, "command": script}
-            logger.info("Redis (cache %r) runs %s again.", self.alias, script, extra=about)
+            logger.warning("Redis (cache %r) runs %s again.", self.alias, script, extra=about)
             for name, other in list(self.refused.items()):
                 if other == reason:
                     self.refused.pop(name, None)  # another thread may have noticed, too
         if script in self.no_room_for:
             about = {"event": "redis_has_room", "cache": self.alias}
-            logger.info("Redis (cache %r) has memory again.", self.alias, extra=about)
+            logger.warning("Redis (cache %r) has memory again.", self.alias, extra=about)
             self.no_room_for.clear()

@@ -73,8 +73,8 @@ def client_of(alias: str) -> Client:
     if client is None:
         try:
             factory = connection_factory(caches[alias])
-        except InvalidCacheBackendError:
-            factory = None
+        except InvalidCacheBackendError as error:
+            raise ConfigurationError(f"NOTIFICATIONS_COUNTER['CACHE_ALIAS'] is {alias!r}: {error}") from None
         if factory is None:
             raise ConfigurationError(
                 f"CACHE_ALIAS {alias!r} is not a django-redis cache; set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an "

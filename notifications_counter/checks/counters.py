@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -67,6 +68,14 @@ def check_counters() -> Messages:
                 hint='Name two or more different columns, or a single foreign key as a string: owner="user".',
                 obj=counter.source,
                 id=id_("E026"),
+            )
+            continue
+        if not counter.has_several_columns and not isinstance(counter.owner_fields[0], ForeignKey):
+            yield Error(
+                f"The owner of counter {counter.name!r}, {counter.owner_fields[0]}, is not a foreign key.",
+                hint="Name a foreign key, or a list of several columns, which need not be foreign keys.",
+                obj=counter.source,
+                id=id_("E032"),
             )
             continue
         yield from _check_source(counter)
@@ -153,7 +162,6 @@ def _check_totals(counter: Counter) -> Messages:
     elif not (
         issubclass(counter.totals, BaseCount)
         and isinstance(key, OneToOneField)
-        and isinstance(owner, ForeignKey)
         and key.remote_field.model._meta.concrete_model is owner.remote_field.model._meta.concrete_model
         and key.remote_field.on_delete is DO_NOTHING
         and not key.db_constraint  # type: ignore[attr-defined]
@@ -263,16 +271,20 @@ def _check_condition(counter: Counter) -> Messages:
             hint="The app cannot tell which columns raw SQL reads. Use Q objects and expressions.",
             id=id_("E011"),
         )
+    wrong: dict[Any, list[str]] = defaultdict(list)
     for field, value in _compared(nodes):
         choices = [choice for choice, label in field.flatchoices or ()]
         if choices and value not in (*choices, ""):
-            yield Warning(
-                f"The condition of counter {counter.name!r} compares {field} with {value!r}, which is not one of its "
-                "choices.",
-                hint=f"Use one of {', '.join(map(repr, choices))}.",
-                obj=counter.source,
-                id=id_("W008"),
-            )
+            wrong[field].append(repr(value))
+    for field, values in wrong.items():
+        choices = [repr(choice) for choice, label in field.flatchoices]
+        yield Warning(
+            f"The condition of counter {counter.name!r} compares {field} with {', '.join(values)}, but its choices are "
+            f"{', '.join(choices)}.",
+            hint=f"Use one of the choices, and a list with lookups such as {field.name}__in.",
+            obj=counter.source,
+            id=id_("W008"),
+        )
 
 
 def _compared(nodes: Iterable[Any]) -> Iterator[tuple[Any, Any]]:

@@ -23,7 +23,14 @@ from .registration import TAG, Messages, check, id_, sound_counters
 
 @check(TAG)
 def check_settings() -> Messages:
-    """Every entry of NOTIFICATIONS_COUNTER is known and has a valid value."""
+    """Every entry of NOTIFICATIONS_COUNTER is known and has a valid value, and the setting's name is not misspelt."""
+    for name in get_close_matches(SETTING, filter(str.isupper, dir(settings)), n=5, cutoff=0.9):
+        if name != SETTING:
+            yield Warning(
+                f"The {name} setting has no effect on the counters.",
+                hint=f"Rename it to {SETTING}, or remove it.",
+                id=id_("W009"),
+            )
     entries = getattr(settings, SETTING, {})
     if not isinstance(entries, dict):
         yield Error(f"The {SETTING} setting is not a dict.", hint="Set it to a dict, or remove it.", id=id_("E001"))
@@ -79,6 +86,13 @@ def check_cache() -> Messages:
             id=id_("E005"),
         )
         return
+    for url in _urls(alias):
+        if not _parsed([url]):
+            yield Error(
+                f"The LOCATION of the cache {alias!r} is not the URL of a Redis: {url!r}.",
+                hint="Use a URL such as 'redis://127.0.0.1:6379/1'.",
+                id=id_("E033"),
+            )
     client = _client(alias)
     if client is None or issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
         yield Error(

@@ -33,13 +33,21 @@ SIGN_OF_LIFE = 5.0
 class CounterCommand(BaseCommand):
     """A command that prints a line of its own if Redis or the database is unreachable."""
 
+    heals = False
+    """Whether the command repairs what a log of lost data is about."""
+
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command. It reports outages itself, so the log need not."""
-        logger.addFilter(_is_not_outage)
+        unneeded = {"redis_lost", "redis_found"} | ({"redis_behind"} if self.heals else set())
+
+        def is_needed(record: logging.LogRecord) -> bool:
+            return getattr(record, "event", "") not in unneeded
+
+        logger.addFilter(is_needed)
         try:
             return super().execute(*args, **options)
         finally:
-            logger.removeFilter(_is_not_outage)
+            logger.removeFilter(is_needed)
 
     def check(self, *args: Any, **options: Any) -> None:
         """Run the system checks, except those that query the databases. From Django 6 on they run before every command,
@@ -120,10 +128,6 @@ def plain_errors() -> Iterator[None]:
         raise
     except KeyboardInterrupt:
         raise CommandError("Interrupted. Nothing is lost; run the command again to continue.", returncode=130) from None
-
-
-def _is_not_outage(record: logging.LogRecord) -> bool:
-    return getattr(record, "event", "") != "redis_lost"
 
 
 def reason_of(error: Exception) -> str:

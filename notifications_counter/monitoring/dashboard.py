@@ -27,7 +27,7 @@ from ..maintenance.history import history
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment, signed
-from .report import MAX_AGE, CounterReport, look
+from .report import MAX_AGE, MAX_SUSPECTED, CounterReport, look
 
 EVENTS = 10
 """Rows of the tables of flushes and events."""
@@ -81,7 +81,7 @@ def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
             _("Open transactions"),
             grouped(report.open),
             _("%s suspected dead") % grouped(report.suspected) if report.suspected else "",
-            bad=report.suspected > 0,
+            bad=report.suspected > MAX_SUSPECTED,
         ),
         Figure(_("Rejected"), grouped(report.rejected), bad=report.rejected > 0),
     ]

@@ -26,6 +26,10 @@ from .display import grouped
 MAX_AGE = 300.0
 """Seconds that a change may wait before that is a problem."""
 
+MAX_SUSPECTED = 10
+"""Old open transactions of a counter that are not a problem. Whenever a process is killed in a transaction, or Redis
+answers too late, one is left until MAX_TRANSACTION_AGE."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -106,13 +110,11 @@ class CounterReport:
             )
             values = {"count": self.requests, "age": round(self.requests_age), "limit": max_age}
             found.append(("requests", text % _grouped(values)))
-        if self.suspected:
-            text = ngettext(
-                "%(count)s transaction has been open for %(age)s s, longer than HEAL_AFTER (%(limit)s s): its "
-                "process was killed, or it takes that long.",
+        if self.suspected > MAX_SUSPECTED:
+            text = _(
                 "%(count)s transactions have been open for longer than HEAL_AFTER (%(limit)s s), the oldest for "
-                "%(age)s s: their processes were killed, or they take that long.",
-                self.suspected,
+                "%(age)s s. Their users are recounted. Find out whether processes are killed, Redis answers too late, "
+                "or transactions take that long."
             )
             values = {"count": self.suspected, "age": self.oldest_open, "limit": options.HEAL_AFTER}
             found.append(("suspected", text % _grouped(values)))

@@ -13,6 +13,7 @@ from django.template import Context
 from django.utils.translation import get_language, ngettext
 
 from ..badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
+from ..conf import is_integer
 from ..context_processors import unread
 from ..counters import counters_of_notifications, get_counter, unseen
 from ..exceptions import ConfigurationError
@@ -61,10 +62,12 @@ def show_badge(
     kind: str | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Nothing if there is no owner.
+    """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Nothing if there is no owner, or one of its
+    columns has none.
 
     ``counter``  its name; by default ``unseen`` if that is switched on, else ``unread``
-    ``owner``    an instance or a primary key; by default the user who makes the request
+    ``owner``    an instance or a primary key, or a tuple of these for an owner of several columns; by default the user
+                 who makes the request
     ``label``    what is counted, for screen readers: “Open tickets”
     ``kind``     a kind of notifications: the badge of ``unread_by_kind`` for it
     ``quiet``    screen readers do not announce its changes
@@ -72,8 +75,10 @@ def show_badge(
     request = request_of(context)
     user = user_of(request)
     owner = user if owner is THE_USER else owner
-    if getattr(owner, "pk", owner) in (None, ""):
+    if owner == "" or None in [getattr(each, "pk", each) for each in (owner if isinstance(owner, tuple) else [owner])]:
         return {}
+    if not is_integer(max):
+        raise ConfigurationError(f"The max of a badge must be an integer, not {max!r}.")
     if kind is not None:
         if counter not in ("", "unread_by_kind"):
             raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={counter!r} or kind.")

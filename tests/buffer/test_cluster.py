@@ -160,7 +160,7 @@ def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, djang
         assert len(lost) == 1
     assert_heals(*users)
     told = [record.levelname for record in caplog.records if "Redis (cache" in record.message]
-    assert told == ["WARNING", "INFO"]
+    assert told == ["WARNING", "WARNING"]
     assert unread.buffers[0].client.outages().number == 1
 
 

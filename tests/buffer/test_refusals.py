@@ -190,7 +190,7 @@ def test_a_refusal_at_begin(refusal, alice, bob, caplog):
             assert RecountRequest.objects.count() == 4
         Notification.objects.create(user=alice, title="x")
     levels, texts = zip(*told(caplog), strict=True)
-    assert levels == ("ERROR" if name == "NOPERM" else "WARNING", "INFO")
+    assert levels == ("ERROR" if name == "NOPERM" else "WARNING", "WARNING")
     assert WORDS.get(name, name) in texts[0]
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()
@@ -369,7 +369,7 @@ def test_a_reply_that_breaks_off(line, alice, bob, caplog, when, after):
     client_of("default").breaker.retry_at = 0.0  # as if the time had passed
     # No reply is taken for that of another command. What Redis has not heard of waits for the next heal.
     assert unread.counts([alice, bob]) == {alice.pk: 4 if when == "commit" else 3, bob.pk: 2}
-    assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
+    assert [level for level, _ in told(caplog)] == ["WARNING", "WARNING"]
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()
 
@@ -404,7 +404,7 @@ def test_a_server_that_is_loading(use, alice, caplog):
             working.result(30)
             Notification.objects.create(user=alice, title="x")
     levels, texts = zip(*told(caplog), strict=True)
-    assert levels == ("WARNING", "INFO")
+    assert levels == ("WARNING", "WARNING")
     assert "loading" in texts[0]
 
 
@@ -442,5 +442,5 @@ def test_a_cluster_that_does_not_cover_its_slots(settings, make_user, caplog):
             client_of("default").redis.close()
     settings.CACHES = before
     levels, texts = zip(*told(caplog), strict=True)
-    assert levels == ("WARNING", "INFO")
+    assert levels == ("WARNING", "WARNING")
     assert "not covered" in texts[0] or "cluster is down" in texts[0]

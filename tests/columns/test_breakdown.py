@@ -222,7 +222,7 @@ def test_what_is_no_owner_is_an_error(owner):
 
 
 def test_an_owner_of_one_column_has_nothing_below_it(alice):
-    with pytest.raises(ValueError, match="counts for user"):
+    with pytest.raises(ValueError, match="have one column, user. Use count"):
         unread.breakdown(alice)
 
 

@@ -455,3 +455,10 @@ def test_data_errors_are_data_errors(buffer, statements):
     statements(target, BATCHES + 1, Chunk([[key]], [LARGEST]))
     with pytest.raises(DataError):
         statements(target, BATCHES + 2, Chunk([[key]], [LARGEST]))
+
+
+@pytest.mark.once
+def test_a_chunk_of_nobody_is_refused():
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"chunk_size must be at least 1, not {size}"):
+            unread.flush(chunk_size=size)

@@ -264,6 +264,15 @@ def test_loop_flushes_until_a_signal_wakes_it(start, all_healed, make_user, sign
 
 
 @pytest.mark.once
+def test_loop_says_at_first_what_it_waits_for(start):
+    child = start("flush_counters", "--loop", "--interval", "0.05", TEST_DEPLOY_SECONDS="3600")
+    child.wait_for("unread: The counter is new, or its declaration has changed.")
+    wait_until(lambda: unread.status())
+    assert child.end(signal.SIGTERM) == 0
+    assert child.log.read_text().count("unread: The counter is new") == 1
+
+
+@pytest.mark.once
 def test_a_signal_does_not_wait_for_the_end_of_the_interval(start, all_healed, make_user):
     notify(make_user())
     child = start("flush_counters", "--loop", "--interval", "3600")
@@ -374,7 +383,7 @@ def test_check_says_how_long_the_oldest_change_has_waited(all_healed, make_user)
     notify(make_user())
     wait_since(200, "waiting_since")
     (line,) = run("flush_counters", "--check")
-    assert re.fullmatch(r"The oldest change has waited for 2\d\d s\.", line)
+    assert re.fullmatch(r"All is well\. The oldest change has waited for 2\d\d s\.", line)
     assert unread.status()[0].status.pending == 1
 
 
@@ -408,7 +417,7 @@ def requested_since(seconds: int) -> None:
 )
 def test_check_fails_when_a_change_waits_for_too_long(all_healed, wait):
     wait(200)
-    assert run("flush_counters", "--check")[0].startswith("The oldest change has waited for 2")
+    assert run("flush_counters", "--check")[0].startswith("All is well.")
     with pytest.raises(CommandError, match=r"^unread: .* waited for 2\d\d s, more than 100 s: is flush_"):
         run("flush_counters", "--check", "--max-age", "100")
 
@@ -540,13 +549,27 @@ def test_recount_of_users(wrong, make_user):
     assert unread.count(other) == 1
 
 
+@pytest.mark.once
+def test_recount_of_owners_of_a_counter(wrong):
+    key = str(wrong.pk)
+    named = "visible_posts", "unread"
+    assert run("recount_counters", "--user", key, "--counter", named[0], "--counter", named[1], "--dry-run") == [
+        "visible_posts: checked 1 user, 0 wrong, would correct 0.",
+        f"unread: user {key}: count 7, rows 2 → would be corrected (-5)",
+        "unread: checked 1 user, 1 wrong, would correct 1.",
+    ]
+    assert run("recount_counters", "--counter", "unread")[-1] == "unread: checked 1 user, 1 wrong, corrected 1."
+    with pytest.raises(CommandError, match="No counter is named 'unraed'; the counters are: "):
+        run("recount_counters", "--counter", "unraed")
+
+
 def test_recount_is_silent_if_told_so(wrong):
     assert run("recount_counters", verbosity=0) == []
 
 
 def test_recount_says_what_is_wrong_with_a_key(all_healed):
     bad = "x" * 101 if unread.key_fields[0].get_internal_type() == "CharField" else "nobody"
-    with pytest.raises(CommandError, match="is not a primary key of a user.* Pass --user"):
+    with pytest.raises(CommandError, match="is not a primary key.* Pass --user"):
         run("recount_counters", "--user", bad)
     assert unread.status()[0].status.rejected == 0
 

@@ -84,12 +84,13 @@ def test_all_is_well(admin_client, url, all_healed, make_user):
 
 def test_what_is_wrong_is_on_top(admin_client, url, all_healed):
     unread.buffers[0].reject({"\0": "1"})
-    unread.buffers[0].begin("part", ["7"]).read()
+    for i in range(11):
+        unread.buffers[0].begin(f"part {i}", ["7"]).read()
     with entries(HEAL_AFTER=0):
         response = admin_client.get(url)
     assert "1 member could not be stored" in health(response)
-    assert "1 transaction has been open" in health(response)
-    assert figures(response)["Open transactions"] == "1 1 suspected dead"
+    assert "11 transactions have been open" in health(response)
+    assert figures(response)["Open transactions"] == "11 11 suspected dead"
     assert figures(response)["Rejected"] == "1"
 
 

@@ -127,6 +127,9 @@ def test_transactions_are_suspected_when_they_are_older_than_heal_after(healed):
     counter = look_at(unread)
     assert (counter.open, counter.suspected) == (2, 1)
     assert 120 <= counter.oldest_open < 150
+    assert kinds() == []
+    for i in range(10):
+        open_since(120, part=f"part {i}")
     assert kinds() == ["suspected"]
     with entries(HEAL_AFTER=1000):
         assert kinds() == []
@@ -257,8 +260,8 @@ def check(*arguments: str) -> tuple[str, str]:
 
 def test_check_says_a_sentence_for_each_thing_that_is_wrong(all_healed):
     requested_since(400)
-    open_since(90)
-    open_since(100, part="other")
+    for i in range(11):
+        open_since(90 + i, part=f"part {i}")
     redis("HSET", "rejected", "nobody", "1")
     waiting_since(1000)
     out, error = check()
@@ -266,7 +269,7 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(all_healed):
     sentences = [
         r"unread: The oldest change has waited for 1,0\d\d s, more than 300 s: is flush_counters running\?",
         r"unread: 1 recount request, written .*, has waited for 4\d\d s, more than 300 s: is flush_counters running\?",
-        r"unread: 2 transactions have been open for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s: .*",
+        r"unread: 11 transactions have been open for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s\. .*",
         r"unread: 1 member could not be stored\. It is kept in `rejected` for inspection\.",
     ]
     for line, sentence in zip(error.splitlines(), sentences, strict=True):
@@ -294,11 +297,11 @@ def test_check_writes_json(all_healed):
 
 
 def test_check_writes_json_when_something_is_wrong(all_healed):
-    open_since(90)
+    redis("HSET", "rejected", "nobody", "1")
     out, error = check("--json")
     seen = json.loads(out)
     assert seen["ok"] is False
-    assert [(p["counter"], p["kind"]) for p in seen["problems"]] == [("unread", "suspected")]
+    assert [(p["counter"], p["kind"]) for p in seen["problems"]] == [("unread", "rejected")]
     assert f"unread: {seen['problems'][0]['text']}" == error
 
 
@@ -323,9 +326,10 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
     assert "Traceback" not in result.stderr
 
 
-def test_json_is_for_check():
-    with pytest.raises(CommandError, match="only with --check"):
-        call_command("flush_counters", "--json")
+@pytest.mark.parametrize("option", ["--json", "--max-age=5"])
+def test_options_that_are_for_check(option):
+    with pytest.raises(CommandError, match=f"{option.split('=')[0]} can be used only with --check"):
+        call_command("flush_counters", option)
 
 
 # ------------------------------------------------------------------------------------------------------- health check

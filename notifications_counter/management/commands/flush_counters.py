@@ -25,6 +25,7 @@ from ..console import (
 
 class Command(CounterCommand):
     help = "Heals every counter, then writes what waits in Redis to the database."
+    heals = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()
@@ -48,9 +49,8 @@ class Command(CounterCommand):
         parser.add_argument(
             "--max-age",
             type=at_least(0, float),
-            default=MAX_AGE,
             metavar="SECONDS",
-            help="with --check: how long a change may wait (default: %(default)s)",
+            help=f"with --check: how long a change may wait (default: {MAX_AGE})",
         )
         parser.add_argument(
             "--json", action="store_true", dest="as_json", help="with --check: print the state of all counters as JSON"
@@ -65,7 +65,7 @@ class Command(CounterCommand):
         check: bool,
         interval: float,
         chunk_size: int | None,
-        max_age: float,
+        max_age: float | None,
         as_json: bool,
         database: str | None,
         schema: str | None,
@@ -75,11 +75,11 @@ class Command(CounterCommand):
         self.verbosity = verbosity
         self.chunk_size = chunk_size
         self.database, self.schema = database, schema
-        if as_json and not check:
-            raise CommandError("--json can be used only with --check.")
+        if (as_json or max_age is not None) and not check:
+            raise CommandError(f"{'--json' if as_json else '--max-age'} can be used only with --check.")
         with plain_errors():
             if check:  # it writes nothing, so a signal may end it at once
-                self.check_state(max_age, as_json)
+                self.check_state(MAX_AGE if max_age is None else max_age, as_json)
                 return
             with stop_on_signals() as stop:
                 if loop:
@@ -94,6 +94,7 @@ class Command(CounterCommand):
     def loop(self, stop: Stop, interval: float) -> None:
         """Run until asked to stop."""
         outages = OutageLog("flush_counters", interval)
+        told: set[str] = set()
         while not stop.asked():
             close_old_connections()
             todo: list[LocalCounter[Counter]] = []
@@ -105,6 +106,9 @@ class Command(CounterCommand):
                 close_old_connections()
                 try:
                     self.run(local, stop, quiet=True)
+                    if local.name not in told:
+                        told.add(local.name)
+                        self.tell_why_waiting(local)
                 except OUTAGES as error:
                     connections[local.place.alias].close()
                     outages.failed(error, local)
@@ -168,6 +172,12 @@ class Command(CounterCommand):
             )
         return "nothing to flush."
 
+    def tell_why_waiting(self, local: LocalCounter[Counter]) -> None:
+        with at(local.place):
+            if self.verbosity and (reason := why_waiting(local.counter)):
+                self.stdout.write(f"{local.name}: {reason}")
+                self.stdout.flush()  # a service's output is not a terminal, so it would be buffered
+
     def tell_shards(self, counter: Counter, name: str) -> None:
         for shard in counter.status():
             s = shard.status
@@ -186,4 +196,4 @@ class Command(CounterCommand):
         if problems := report.problems(max_age):
             raise CommandError("\n".join(map(str, problems)))
         if self.verbosity and not as_json:
-            self.stdout.write(f"The oldest change has waited for {report.age:,.0f} s.")
+            self.stdout.write(f"All is well. The oldest change has waited for {report.age:,.0f} s.")

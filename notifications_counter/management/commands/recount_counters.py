@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 
-from ...counters import Counter, all_counters, counters_of_notifications, unread
+from ...counters import Counter, all_counters, counters_of_notifications, get_counter
 from ...maintenance.orphans import remove_orphans
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Correction
@@ -14,13 +14,18 @@ from ..console import CounterCommand, Meter, find_counters, number, plain_errors
 
 class Command(CounterCommand):
     help = "Compares every count with the database's rows, and corrects it."
+    heals = True
 
     def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--counter", action="append", metavar="NAME", help="recount only this counter; may be repeated"
+        )
         parser.add_argument(
             "--user",
             action="append",
             metavar="KEY",
-            help="recount only the notifications of the user with this primary key; may be repeated",
+            help="recount only the user, or other owner, with this primary key; may be repeated (without --counter: "
+            "only the counters of notifications)",
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would change")
         parser.add_argument(
@@ -39,6 +44,7 @@ class Command(CounterCommand):
     def handle(
         self,
         *,
+        counter: list[str] | None,
         user: list[Any] | None,
         dry_run: bool,
         restored: bool,
@@ -48,25 +54,20 @@ class Command(CounterCommand):
         verbosity: int,
         **options: Any,
     ) -> None:
-        if restored and (user or dry_run):
-            raise CommandError("--restored recounts and corrects everyone. Leave out --user and --dry-run.")
+        if restored and (counter or user or dry_run):
+            raise CommandError("--restored recounts and corrects everyone. Leave out --counter, --user and --dry-run.")
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
-            keys = None if user is None else [self.key(value) for value in user]
-            counters = all_counters() if keys is None else counters_of_notifications()
+            if counter:
+                counters = [get_counter(name) for name in dict.fromkeys(counter)]
+            else:
+                counters = counters_of_notifications() if user else all_counters()
+            for each in counters:
+                check_keys(each, user or ())
             todo = find_counters(counters, database, schema)
             for local in todo if restored else ():
                 with at(local.place):
                     local.counter.invalidate()
-            at_each(todo, lambda local: self.recount(local, keys, dry_run, restart or restored, meter))
-
-    def key(self, value: Any) -> Any:
-        try:
-            return unread.decode(str(unread.key(value)))
-        except (ValueError, ValidationError):
-            raise CommandError(
-                f"{value!r} is not a primary key of a user. Pass --user the value of the user's "
-                f"{unread.key_fields[0].name!r}, once for each user."
-            ) from None
+            at_each(todo, lambda local: self.recount(local, user, dry_run, restart or restored, meter))
 
     def recount(
         self, local: LocalCounter[Counter], keys: list[Any] | None, dry_run: bool, restart: bool, meter: Meter
@@ -99,3 +100,14 @@ class Command(CounterCommand):
             meter.say(f"{name}: {reason} Then the flusher recounts everyone.")
         if removed:
             meter.say(f"{name}: removed {number(removed, 'total')} of deleted users.")
+
+
+def check_keys(counter: Counter, values: Iterable[str]) -> None:
+    """Raise CommandError if one of these stands for no owner of a counter."""
+    for value in values:
+        try:
+            counter.first_of_key(value) if counter.is_first(value) else counter.key(value)
+        except ValueError as error:
+            raise CommandError(
+                f"{error} Pass --user the primary key of an owner of the counter {counter.name!r}, once for each owner."
+            ) from None
