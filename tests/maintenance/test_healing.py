@@ -163,3 +163,23 @@ def test_a_user_who_cannot_be_counted_keeps_nobody_waiting(users, alice, bob, fl
     assert [stored(user) for user in (bob, *users)] == [1] * 151
     flush()
     assert_heals(alice)
+
+
+def test_a_database_that_can_count_nobody(users, alice, monkeypatch):
+    """As while a migration locks the table. Each look may last as long as the database's time limit."""
+    looks: list[Any] = []
+
+    def fail(self: Reader, keys: Any) -> None:
+        looks.append(keys)
+        raise OperationalError("lock timeout")
+
+    Notification.objects.create(user=alice, title="x")
+    buffer().mark_dirty([str(user.pk) for user in users])
+    with monkeypatch.context() as patch:
+        patch.setattr(Reader, "count_rows", fail)
+        with pytest.raises(OperationalError):
+            tasks.flush()
+    assert len(looks) <= 11
+    assert stored(alice) == 1
+    assert dirty() == len(users)
+    assert unread.heal().checked == len(users)
