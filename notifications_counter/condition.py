@@ -68,9 +68,9 @@ class Condition:
             return None
 
 
-def expressions_of(where: WhereNode) -> Iterator[Any]:
-    """Yield every node of a WHERE clause, outermost first."""
-    todo: list[Any] = [where]
+def expressions_of(root: Any) -> Iterator[Any]:
+    """Yield every node of a WHERE clause or of another expression, outermost first."""
+    todo: list[Any] = [root]
     while todo:
         node = todo.pop()
         if node is None:

@@ -24,11 +24,11 @@ from django.dispatch import receiver
 from .buffer import Buffer
 from .buffer.client import client_of
 from .buffer.keys import Keys
-from .condition import Condition
+from .condition import Condition, expressions_of
 from .conf import SETTING, options
 from .databases import Database, alias_for, forget_buffers, identify, look_up
 from .exceptions import BufferUnavailable, ConfigurationError
-from .internals import MigrationWriter
+from .internals import Col, MigrationWriter, Query
 from .owners import Owners, target_of
 from .primary_keys import TAB, plain
 
@@ -299,7 +299,11 @@ def _values_of_column(field: Any) -> str:
     becomes a default, a number is rounded, a generated column is computed anew. No statement of the ORM shows that."""
     about = [field.column, _kind(target_of(field))]
     about += (str(getattr(field, name, None)) for name in ("null", "decimal_places", "db_collation"))
-    return " ".join([*about, _as_code(field.expression)] if field.generated else about)
+    if field.generated:
+        nodes = expressions_of(field.expression.resolve_expression(Query(field.model)))
+        about += sorted({_values_of_column(node.target) for node in nodes if isinstance(node, Col)})
+        about.append(_as_code(field.expression))
+    return " ".join(about)
 
 
 def _as_code(expression: Any) -> str:

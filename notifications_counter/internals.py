@@ -170,6 +170,7 @@ ATTRIBUTES = {
         "pg_version": "From 180000 on, PostgreSQL has the old row in RETURNING.",
         "run_on_commit": "A list of (savepoint ids, function, robust), called in this order. A rollback empties it.",
         "settings_dict": "The database's entry of DATABASES, with defaults.",
+        "wrap_database_errors": "Makes the driver's errors Django's, also outside of a cursor.",
     },
     "connections": {
         "all": "With initialized_only, the connections of this thread, without making the others.",

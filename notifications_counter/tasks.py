@@ -11,6 +11,7 @@ the others before they raise the error. They may overlap, and be killed. Their r
 from __future__ import annotations
 
 from collections import Counter as Tally
+from contextlib import suppress
 from datetime import timedelta
 
 from django.db import OperationalError
@@ -18,7 +19,7 @@ from django.db import OperationalError
 from .counters import Counter, all_counters
 from .maintenance.cleaning import clean_everywhere
 from .maintenance.orphans import remove_orphans
-from .maintenance.places import LocalCounter, at_each, local_counters
+from .maintenance.places import OUTAGES, LocalCounter, at_each, local_counters
 from .maintenance.retention import prune as prune_notifications
 
 
@@ -31,7 +32,8 @@ def flush() -> dict[str, int]:
         try:
             local.counter.heal()
         except OperationalError:  # if one owner cannot be counted, the others need not wait
-            local.counter.flush()
+            with suppress(*OUTAGES):
+                local.counter.flush()
             raise
         flushed[local.counter.name] += local.counter.flush().users
 

@@ -292,8 +292,7 @@ def _compared(nodes: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     for node in nodes:
         if isinstance(node, Exact | In) and is_lookup_of_django(node) and not hasattr(node.rhs, "as_sql"):
             for value in node.rhs if isinstance(node, In) else [node.rhs]:
-                if not hasattr(value, "resolve_expression"):
-                    yield node.lhs.target, value
+                yield node.lhs.target, value
 
 
 def _depends_on_time_zone(node: Any) -> bool:

@@ -55,6 +55,7 @@ class Healer:
         self.progress = progress or (lambda checked: None)
         self.stopped = stopped
         self.result = RecountResult()
+        self.failures = 0  # in a row
         self.uncounted: OperationalError | None = None
 
     def status(self) -> list[ShardStatus]:
@@ -68,7 +69,7 @@ class Healer:
 
     def heal(self, seconds: float) -> RecountResult:
         """Recover what was lost, then recount owners in doubt for at most ``seconds``. If the database fails to count
-        the rows of one in doubt, as after a time limit, recount the others before its error is raised."""
+        the rows of a few of these, as after a time limit, recount the others before its error is raised."""
         refuse_in_transaction(self.counter.db)
         if not put_in_force(self.counter, find_shards(self.counter)):
             return self.result
@@ -185,9 +186,11 @@ class Healer:
                 record_rejected(self.counter, strays)
                 try:
                     self.result.add(self.recounter.recount(m for m in members if m not in strays))
+                    self.failures = 0
                     size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
                 except OperationalError as error:
-                    if not connections[self.counter.db].is_usable():
+                    self.failures += 1
+                    if self.failures > FEW or not connections[self.counter.db].is_usable():  # it is not the owner
                         raise
                     if len(members) > 1:  # look at one after the other
                         seen.difference_update(members)

@@ -120,4 +120,6 @@ def _count(
 
 def _may_change(counter: Declaration, query: Any) -> bool:
     """Return whether a statement can change a count, although its model lacks columns of the counter."""
-    return isinstance(query, InsertQuery | DeleteQuery) or counter.reads(field.attname for field, *_ in query.values)
+    if not isinstance(query, UpdateQuery):
+        return True
+    return counter.reads(field.attname for field, *_ in query.values)  # type: ignore[attr-defined]

@@ -263,7 +263,7 @@ class Ledger:
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
-        text = sql if isinstance(sql, str) else _text(sql, self.connection.connection)
+        text = sql if isinstance(sql, str) else _text(sql, self.connection)
         if ISOLATION.match(text):
             self.isolation_was_set = True
         if self._alone and (alone := self._standalone_log()) is not None and alone.settle():
@@ -316,11 +316,12 @@ class Ledger:
             connection.run_on_commit[:0] = [(set(), hook, False) for hook in hooks]
 
 
-def _text(sql: Any, driver: Any) -> str:
+def _text(sql: Any, connection: Any) -> str:
     """Return the text of a statement that is not a str: psycopg takes bytes, and statements that it has composed."""
     if isinstance(sql, bytes):
         return sql.decode(errors="replace")
-    return sql.as_string(driver) if hasattr(sql, "as_string") else ""
+    with connection.wrap_database_errors:
+        return sql.as_string(connection.connection) if hasattr(sql, "as_string") else ""
 
 
 @receiver(connection_created)

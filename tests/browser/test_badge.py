@@ -116,10 +116,8 @@ def test_more_badges_than_an_address_has_room_for(open_page, alice):
     expect(page.locator("[data-badge] [aria-hidden]")).to_have_text("1")
 
 
-def test_a_script_that_is_loaded_again_runs_once(open_page, alice):
-    """As by htmx, if it is in the body."""
-    page = open_page()
-    shows(page, 0)
+def load_again(page: Page) -> None:
+    """Load the script again, as htmx does if it is in the body."""
     page.evaluate("""() => new Promise((done) => {
         const script = document.querySelector("script[data-stream]");
         const again = document.createElement("script");
@@ -127,6 +125,12 @@ def test_a_script_that_is_loaded_again_runs_once(open_page, alice):
         again.addEventListener("load", done);
         script.replaceWith(again);
     })""")
+
+
+def test_a_script_that_is_loaded_again_runs_once(open_page, alice):
+    page = open_page()
+    shows(page, 0)
+    load_again(page)
     locks = page.evaluate("() => navigator.locks.query()")
     assert len(locks["held"]) + len(locks["pending"]) == 1
     notify(alice, 1)
@@ -265,3 +269,22 @@ def test_it_ends_with_the_login(open_page, monkeypatch, alice):
     Session.objects.all().delete()
     wait_until(lambda: page.evaluate("async () => (await navigator.locks.query()).held.length") == 0)
     assert streams() == 0
+
+
+@pytest.mark.parametrize("script", ["", "Object.defineProperty(navigator, 'locks', { value: undefined });"])
+def test_it_goes_on_with_another_login_on_the_same_page(open_page, monkeypatch, alice, script):
+    """As with htmx, which replaces the body."""
+    monkeypatch.setattr(stream_module, "MAX_AGE", 0.1)
+    page = open_page(HASTE, script)
+    shows(page, 0)
+    sessions, cookies = list(Session.objects.all()), page.context.cookies()
+    Session.objects.all().delete()
+    with page.expect_response(lambda response: response.status == 401 and "stream" not in response.url):
+        pass
+    wait_until(lambda: page.evaluate("async () => (await navigator.locks?.query())?.held.length || 0") == 0)
+    Session.objects.bulk_create(sessions)
+    page.context.add_cookies(cookies)
+    load_again(page)
+    for count in (1, 2):
+        notify(alice, 1)
+        shows(page, count)

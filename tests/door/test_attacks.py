@@ -610,8 +610,8 @@ def test_a_column_whose_values_a_migration_changes(house):
 
 
 def test_what_a_migration_of_a_column_can_change():
-    def fingerprint(field: models.Field) -> str:
-        with counted("changing", Q(value=6), value=field) as (_, counter):
+    def fingerprint(field: models.Field, **others: models.Field) -> str:
+        with counted("changing", Q(value=6), value=field, **others) as (_, counter):
             return counter.fingerprint
 
     def product(times: int) -> models.Field:
@@ -625,6 +625,8 @@ def test_what_a_migration_of_a_column_can_change():
     same = [models.IntegerField(), models.BigIntegerField("a name", default=7, help_text="a text")]
     assert len({*map(fingerprint, others)}) == len(others)
     assert len({*map(fingerprint, same)}) == 1
+    twice = models.GeneratedField(expression=F("number") * 2, output_field=models.IntegerField(), db_persist=True)
+    assert fingerprint(twice, number=decimal(2)) != fingerprint(twice.clone(), number=decimal(3))
 
 
 # ---------------------------------------------------------------------------------------------------------- the totals

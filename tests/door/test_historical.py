@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db import models, transaction
 from django.db.migrations.state import ModelState, ProjectState
-from django.db.models.sql import DeleteQuery, InsertQuery
+from django.db.models.sql import DeleteQuery, InsertQuery, Query
 
 from .counters import open_tickets
 from .models import Agent, Queue, Ticket
@@ -102,10 +102,16 @@ def test_a_clone_that_lacks_the_owner_and_queries_of_other_classes(tickets, owne
     class OtherDeleteQuery(DeleteQuery):
         """Likewise."""
 
-    insert, delete = OtherInsertQuery(model), OtherDeleteQuery(model)
+    class Purge(Query):
+        """Of none of Django's kinds."""
+
+        compiler = "SQLDeleteCompiler"
+
+    insert, delete, purge = OtherInsertQuery(model), OtherDeleteQuery(model), Purge(model)
     insert.insert_values(model._meta.local_concrete_fields[1:], [model(title="new")])
     delete.add_filter("title", "0")
-    for query in (insert, delete):
+    purge.add_filter("title", "1")
+    for query in (insert, delete, purge):
         query.get_compiler("default").execute_sql(None)
         assert doubts(open_tickets) > 0
         heal()

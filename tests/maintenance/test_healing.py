@@ -14,6 +14,8 @@ from django.db import OperationalError, connection
 from notifications_counter import tasks
 from notifications_counter.buffer.shard import Buffer
 from notifications_counter.counters import unread
+from notifications_counter.maintenance.flush import Flusher
+from notifications_counter.maintenance.healing import Healer
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
 from tests.support import assert_heals, assert_reads, buffer, entries, notify, sent, stored, unheard
@@ -149,8 +151,11 @@ def uncountable(user: Any) -> Iterator[None]:
         cursor.execute("SET search_path = public; SET statement_timeout = 0; DROP SCHEMA slow CASCADE")
 
 
+FLUSHES = [tasks.flush, partial(call_command, "flush_counters", verbosity=0)]
+
+
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="The view is PostgreSQL's.")
-@pytest.mark.parametrize("flush", [tasks.flush, partial(call_command, "flush_counters", verbosity=0)])
+@pytest.mark.parametrize("flush", FLUSHES)
 def test_a_user_who_cannot_be_counted_keeps_nobody_waiting(users, alice, bob, flush):
     unheard(Notification.objects.bulk_create, [Notification(user=user, title="x") for user in (alice, *users)])
     notify(alice, 1)
@@ -163,3 +168,36 @@ def test_a_user_who_cannot_be_counted_keeps_nobody_waiting(users, alice, bob, fl
     assert [stored(user) for user in (bob, *users)] == [1] * 151
     flush()
     assert_heals(alice)
+
+
+def test_a_database_that_can_count_nobody(users, alice, monkeypatch):
+    """As while a migration locks the table. Each look may last as long as the database's time limit."""
+    looks: list[Any] = []
+
+    def fail(self: Reader, keys: Any) -> None:
+        looks.append(keys)
+        raise OperationalError("lock timeout")
+
+    Notification.objects.create(user=alice, title="x")
+    buffer().mark_dirty([str(user.pk) for user in users])
+    with monkeypatch.context() as patch:
+        patch.setattr(Reader, "count_rows", fail)
+        with pytest.raises(OperationalError):
+            tasks.flush()
+    assert len(looks) <= 11
+    assert stored(alice) == 1
+    assert dirty() == len(users)
+    assert unread.heal().checked == len(users)
+
+
+@pytest.mark.parametrize("flush", FLUSHES)
+def test_a_connection_that_is_lost_in_a_heal(healed, monkeypatch, flush):
+    """Its error says why, and that of the flush only that it is lost."""
+
+    def fail(text: str, *args: Any) -> None:
+        raise OperationalError(text)
+
+    monkeypatch.setattr(Healer, "heal", partial(fail, "the server is shutting down"))
+    monkeypatch.setattr(Flusher, "flush", partial(fail, "the connection is closed"))
+    with pytest.raises((OperationalError, CommandError), match="shutting down"):
+        flush()

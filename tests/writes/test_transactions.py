@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, DataError, IntegrityError, connection, connections, transaction
+from django.db import DatabaseError, DataError, IntegrityError, ProgrammingError, connection, connections, transaction
 from django.db.models import Case, F, Value, When
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -336,6 +336,16 @@ def test_savepoints_in_sql_that_is_no_str(alice, kind):
                 add(alice)
         assert unread.count(alice) == 1
     assert_exact(alice)
+
+
+def test_composed_sql_that_cannot_be_adapted():
+    """The error is Django's, as without the app."""
+    if connection.vendor != "postgresql":
+        pytest.skip("Only psycopg takes such SQL.")
+    from django.db.backends.postgresql.psycopg_any import sql
+
+    with connection.cursor() as cursor, pytest.raises(ProgrammingError, match="adapt"):
+        cursor.execute(sql.SQL("SELECT {}").format(sql.Literal(object())))
 
 
 def test_savepoint_older_than_the_first_change(alice):

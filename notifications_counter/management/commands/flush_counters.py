@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -130,7 +131,8 @@ class Command(CounterCommand):
                     progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
                 )
             except OperationalError:  # if one owner cannot be counted, the others need not wait
-                self.flush(local, stop, meter, quiet)
+                with suppress(*OUTAGES):
+                    self.flush(local, stop, meter, quiet)
                 raise
             meter.end()
             if healed.checked:

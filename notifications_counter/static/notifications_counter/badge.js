@@ -16,8 +16,7 @@
   const { stream, poll, user, phrases } = document.currentScript.dataset;
   const spoken = JSON.parse(phrases); // of the built-in counters, which the server always tells of
   const name = `notifications-counts-${user}`;
-  if (window[name]) return; // htmx runs a script in the body again whenever it replaces the body
-  window[name] = true;
+  if (window[name]) return window[name](); // htmx runs a script in the body again whenever it replaces the body
   let channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
   const seen = new WeakSet(); // badges
   const wanted = new Set(); // the names of other badges, of all tabs as far as this one knows
@@ -223,6 +222,9 @@
     queue({ signal: left.signal });
     ask();
   };
+
+  // Go on, if this ended with the login, and the user has logged in again.
+  window[name] = () => (left.signal.aborted ? enter() : ask());
 
   if (channel) {
     channel.addEventListener("message", ({ data }) => {
