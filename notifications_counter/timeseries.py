@@ -133,7 +133,8 @@ class TimeSeries:
     def get_slices(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, tz: Any = None
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
-        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now: ``get_counter`` in the book.
+        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now, and of any later ones.
+        ``get_counter`` in the book.
 
         A counter that has none of these was updated with a ``now`` of its own. Then the result is its slices up to the
         newest. The result does not depend on the server, nor on whether a cleaner has run.
