@@ -60,7 +60,7 @@ class TimeSeries:
 
     ``precisions``  lengths of slices, in seconds
     ``samples``     slices kept of each
-    ``prefix``      first part of the keys
+    ``name``        second part of the keys
     ``alias``       the cache whose Redis holds them
     ``shared``      one family for all databases and schemas instead, which needs no database
     """
@@ -69,15 +69,15 @@ class TimeSeries:
         self,
         precisions: Sequence[int] | None = None,
         samples: int | None = None,
-        prefix: str | None = None,
+        name: str = "count",
         alias: str | None = None,
         shared: bool = False,
     ):
-        given = {"PRECISIONS": precisions, "SAMPLES": samples, "KEY_PREFIX": prefix, "CACHE_ALIAS": alias}
+        given = {"PRECISIONS": precisions, "SAMPLES": samples, "CACHE_ALIAS": alias}
         for entry, value in given.items():
             if value is not None and not ENTRIES[entry].valid(value):
                 raise ValueError(f"{entry} must be {ENTRIES[entry].expected}, not {value!r}.")
-        self._precisions, self._samples, self._prefix, self._alias = precisions, samples, prefix, alias
+        self._precisions, self._samples, self._name, self._alias = precisions, samples, name, alias
         self._shared = shared
 
     @property
@@ -92,7 +92,7 @@ class TimeSeries:
     @property
     def base(self) -> str:
         """The beginning of every key. The hash tag keeps a family on one node of a cluster."""
-        tag = f"{{{self._prefix or options.KEY_PREFIX}:count}}"
+        tag = f"{{{options.KEY_PREFIX}:{self._name}}}"
         return tag if self._shared else f"{tag}:{current().logs}"
 
     @property

@@ -9,9 +9,11 @@ from django.test import override_settings
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
+from notifications_counter.events import EventLog
 from notifications_counter.models import Notification
 from notifications_counter.signals import counts_changed
 from notifications_counter.testing import isolated_counters
+from notifications_counter.timeseries import TimeSeries
 from tests.support import assert_exact, notify
 
 
@@ -32,6 +34,17 @@ def test_keys_of_its_own(alice, redis_client):
     assert outside == options.KEY_PREFIX
     assert options.TOTAL_TTL != 7
     assert not list(redis_client.scan_iter(match=f"{{{prefix}:*"))
+
+
+@pytest.mark.once
+def test_shared_logs_and_families_have_keys_of_their_own(redis_client):
+    with isolated_counters() as prefix:
+        before = set(redis_client.scan_iter())
+        EventLog("audit", shared=True).record_event({"type": "login"})
+        TimeSeries(name="load", shared=True).update_counter("requests")
+        new = set(redis_client.scan_iter()) - before
+        assert len(new) > 2
+        assert all(key.decode().startswith(f"{{{prefix}:") for key in new)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -114,7 +114,7 @@ def check_logs() -> Messages:
     """Do the same for the event log and the time-sliced counters."""
     name = f"check:{uuid4().hex}"
     log = EventLog(name, shared=True)
-    series = TimeSeries(prefix=f"{options.KEY_PREFIX}:{name}", shared=True)
+    series = TimeSeries(name=name, shared=True)
     client, known, precisions = client_of(options.CACHE_ALIAS), f"{series.base}:known", series.precisions
     attempts: list[Callable[[], Any]] = [
         lambda: log.record_event({"type": "check"}),

@@ -234,8 +234,8 @@ def test_on_a_cluster(settings, request):
         options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
         cluster = {**settings.CACHES["default"], "LOCATION": nodes[0].url, "OPTIONS": options}
         settings.CACHES = {**settings.CACHES, "cluster": cluster}
-        for prefix in "abcdef":
-            series = TimeSeries(prefix=prefix, alias="cluster")
+        for name in "abcdef":
+            series = TimeSeries(name=name, alias="cluster")
             series.update_counters({"hits": 2, "other": 1}, now=LONG_AGO)
             series.update_counter("new")
             assert series.get_slices("hits", 60) == [(LONG_AGO, 2)]

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from notifications_counter import timeseries
-from notifications_counter.conf import ENTRIES, options
+from notifications_counter.conf import ENTRIES
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.timeseries import (
     TimeSeries,
@@ -259,14 +259,8 @@ def test_entries_for_samples(value):
         TimeSeries(samples=value)
 
 
-@pytest.mark.parametrize("prefix", ["", "a{b", 7])
-def test_bad_prefixes(prefix):
-    with pytest.raises(ValueError, match="KEY_PREFIX"):
-        TimeSeries(prefix=prefix)
-
-
 def test_a_family_of_its_own():
-    family = TimeSeries(precisions=[10], samples=3, prefix=f"{options.KEY_PREFIX}:b", alias="default")
+    family = TimeSeries(precisions=[10], samples=3, name="b", alias="default")
     for n in range(5):
         family.update_counter("hits", now=LONG_AGO + 10 * n)
     assert family.get_slices("hits", 10) == [(LONG_AGO + 10 * n, 1) for n in (2, 3, 4)]
