@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections import Counter as Tally
 from datetime import timedelta
 
-from django.db import OperationalError
+from django.db import OperationalError, close_old_connections
 
 from .counters import Counter, all_counters
 from .maintenance.cleaning import clean_everywhere
 from .maintenance.orphans import remove_orphans
-from .maintenance.places import LocalCounter, at_each, local_counters
+from .maintenance.places import OUTAGES, LocalCounter, at_each, local_counters
 from .maintenance.retention import prune as prune_notifications
 
 
@@ -60,4 +60,8 @@ def clean() -> int:
 
 def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:
     """Delete notifications older than ``days``, as `prune_notifications` does. Returns how many."""
-    return prune_notifications(timedelta(days=days), read_only, keep_newest).deleted
+    try:
+        return prune_notifications(timedelta(days=days), read_only, keep_newest).deleted
+    except OUTAGES:
+        close_old_connections()  # the next run in this thread needs a new one
+        raise

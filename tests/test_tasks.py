@@ -1,14 +1,18 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
+from notifications_counter.maintenance.places import OUTAGES
 from notifications_counter.models import Notification, UserNotificationsCount
 from tests.docs.test_docs import page, python_blocks, section
 from tests.support import OtherConnection, assert_exact, rows, stored, unheard, wait_until
@@ -58,6 +62,23 @@ def test_prune(all_healed, alice):
     assert tasks.prune(90, read_only=True, keep_newest=1) == 1
     assert [row.title for row in alice.notifications.all()] == ["98", "100"]
     assert_exact(alice)
+
+
+@pytest.mark.parametrize("task", [tasks.flush, tasks.recount, tasks.clean, partial(tasks.prune, 1)])
+def test_the_next_run_has_a_connection(all_healed, task):
+    """A scheduler calls them in threads that have no requests, at whose end Django would close a broken connection."""
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has no connections to a server.")
+    kill = "SELECT pg_terminate_backend(%s)" if connection.vendor == "postgresql" else "KILL %s"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT CONNECTION_ID()")
+        victim = cursor.fetchone()
+    with OtherConnection() as other:
+        other.run(lambda: connection.cursor().execute(kill, victim))
+    with suppress(*OUTAGES):
+        task()
+    task()
+    assert connection.is_usable()
 
 
 def test_prune_refuses_a_negative_age(alice):

@@ -59,6 +59,7 @@ def _places_in(alias: str, schema: str | None) -> list[Place]:
             )
             return [Place(alias, name) for (name,) in cursor.fetchall()]
     except OUTAGES:  # the caller will run into it, and report it
+        connection.close_if_unusable_or_obsolete()
         return [Place(alias, schema)]
 
 
@@ -68,6 +69,7 @@ def _id_of(place: Place) -> str | None:
         with at(place):
             return look_up(connections[place.alias]).id
     except OUTAGES as error:
+        connections[place.alias].close_if_unusable_or_obsolete()
         reason = error.__cause__ if isinstance(error, BufferUnavailable) else error
         is_there = isinstance(reason, OUTAGES) and "no such table" not in str(reason)  # SQLite's words
         return str(place) if is_there else None  # as above
