@@ -10,19 +10,20 @@ from django.test.utils import TestContextDecorator, override_settings
 
 from .buffer.client import client_of
 from .buffer.connections import FAILURES
-from .conf import SETTING, options
+from .conf import SETTING, check_entries, options
 
 
 class isolated_counters(TestContextDecorator):
     """Give a test its own counters: Redis keys with a new prefix, which is returned, and which are deleted at the end.
 
-    ``entries`` override NOTIFICATIONS_COUNTER meanwhile. This is a context manager, and a decorator of functions, also
-    async ones, and of subclasses of ``unittest.TestCase``. A TestCase never commits, so its reads count the rows of its
-    transaction, and need no Redis.
+    ``entries`` override NOTIFICATIONS_COUNTER meanwhile; ValueError if one is unknown or has an invalid value. This is
+    a context manager, and a decorator of functions, also async ones, and of subclasses of ``unittest.TestCase``. A
+    TestCase never commits, so its reads count the rows of its transaction, and need no Redis.
     """
 
     def __init__(self, **entries: object) -> None:
         super().__init__()
+        check_entries(entries)
         self.entries = entries
 
     def enable(self) -> str:

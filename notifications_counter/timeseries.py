@@ -24,7 +24,7 @@ from asgiref.sync import sync_to_async
 from .buffer.client import ARGUMENTS, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode
-from .conf import ENTRIES, is_integer, options
+from .conf import check_entries, is_integer, options
 from .databases import current
 
 When = float | int | datetime | None
@@ -74,9 +74,7 @@ class TimeSeries:
         shared: bool = False,
     ):
         given = {"PRECISIONS": precisions, "SAMPLES": samples, "CACHE_ALIAS": alias}
-        for entry, value in given.items():
-            if value is not None and not ENTRIES[entry].valid(value):
-                raise ValueError(f"{entry} must be {ENTRIES[entry].expected}, not {value!r}.")
+        check_entries({entry: value for entry, value in given.items() if value is not None})
         self._precisions, self._samples, self._name, self._alias = precisions, samples, name, alias
         self._shared = shared
 

@@ -37,6 +37,14 @@ def test_keys_of_its_own(alice, redis_client):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("entry", [{"FLUSH_CHUNKS": 10}, {"FLUSH_CHUNK": 0}])
+def test_bad_entries(entry):
+    (name,) = entry
+    with pytest.raises(ValueError, match=name):
+        isolated_counters(**entry)
+
+
+@pytest.mark.once
 def test_shared_logs_and_families_have_keys_of_their_own(redis_client):
     with isolated_counters() as prefix:
         before = set(redis_client.scan_iter())
