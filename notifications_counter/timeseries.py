@@ -26,6 +26,7 @@ from .buffer.scripts import script
 from .buffer.types import decode
 from .conf import check_entries, is_integer, options
 from .databases import current
+from .primary_keys import plain
 
 When = float | int | datetime | None
 
@@ -108,9 +109,9 @@ class TimeSeries:
         ValueError, before anything is counted, if a name or a count is invalid.
         """
         time = "" if now is None else _seconds(now)
-        for name, count in counts.items():
-            _check_name(name)
+        for count in counts.values():
             _check_count(count)
+        counts = {_valid(name): count for name, count in counts.items()}
         base, precisions = self.base, self.precisions
         per_name = len(precisions) + 1
         for some in in_groups(counts, lambda _: per_name, min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
@@ -142,7 +143,7 @@ class TimeSeries:
         last with a count), but none older than those that are kept, and at most SAMPLES after now.
         ``tz``: return slice starts as aware datetimes in this time zone instead of seconds.
         """
-        _check_name(name)
+        name = _valid(name)
         self._check_precision(precision)
         if tz is not None and not isinstance(tz, tzinfo):
             raise ValueError(f"tz={tz!r} is not a time zone; pass one such as zoneinfo.ZoneInfo('Europe/Paris').")
@@ -171,7 +172,7 @@ class TimeSeries:
         after the last page.
         """
         if after:
-            _check_name(after)
+            after = _valid(after)
         if not is_integer(limit) or limit < 1:
             raise ValueError(f"limit={limit!r}: pass the number of names that you want, at least 1.")
         precision = self.precisions[0] if precision is None else precision
@@ -276,7 +277,9 @@ def _end(precision: int) -> str:
     return f"({precision};"
 
 
-def _check_name(name: object) -> None:
+def _valid(name: Any) -> str:
+    """Return a name. ValueError if it is invalid."""
+    name = plain(name)
     if not isinstance(name, str) or not name:
         raise ValueError(f"{name!r} is not a name for a counter; pass a string that is not empty.")
     if len(name) > LONGEST:
@@ -284,6 +287,7 @@ def _check_name(name: object) -> None:
     # Control characters, and surrogates, which cannot be sent.
     if any(c in "{}" or unicodedata.category(c) in ("Cc", "Cs") for c in name):
         raise ValueError(f"The name {name!r} has braces or control characters; pass one without them.")
+    return name
 
 
 def _check_count(count: Any) -> None:

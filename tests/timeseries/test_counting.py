@@ -1,6 +1,7 @@
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -73,6 +74,16 @@ def test_nothing_is_counted_if_one_of_many_will_not_do():
     with pytest.raises(ValueError, match="count=0"):
         update_counters({"right": 1, "wrong": 0})
     assert counters() == []
+
+
+def test_a_name_may_be_a_member_of_an_enum():
+    class Name(str, Enum):  # noqa: UP042 - its str() is "Name.HITS"
+        HITS = "hits"
+
+    update_counter(Name.HITS, 2)
+    assert counters() == ["hits"]
+    assert get_slices(Name.HITS, 86400) == get_slices("hits", 86400) != []
+    assert counters(after=Name.HITS) == []
 
 
 def test_names_are_kept_apart():
