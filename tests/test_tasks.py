@@ -7,13 +7,15 @@ from functools import partial
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.core.checks import run_checks
+from django.db import connection, connections
 from django.utils import timezone
 
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.places import OUTAGES
 from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.monitoring.report import look
 from tests.docs.test_docs import page, python_blocks, section
 from tests.support import OtherConnection, assert_exact, rows, stored, unheard, wait_until
 
@@ -86,6 +88,19 @@ def test_prune_refuses_a_negative_age(alice):
     with pytest.raises(ValueError, match="negative"):
         tasks.prune(-90)
     assert alice.notifications.count() == 1
+
+
+def test_an_entry_of_databases_may_be_empty(all_healed, monkeypatch):
+    """As DATABASES["default"] of a site whose router names other databases for everything."""
+    empty = {**connection.settings_dict, "ENGINE": "django.db.backends.dummy", "NAME": ""}
+    monkeypatch.setitem(connections.settings, "empty", empty)
+    try:
+        assert set(tasks.flush()) == set(tasks.recount()) == {counter.name for counter in all_counters()}
+        assert tasks.clean() == 0
+        assert look().as_json()["error"] is None
+        assert not [message for message in run_checks() if "empty" in message.msg]
+    finally:
+        del connections["empty"]
 
 
 def test_what_they_return_is_json(all_healed):
