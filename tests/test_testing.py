@@ -6,6 +6,7 @@ import unittest
 import pytest
 from django.db import transaction
 from django.test import override_settings
+from django_redis import get_redis_connection
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
@@ -53,6 +54,19 @@ def test_shared_logs_and_families_have_keys_of_their_own(redis_client):
         new = set(redis_client.scan_iter()) - before
         assert len(new) > 2
         assert all(key.decode().startswith(f"{{{prefix}:") for key in new)
+
+
+@pytest.mark.once
+def test_keys_in_another_cache(settings, redis_client):
+    server = settings.CACHES["default"]["LOCATION"].rpartition("/")[0]
+    own = {**settings.CACHES["default"], "LOCATION": f"{server}/1"}
+    with override_settings(CACHES={**settings.CACHES, "logs": own}):
+        with isolated_counters() as prefix:
+            EventLog("audit", alias="logs", shared=True).record_event({"type": "login"})
+            logs = get_redis_connection("logs")
+            assert list(logs.scan_iter(match=f"{{{prefix}:*"))
+            assert not list(redis_client.scan_iter(match=f"{{{prefix}:*"))
+        assert not list(logs.scan_iter(match=f"{{{prefix}:*"))
 
 
 @pytest.mark.django_db(transaction=True)
