@@ -56,7 +56,7 @@ def clean(report: Report, quick: bool) -> str:
 
 def _clean(counters: int, slices: Callable[[int], int], quick: bool):  # type: ignore[no-untyped-def]
     empty()
-    series = TimeSeries(precisions=[60], samples=SAMPLES, prefix="benchmark")
+    series = TimeSeries(precisions=[60], samples=SAMPLES, name="benchmark")
     known, base = f"{series.base}:known", series.base
     minute = int(time()) // 60 * 60
     step = 1000

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -104,6 +104,16 @@ class Options:
 
 
 ENTRIES: dict[str, Entry[Any]] = {name: entry for name, entry in vars(Options).items() if isinstance(entry, Entry)}
+
+
+def check_entries(entries: Mapping[str, Any]) -> None:
+    """Raise ValueError if an entry is unknown or has an invalid value."""
+    for name, value in entries.items():
+        if name not in ENTRIES:
+            raise ValueError(f"{SETTING} has no entry {name!r}.")
+        if not ENTRIES[name].valid(value):
+            raise ValueError(f"{name} must be {ENTRIES[name].expected}, not {value!r}.")
+
 
 options = Options()
 

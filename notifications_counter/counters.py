@@ -16,7 +16,7 @@ from django.dispatch import receiver
 
 from .conf import ENTRIES, SETTING, options
 from .declaration import Declaration, declarations
-from .exceptions import ConfigurationError
+from .exceptions import ConfigurationError, DatabaseChanged
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, ShardStatus
 from .maintenance.history import record_event
@@ -89,7 +89,10 @@ class Counter(Declaration):
         wrong count. The call ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """
-        return Healer(self, report, progress, stopped).heal(seconds)
+        try:
+            return Healer(self, report, progress, stopped).heal(seconds)
+        except DatabaseChanged:  # another database was in its place, so its keys were left; now it has new ones
+            return Healer(self, report, progress, stopped).heal(seconds)
 
     def recount(
         self,

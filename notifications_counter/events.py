@@ -101,6 +101,8 @@ class EventLog:
     # ------------------------------------------------------------------ reads
     def get_event(self, event_id: int) -> Event | None:
         """Return the event with this id, or None if it does not exist."""
+        if not is_integer(event_id):
+            raise ValueError(f"The id of an event is an integer, not {event_id!r}.")
         key = self._key("event", event_id)
         fields = self._client.call(key, "HGETALL", key)
         flat = [x for pair in fields.items() for x in pair] if isinstance(fields, dict) else fields

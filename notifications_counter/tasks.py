@@ -14,7 +14,7 @@ from collections import Counter as Tally
 from contextlib import suppress
 from datetime import timedelta
 
-from django.db import OperationalError
+from django.db import OperationalError, close_old_connections
 
 from .counters import Counter, all_counters
 from .maintenance.cleaning import clean_everywhere
@@ -62,4 +62,8 @@ def clean() -> int:
 
 def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:
     """Delete notifications older than ``days``, as `prune_notifications` does. Returns how many."""
-    return prune_notifications(timedelta(days=days), read_only, keep_newest).deleted
+    try:
+        return prune_notifications(timedelta(days=days), read_only, keep_newest).deleted
+    except OUTAGES:
+        close_old_connections()  # the next run in this thread needs a new one
+        raise

@@ -8,21 +8,22 @@ from uuid import uuid4
 from django.conf import settings
 from django.test.utils import TestContextDecorator, override_settings
 
-from .buffer.client import client_of
+from .buffer.client import client_of, used_clients
 from .buffer.connections import FAILURES
-from .conf import SETTING, options
+from .conf import SETTING, check_entries, options
 
 
 class isolated_counters(TestContextDecorator):
     """Give a test its own counters: Redis keys with a new prefix, which is returned, and which are deleted at the end.
 
-    ``entries`` override NOTIFICATIONS_COUNTER meanwhile. This is a context manager, and a decorator of functions, also
-    async ones, and of subclasses of ``unittest.TestCase``. A TestCase never commits, so its reads count the rows of its
-    transaction, and need no Redis.
+    ``entries`` override NOTIFICATIONS_COUNTER meanwhile; ValueError if one is unknown or has an invalid value. This is
+    a context manager, and a decorator of functions, also async ones, and of subclasses of ``unittest.TestCase``. A
+    TestCase never commits, so its reads count the rows of its transaction, and need no Redis.
     """
 
     def __init__(self, **entries: object) -> None:
         super().__init__()
+        check_entries(entries)
         self.entries = entries
 
     def enable(self) -> str:
@@ -36,16 +37,16 @@ class isolated_counters(TestContextDecorator):
     def disable(self) -> None:
         """End, and delete the keys."""
         try:
-            with suppress(*FAILURES):  # then there are no keys either
-                delete_keys(self.prefix)
+            delete_keys(self.prefix)
         finally:
             self.override.disable()
 
 
 def delete_keys(prefix: str) -> None:
-    """Delete every key with a prefix, on each node. Only for tests and demos, because it scans all keys of the
-    server."""
-    redis = client_of(options.CACHE_ALIAS).redis
-    keys = list(redis.scan_iter(match=f"{{{prefix}:*", count=1000))
-    for i in range(0, len(keys), 1000):
-        redis.unlink(*keys[i : i + 1000])
+    """Delete every key with a prefix, on each node of each cache that was used, unless it is out of reach. Only for
+    tests and demos, because it scans all keys of the servers."""
+    for client in {client_of(options.CACHE_ALIAS), *used_clients()}:
+        with suppress(*FAILURES):
+            keys = list(client.redis.scan_iter(match=f"{{{prefix}:*", count=1000))
+            for i in range(0, len(keys), 1000):
+                client.redis.unlink(*keys[i : i + 1000])

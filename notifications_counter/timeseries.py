@@ -24,8 +24,9 @@ from asgiref.sync import sync_to_async
 from .buffer.client import ARGUMENTS, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode
-from .conf import ENTRIES, is_integer, options
+from .conf import check_entries, is_integer, options
 from .databases import current
+from .primary_keys import plain
 
 When = float | int | datetime | None
 
@@ -61,7 +62,7 @@ class TimeSeries:
 
     ``precisions``  lengths of slices, in seconds
     ``samples``     slices kept of each
-    ``prefix``      first part of the keys
+    ``name``        second part of the keys
     ``alias``       the cache whose Redis holds them
     ``shared``      one family for all databases and schemas instead, which needs no database
     """
@@ -70,15 +71,13 @@ class TimeSeries:
         self,
         precisions: Sequence[int] | None = None,
         samples: int | None = None,
-        prefix: str | None = None,
+        name: str = "count",
         alias: str | None = None,
         shared: bool = False,
     ):
-        given = {"PRECISIONS": precisions, "SAMPLES": samples, "KEY_PREFIX": prefix, "CACHE_ALIAS": alias}
-        for entry, value in given.items():
-            if value is not None and not ENTRIES[entry].valid(value):
-                raise ValueError(f"{entry} must be {ENTRIES[entry].expected}, not {value!r}.")
-        self._precisions, self._samples, self._prefix, self._alias = precisions, samples, prefix, alias
+        given = {"PRECISIONS": precisions, "SAMPLES": samples, "CACHE_ALIAS": alias}
+        check_entries({entry: value for entry, value in given.items() if value is not None})
+        self._precisions, self._samples, self._name, self._alias = precisions, samples, name, alias
         self._shared = shared
 
     @property
@@ -93,7 +92,7 @@ class TimeSeries:
     @property
     def base(self) -> str:
         """The beginning of every key. The hash tag keeps a family on one node of a cluster."""
-        tag = f"{{{self._prefix or options.KEY_PREFIX}:count}}"
+        tag = f"{{{options.KEY_PREFIX}:{self._name}}}"
         return tag if self._shared else f"{tag}:{current().logs}"
 
     @property
@@ -111,9 +110,9 @@ class TimeSeries:
         Raises ValueError before anything is counted if a name or a count is invalid.
         """
         time = "" if now is None else _seconds(now)
-        for name, count in counts.items():
-            _check_name(name)
+        for count in counts.values():
             _check_count(count)
+        counts = {_valid(name): count for name, count in counts.items()}
         base, precisions = self.base, self.precisions
         per_name = len(precisions) + 1
         for some in in_groups(counts, lambda _: per_name, min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
@@ -134,7 +133,8 @@ class TimeSeries:
     def get_slices(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, tz: Any = None
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
-        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now: ``get_counter`` in the book.
+        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now, and of any later ones.
+        ``get_counter`` in the book.
 
         A counter that has none of these was updated with a ``now`` of its own. Then the result is its slices up to the
         newest. The result does not depend on the server, or on whether a cleaner has run.
@@ -144,7 +144,7 @@ class TimeSeries:
         last with a count), but none older than those that are kept, and at most SAMPLES after now.
         ``tz``: return slice starts as aware datetimes in this time zone instead of seconds.
         """
-        _check_name(name)
+        name = _valid(name)
         self._check_precision(precision)
         if tz is not None and not isinstance(tz, tzinfo):
             raise ValueError(f"tz={tz!r} is not a time zone; pass one such as zoneinfo.ZoneInfo('Europe/Paris').")
@@ -173,7 +173,7 @@ class TimeSeries:
         after the last page.
         """
         if after:
-            _check_name(after)
+            after = _valid(after)
         if not is_integer(limit) or limit < 1:
             raise ValueError(f"limit={limit!r}: pass the number of names that you want, at least 1.")
         precision = self.precisions[0] if precision is None else precision
@@ -278,7 +278,9 @@ def _end(precision: int) -> str:
     return f"({precision};"
 
 
-def _check_name(name: object) -> None:
+def _valid(name: Any) -> str:
+    """Return a name. ValueError if it is invalid."""
+    name = plain(name)
     if not isinstance(name, str) or not name:
         raise ValueError(f"{name!r} is not a name for a counter; pass a string that is not empty.")
     if len(name) > LONGEST:
@@ -286,6 +288,7 @@ def _check_name(name: object) -> None:
     # Control characters, and surrogates, which cannot be sent.
     if any(c in "{}" or unicodedata.category(c) in ("Cc", "Cs") for c in name):
         raise ValueError(f"The name {name!r} has braces or control characters; pass one without them.")
+    return name
 
 
 def _check_count(count: Any) -> None:

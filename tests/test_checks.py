@@ -171,6 +171,9 @@ def test_a_reply_may_take_for_ever(location, options, limited):
         (cache("redis://h/1"), cache(["redis://g/1", "redis://h/1"]), True),
         (cache("unix:///run/redis?db=1"), cache("unix:///run/redis?db=1"), True),
         (cache("redis://h/1"), cache("redis://h", "django.core.cache.backends.redis.RedisCache", db=1), True),
+        (cache("redis://h/1"), cache("redis://h", CONNECTION_POOL_KWARGS={"db": 1}), True),
+        (cache("redis://h"), cache("redis://h", db=1), True),  # django-redis does not look there
+        (cache("redis://h/1"), cache("redis://h/1", "django.core.cache.backends.redis.RedisCache", db=2), True),
         (cache("redis://h/1"), cache("redis://h/2"), False),
         (cache("redis://h/1"), cache("redis://g/1"), False),
         (cache("redis://h:6379/1"), cache("redis://h:6380/1"), False),

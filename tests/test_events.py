@@ -177,6 +177,7 @@ def test_bad_arguments(log: EventLog) -> None:
         lambda: log.after({"type": "a"}),
         lambda: log.count(datetime(2026, 1, 1)),
         lambda: log.count_type(""),
+        lambda: log.get_event("1"),  # type: ignore[arg-type]
         lambda: log.trim(max_age=-1),
         lambda: log.trim(max_length=-1),
     ):

@@ -1,15 +1,21 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.conf import settings
+from django.core.checks import run_checks
+from django.db import connection, connections
 from django.utils import timezone
 
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
+from notifications_counter.maintenance.places import OUTAGES
 from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.monitoring.report import look
 from tests.docs.test_docs import page, python_blocks, section
 from tests.support import OtherConnection, assert_exact, rows, stored, unheard, wait_until
 
@@ -60,11 +66,41 @@ def test_prune(all_healed, alice):
     assert_exact(alice)
 
 
+@pytest.mark.parametrize("task", [tasks.flush, tasks.recount, tasks.clean, partial(tasks.prune, 1)])
+def test_the_next_run_has_a_connection(all_healed, task):
+    """A scheduler calls them in threads that have no requests, at whose end Django would close a broken connection."""
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has no connections to a server.")
+    kill = "SELECT pg_terminate_backend(%s)" if connection.vendor == "postgresql" else "KILL %s"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT CONNECTION_ID()")
+        victim = cursor.fetchone()
+    with OtherConnection() as other:
+        other.run(lambda: connection.cursor().execute(kill, victim))
+    with suppress(*OUTAGES):
+        task()
+    task()
+    assert connection.is_usable()
+
+
 def test_prune_refuses_a_negative_age(alice):
     notify(alice)
     with pytest.raises(ValueError, match="negative"):
         tasks.prune(-90)
     assert alice.notifications.count() == 1
+
+
+def test_an_entry_of_databases_may_be_empty(all_healed, monkeypatch):
+    """As DATABASES["default"] of a site whose router names other databases for everything."""
+    empty = {**connection.settings_dict, "ENGINE": "django.db.backends.dummy", "NAME": ""}
+    monkeypatch.setitem(connections.settings, "empty", empty)
+    try:
+        assert set(tasks.flush()) == set(tasks.recount()) == {counter.name for counter in all_counters()}
+        assert tasks.clean() == 0
+        assert look().as_json()["error"] is None
+        assert not [message for message in run_checks() if "empty" in message.msg]
+    finally:
+        del connections["empty"]
 
 
 def test_what_they_return_is_json(all_healed):

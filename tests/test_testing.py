@@ -6,12 +6,15 @@ import unittest
 import pytest
 from django.db import transaction
 from django.test import override_settings
+from django_redis import get_redis_connection
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
+from notifications_counter.events import EventLog
 from notifications_counter.models import Notification
 from notifications_counter.signals import counts_changed
 from notifications_counter.testing import isolated_counters
+from notifications_counter.timeseries import TimeSeries
 from tests.support import assert_exact, notify
 
 
@@ -32,6 +35,38 @@ def test_keys_of_its_own(alice, redis_client):
     assert outside == options.KEY_PREFIX
     assert options.TOTAL_TTL != 7
     assert not list(redis_client.scan_iter(match=f"{{{prefix}:*"))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("entry", [{"FLUSH_CHUNKS": 10}, {"FLUSH_CHUNK": 0}])
+def test_bad_entries(entry):
+    (name,) = entry
+    with pytest.raises(ValueError, match=name):
+        isolated_counters(**entry)
+
+
+@pytest.mark.once
+def test_shared_logs_and_families_have_keys_of_their_own(redis_client):
+    with isolated_counters() as prefix:
+        before = set(redis_client.scan_iter())
+        EventLog("audit", shared=True).record_event({"type": "login"})
+        TimeSeries(name="load", shared=True).update_counter("requests")
+        new = set(redis_client.scan_iter()) - before
+        assert len(new) > 2
+        assert all(key.decode().startswith(f"{{{prefix}:") for key in new)
+
+
+@pytest.mark.once
+def test_keys_in_another_cache(settings, redis_client):
+    server = settings.CACHES["default"]["LOCATION"].rpartition("/")[0]
+    own = {**settings.CACHES["default"], "LOCATION": f"{server}/1"}
+    with override_settings(CACHES={**settings.CACHES, "logs": own}):
+        with isolated_counters() as prefix:
+            EventLog("audit", alias="logs", shared=True).record_event({"type": "login"})
+            logs = get_redis_connection("logs")
+            assert list(logs.scan_iter(match=f"{{{prefix}:*"))
+            assert not list(redis_client.scan_iter(match=f"{{{prefix}:*"))
+        assert not list(logs.scan_iter(match=f"{{{prefix}:*"))
 
 
 @pytest.mark.django_db(transaction=True)

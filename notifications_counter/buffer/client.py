@@ -84,6 +84,11 @@ def client_of(alias: str) -> Client:
     return client
 
 
+def used_clients() -> list[Client]:
+    """Return the client of each cache that this process has used."""
+    return list(_clients.values())
+
+
 class Outages(NamedTuple):
     """How often processes could not reach Redis, and for how many seconds, summed over all processes."""
 

@@ -74,6 +74,7 @@ def check_commands(buffer: Buffer) -> Messages:
     """Try every command of the counters, under keys that nothing else uses, and yield those that the server refuses."""
     base = f"{buffer.keys.base}:check:{uuid4().hex}"
     trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
+    keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
     user, group, part = str(CompositeKey((1, 2))), group_of([1]), "part"
     attempts: list[Callable[[], Any]] = [
         lambda: trial.recover(1, "server"),
@@ -83,6 +84,8 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.snapshot([user], "lease"),
         lambda: trial.fix(1, "lease", {user: 1}),
         lambda: trial.keep(trial.snapshot([user]), {user: 1}),
+        lambda: trial.begin(part, [user]).read(),
+        lambda: trial.commit([(part, {user: 1})]),  # raises the cached total as well
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
         lambda: trial.prepare_group(group, "token"),
         lambda: trial.keep_group("1:", group, "token", {"2]": 1}),
@@ -104,22 +107,21 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.listen(1),
         trial.be_heard,
         trial.forget,
+        lambda: trial.client.call(keys[0], "DEL", *keys),
     ]
     yield from _refusals(attempts)
-    keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
-    trial.client.call(keys[0], "DEL", *keys)
 
 
 def check_logs() -> Messages:
     """Do the same for the event log and the time-sliced counters."""
     name = f"check:{uuid4().hex}"
     log = EventLog(name, shared=True)
-    series = TimeSeries(prefix=f"{options.KEY_PREFIX}:{name}", shared=True)
+    series = TimeSeries(name=name, shared=True)
     client, known, precisions = client_of(options.CACHE_ALIAS), f"{series.base}:known", series.precisions
     attempts: list[Callable[[], Any]] = [
         lambda: log.record_event({"type": "check"}),
         lambda: log.get_event(1),
-        lambda: log.latest(1),
+        lambda: log.before({"id": 1, "timestamp": 0}, 1),
         log.count_types,
         lambda: log.count_types(scan=True),
         lambda: log.trim(max_age=0, max_length=0),

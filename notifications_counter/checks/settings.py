@@ -189,9 +189,12 @@ def _parsed(urls: list[Any]) -> list[dict[str, Any]]:
 def _places(alias: str) -> set[tuple[Any, ...]]:
     """Return the Redis databases that a cache uses."""
     places = set()
+    of_pool = _options(alias)
+    if is_django_redis(alias):
+        of_pool = of_pool.get("CONNECTION_POOL_KWARGS") or {}
     for url in _locations(alias):
         host = url.get("host", "localhost")
-        database = _options(alias).get("db", url.get("db", 0))
+        database = url.get("db", of_pool.get("db", 0))
         places.add(
             (url.get("path"), "localhost" if host == "127.0.0.1" else host, url.get("port", 6379), int(database))
         )

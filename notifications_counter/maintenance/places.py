@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
 from django.db import InterfaceError, InternalError, OperationalError, connections, router
 
 from ..databases import alias_for, in_schema, look_up, schema_of, working_on
@@ -59,15 +60,20 @@ def _places_in(alias: str, schema: str | None) -> list[Place]:
             )
             return [Place(alias, name) for (name,) in cursor.fetchall()]
     except OUTAGES:  # the caller will run into it, and report it
+        connection.close_if_unusable_or_obsolete()
         return [Place(alias, schema)]
 
 
 def _id_of(place: Place) -> str | None:
-    """Return the id of the database at a place, or None if its tables are missing: not migrated, or dropped."""
+    """Return the id of the database at a place, or None if its tables are missing: not migrated, or dropped; or if
+    it is no database."""
     try:
         with at(place):
             return look_up(connections[place.alias]).id
+    except ImproperlyConfigured:  # an empty entry, as DATABASES["default"] may be
+        return None
     except OUTAGES as error:
+        connections[place.alias].close_if_unusable_or_obsolete()
         reason = error.__cause__ if isinstance(error, BufferUnavailable) else error
         is_there = isinstance(reason, OUTAGES) and "no such table" not in str(reason)  # SQLite's words
         return str(place) if is_there else None  # as above

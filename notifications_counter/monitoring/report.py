@@ -173,8 +173,8 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
     """Return the state of these counters, by default of all: inside a tenant, only at its own place, and elsewhere at
     every place. ``local`` names counters and places instead. Does not raise if Redis or a database is unreachable.
 
-    Each counter costs two round trips and a query for each shard, and one more query. If there are several databases or
-    schemas, each costs a query.
+    Each counter costs three round trips and a query for each shard, and one more query. All together cost one more
+    round trip. If there are several databases or schemas, each costs a query.
     """
     found: list[CounterReport] = []
     unreachable: list[LocalCounter[Counter]] = []

@@ -292,6 +292,13 @@ def test_a_command_that_only_a_breakdown_needs(use):
             assert not [key for key in client.scan_iter() if b":check:" in key and b":lease:" not in key]
 
 
+@pytest.mark.parametrize("command", ["DEL", "INCRBY", "ZREVRANK"])
+def test_a_command_that_few_scripts_need(use, command):
+    with servers.redis("--rename-command", command, "") as server:
+        use(server.url)
+        assert {m.id for m in check_redis()} == {"notifications_counter.E022"}
+
+
 def test_the_server_of_the_tests_refuses_nothing():
     assert not [message for message in check_redis() if message.id == "notifications_counter.E022"]
 

@@ -156,7 +156,7 @@ def test_an_event_log_belongs_to_a_schema() -> None:
 
 
 def test_time_series_belong_to_a_schema() -> None:
-    shared = TimeSeries(prefix="all", shared=True)
+    shared = TimeSeries(name="all", shared=True)
     for number, name in enumerate(NAMES, 1):
         with schema_context(name):
             update_counter("hits", number)

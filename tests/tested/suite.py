@@ -86,6 +86,13 @@ class Committed(TransactionTestCase):
         assert unread.count(self.user) == 1
 
 
+class Restored(Committed):
+    """Before each test, Django restores the rows of the migrations, among them the id that the database had."""
+
+    serialized_rollback = True
+    test_another_flush = Committed.test_a_flush
+
+
 class RolledToo(Rolled): ...
 
 

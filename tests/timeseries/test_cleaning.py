@@ -208,12 +208,23 @@ def test_known_stays_small_when_every_name_is_new():
     assert len(known(series)) < 50
 
 
-def test_a_counter_stays_small_when_nobody_cleans():
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_counter_stays_small_when_nobody_cleans(step):
+    """Also one whose past is counted later, from either end."""
     series = TimeSeries(precisions=[1], samples=5)
-    for second in range(40):
-        series.update_counter("hits", now=LONG_AGO + second)
+    times = [LONG_AGO + second * step for second in range(40)]
+    for time in times:
+        series.update_counter("hits", now=time)
         assert len(slices(series, "hits", 1)) <= 10
-    assert series.get_slices("hits", 1) == [(LONG_AGO + second, 1) for second in range(35, 40)]
+    assert series.get_slices("hits", 1) == [(time, 1) for time in sorted(times)[-5:]]
+
+
+def test_slices_of_the_future_take_none_from_the_present():
+    series = TimeSeries(precisions=[MONTH], samples=3)
+    month = redis_clock() // MONTH * MONTH
+    for ahead in range(-2, 20):
+        series.update_counter("hits", now=month + ahead * MONTH)
+    assert series.get_slices("hits", MONTH) == [(month + ahead * MONTH, 1) for ahead in range(-2, 20)]
 
 
 # ----------------------------------------------------------------------------------------------------------- cluster
@@ -223,8 +234,8 @@ def test_on_a_cluster(settings, request):
         options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
         cluster = {**settings.CACHES["default"], "LOCATION": nodes[0].url, "OPTIONS": options}
         settings.CACHES = {**settings.CACHES, "cluster": cluster}
-        for prefix in "abcdef":
-            series = TimeSeries(prefix=prefix, alias="cluster")
+        for name in "abcdef":
+            series = TimeSeries(name=name, alias="cluster")
             series.update_counters({"hits": 2, "other": 1}, now=LONG_AGO)
             series.update_counter("new")
             assert series.get_slices("hits", 60) == [(LONG_AGO, 2)]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notifications_counter.conf import options
 from notifications_counter.timeseries import TimeSeries
 
 from .support import LONG_AGO, MONTH, redis_clock
@@ -56,7 +55,7 @@ def runs(times):
 
 
 def check(precisions: list[int], actions: list, start: int | None, end: int | None, fill: bool) -> None:
-    series = TimeSeries(precisions=precisions, samples=SAMPLES, prefix=f"{options.KEY_PREFIX}:{next(numbers)}")
+    series = TimeSeries(precisions=precisions, samples=SAMPLES, name=f"count:{next(numbers)}")
     model = Model(precisions)
     for kind, *arguments in actions:
         if kind == "update":

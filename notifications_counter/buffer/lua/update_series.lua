@@ -15,8 +15,16 @@ local function expire(key, at)
   if redis.call('TTL', key) < at - present then redis.call('EXPIREAT', key, at) end
 end
 
-local function trim(key, cutoff)
-  for _, slice in ipairs(redis.call('HKEYS', key)) do
+-- Removes what reads no longer return, see get_slices(): too old now, or for a counter with a clock of its own.
+local function trim(key, window)
+  local slices, newest, is_current = redis.call('HKEYS', key), 0, false
+  for _, slice in ipairs(slices) do
+    local start = tonumber(slice)
+    newest = math.max(newest, start)
+    is_current = is_current or (start > present - window and start <= present)
+  end
+  local cutoff = (is_current and present or newest) - window
+  for _, slice in ipairs(slices) do
     if tonumber(slice) <= cutoff then redis.call('HDEL', key, slice) end
   end
 end
@@ -39,9 +47,8 @@ for i = 2, #KEYS do
       redis.call('EXPIREAT', key, ends)
     end
     last = math.max(last, ends)
-    if redis.call('HLEN', key) > 2 * samples then -- no cleaner seems to run
-      trim(key, (slice + window > present and math.max(slice, present) or slice) - window)
-    end
+    -- No cleaner seems to run. Not at each new slice, in case that reads return most of them.
+    if redis.call('HLEN', key) % (2 * samples) == 0 then trim(key, window) end
   end
 end
 
