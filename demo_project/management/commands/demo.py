@@ -41,6 +41,7 @@ class Command(BaseCommand):
         screen.table(outcome)
         if not outcome.good:
             sys.exit(1)
+        screen.say("To look at the site yourself: make serve")
 
 
 def run(site: Stage, screen, *, seconds: float, clients: int, kills: int) -> report.Outcome:

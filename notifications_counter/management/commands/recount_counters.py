@@ -60,7 +60,7 @@ class Command(CounterCommand):
             if counter:
                 counters = [get_counter(name) for name in dict.fromkeys(counter)]
             else:
-                counters = counters_of_notifications() if user else all_counters()
+                counters = (counters_of_notifications() or [get_counter("unread")]) if user else all_counters()
             for each in counters:
                 check_keys(each, user or ())
             todo = find_counters(counters, database, schema)
