@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from ...counters import Counter, all_counters, counters_of_notifications, get_counter
+from ...counters import Counter, all_counters, counters_of_notifications, get_counter, unread
 from ...maintenance.orphans import remove_orphans
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Correction
@@ -60,7 +60,9 @@ class Command(CounterCommand):
             if counter:
                 counters = [get_counter(name) for name in dict.fromkeys(counter)]
             else:
-                counters = (counters_of_notifications() or [get_counter("unread")]) if user else all_counters()
+                counters = counters_of_notifications() if user else all_counters()
+            if not counters:
+                raise CommandError(f"{unread.disabled} Or name a counter of your own: --counter.")
             for each in counters:
                 check_keys(each, user or ())
             todo = find_counters(counters, database, schema)
