@@ -46,6 +46,8 @@ QUESTIONS = {
     "delete": "writes.delete",
     "prices": "writes.prices",
     "several": "several.create",
+    "columns": "several.columns",
+    "breakdown": "several.breakdown",
     "flush": "maintenance.flush",
     "flush-memory": "maintenance.flush_memory",
     "recount": "maintenance.recount",

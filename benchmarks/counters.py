@@ -25,3 +25,20 @@ def counters_of(name: str, number: int) -> list[Counter]:
 
 
 COUNTERS = {number: counters_of(name, number) for number, name in NUMBERS.items()}
+
+COLUMNS = [
+    Counter(
+        name,
+        source=f"benchmarks.{name}",
+        owner=owner,
+        condition=Q(read=False),
+        totals=f"benchmarks.{name}Totals",
+        field="unread_count",
+    )
+    for name, owner in (
+        ("OneColumn", "user"),
+        ("TwoColumns", ("user", "conversation")),
+        ("ThreeColumns", ("user", "conversation", "device")),
+    )
+]
+"""Counters whose owners have one, two and three columns."""

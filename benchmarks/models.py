@@ -191,3 +191,66 @@ class TwoCountersTotals(Totals):
 
 class FourCountersTotals(Totals):
     pass
+
+
+class Delivery(models.Model):
+    """A message to a user, in a conversation, on a device."""
+
+    user = models.BigIntegerField()
+    conversation = models.BigIntegerField()
+    device = models.BigIntegerField()
+    read = models.BooleanField(default=False)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class OneColumn(Delivery):
+    """Counted by user."""
+
+    class Meta:
+        indexes = [models.Index(fields=["user", "read"], name="one_column")]
+
+
+class TwoColumns(Delivery):
+    """Counted by user and conversation."""
+
+    class Meta:
+        indexes = [models.Index(fields=["user", "conversation", "read"], name="two_columns")]
+
+
+class ThreeColumns(Delivery):
+    """Counted by user, conversation and device."""
+
+    class Meta:
+        indexes = [models.Index(fields=["user", "conversation", "device", "read"], name="three_columns")]
+
+
+class ColumnsTotals(BaseCount):
+    unread_count = models.IntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class OneColumnTotals(ColumnsTotals):
+    user = models.BigIntegerField(primary_key=True)
+
+
+class TwoColumnsTotals(ColumnsTotals):
+    pk = models.CompositePrimaryKey("user", "conversation")
+    user = models.BigIntegerField()
+    conversation = models.BigIntegerField()
+
+
+class ThreeColumnsTotals(ColumnsTotals):
+    pk = models.CompositePrimaryKey("user", "conversation", "device")
+    user = models.BigIntegerField()
+    conversation = models.BigIntegerField()
+    device = models.BigIntegerField()

@@ -1,15 +1,22 @@
-"""Several counters on one source."""
+"""Several counters on one source, and owners of several columns."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import cycle
 from typing import Any
 
+from django.db import connection
+from django.db.models import Count
+
+from notifications_counter.counters import Counter
+
 from . import models
-from .bench import Report, race
-from .counters import COUNTERS, NUMBERS
+from .bench import OURS, Race, Report, race, size
+from .counters import COLUMNS, COUNTERS, NUMBERS
 from .reads import calls
-from .rivals import empty, users
+from .rivals import NUMBERS as SERIES
+from .rivals import empty, numbers, quoted, redis, sql, users, vacuum
 
 
 def create(report: Report, quick: bool) -> str:
@@ -32,3 +39,76 @@ def create(report: Report, quick: bool) -> str:
         for counter in counters:
             assert counter.count(1) == rows.filter(user_id=1).count() > 0
     return report.matrix("counters on one model", {"": found})
+
+
+def columns(report: Report, quick: bool) -> str:
+    """Owners of one, two and three columns: creating a row, reading a count, flushing, for each row."""
+    them, times, waiting = 100, 50 if quick else 100, 5_000 if quick else 100_000
+    rounds = 8 if quick else 40
+    lines = [f"{n} column{'s' * (n > 1)}" for n in (1, 2, 3)]
+
+    def owner(line: str, user: int) -> Any:
+        return user if line == lines[0] else (user, 7, 7)[: int(line[0])]
+
+    def create(user: int, model: Any) -> None:
+        model.objects.create(user=user, conversation=7, device=7)
+
+    def flush(counter: Counter) -> None:
+        assert counter.flush().users == waiting
+
+    def prepare() -> None:
+        for line, counter in counters.items():
+            members = {str(counter.key(owner(line, user))): 1 for user in range(1, waiting + 1)}
+            redis.zadd(counter.buffers[0].keys.pending, members)
+            vacuum(counter.totals)
+
+    empty()
+    counters = dict(zip(lines, COLUMNS, strict=True))
+    creates: dict[str, Any] = {}
+    reads: dict[str, Any] = {}
+    for line, counter in counters.items():
+        counter.heal()
+        creates[line] = calls(partial(create, model=counter.source), cycle(range(1, them + 1)), times)
+        reads[line] = calls(counter.count, cycle([owner(line, user) for user in range(1, them + 1)]), times)
+    races = {
+        "`create()`": race(creates, rounds=rounds, units=times, about="create(), by columns"),
+        "`count()`": race(reads, rounds=rounds, units=times, about="count(), by columns"),
+    }
+    for line, counter in counters.items():
+        assert counter.count(owner(line, 1)) == counter.source.objects.filter(user=1).count() > 0
+        counter.flush()
+    flushes = {line: partial(flush, counter) for line, counter in counters.items()}
+    races[f"flush of {size(waiting)}"] = race(
+        flushes, rounds=4, units=waiting, prepare=prepare, pin=False, about=f"flush of {size(waiting)}, by columns"
+    )
+    return report.matrix("owners of several columns", races)
+
+
+def breakdown(report: Report, quick: bool) -> str:
+    """All conversations of a user at once, by their number."""
+    sizes = (10, 1_000, 10_000)
+    counter, quote = COLUMNS[1], connection.ops.quote_name
+    rows: Any = counter.source
+    empty()
+    numbers(max(sizes))
+    for user, conversations in enumerate(sizes, 1):
+        sql(
+            f"INSERT INTO {quoted(rows)} ({quote('user')}, conversation, device, {quote('read')})"
+            f" {SERIES.format(conversations)} SELECT {user}, i, 7, false FROM n"
+        )
+    vacuum(rows)
+    counter.heal()
+
+    def grouped(user: int) -> dict[int, int]:
+        counted = rows.objects.filter(user=user, read=False).values_list("conversation").annotate(Count("pk"))
+        return dict(counted)
+
+    races: dict[int, Race] = {}
+    for user, conversations in enumerate(sizes, 1):
+        assert counter.breakdown(user) == grouped(user)
+        does = {
+            f"{OURS}, `breakdown()`": partial(counter.breakdown, user),
+            "`COUNT(*) … GROUP BY`": partial(grouped, user),
+        }
+        races[conversations] = race(does, rounds=8 if quick else 40, about=f"breakdown of {size(conversations)}")
+    return report.matrix("a breakdown", races, "conversations of the user:", size)
