@@ -1,4 +1,4 @@
-"""python -m benchmarks [--quick] [--write]: what counting costs, beside what a site could do instead.
+"""python -m benchmarks [--quick] [--write] [--redis PROGRAM]: what counting costs, beside what a site could do instead.
 
 Starts servers of its own, measures, and prints docs/benchmarks.md with the results in it. Exit code 1 if a benchmark
 failed; the others are there all the same.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,19 +17,32 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import servers
 
-from .bench import Report, machine, stage, stage_versions, table
+from .bench import Report, machine, servers_for, stage_versions, table
 from .bench import number as short
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 PLOTS = PAGE.with_suffix("")
 BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-STAGES = (("postgresql", None), ("postgresql", "valkey"), ("mariadb", None), ("sqlite", None))
-"""Databases, and which Redis; None: Redis, or Valkey where that is all there is. The first answers every question, the
-others one. Each has a process of its own."""
+
+class Stage(NamedTuple):
+    """A database, and which Redis. None: Redis, or Valkey where that is all there is."""
+
+    database: str
+    redis: str | None = None
+    is_managed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.database}, {self.redis or 'redis or valkey'}{', managed' * self.is_managed}"
+
+
+STAGES = [Stage("postgresql"), Stage("postgresql", "valkey"), Stage("mariadb"), Stage("sqlite")]
+STAGES += [Stage("postgresql", is_managed=True)]
+"""The first answers every question, the others one."""
 EVERYWHERE = "databases"
 """That question."""
 
@@ -72,15 +86,17 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer rounds and users, noisier figures")
     parser.add_argument("--only", default="", metavar="TEXT", help="only blocks whose name contains this")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and its plots")
-    parser.add_argument("--stage", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--redis", action="append", default=[], metavar="PROGRAM", help="with this server, too")
+    parser.add_argument("--stage", type=lambda text: Stage(*json.loads(text)), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.stage is not None:
+    if arguments.stage:
         return run(arguments.stage, arguments.quick, arguments.only, arguments.out)
 
     if arguments.write and arguments.only:
         parser.error("--write is for whole runs: a page has the figures of one.")
-    blocks, files, failed = collect(arguments.quick, arguments.only)
+    more = [Stage("postgresql", os.path.abspath(program)) for program in arguments.redis]
+    blocks, files, failed = collect([*STAGES, *more], arguments.quick, arguments.only)
     if arguments.only:
         print(*(f"\n{name}\n\n{text}" for name, text in blocks.items() if name != "operations"), sep="\n")
     else:
@@ -97,26 +113,25 @@ def main() -> int:
     return int(bool(failed))
 
 
-def collect(quick: bool, only: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Run every stage. Returns the blocks of the page, the plots, and what failed."""
+def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Run every stage, each in a process of its own. Returns the blocks of the page, the plots, and what failed."""
     started = perf_counter()
     blocks = {"machine": machine()}
     files: dict[str, str] = {}
     losses: dict[tuple[str, str], list[tuple[str, float]]] = {}
     databases, failed, versions = [], [], []
     with tempfile.TemporaryDirectory() as directory:
-        for number, (database, redis) in enumerate(STAGES):
+        for number, stage in enumerate(stages):
             if number and only not in EVERYWHERE:
                 continue
-            name = f"{database}, {redis or 'redis or valkey'}"
-            print(name, flush=True)
+            print(stage, flush=True)
             out = Path(directory) / str(number)
-            command = [sys.executable, "-m", "benchmarks", "--stage", str(number), "--out", str(out)]
+            command = [sys.executable, "-m", "benchmarks", "--stage", json.dumps(stage), "--out", str(out)]
             subprocess.run(servers.dies_with_parent([*command, "--only", only, *["--quick"] * quick]))
             found = json.loads(out.read_text()) if out.exists() else {"failed": ["it died"]}
-            failed += [f"{name}: {what}" for what in found["failed"]]
+            failed += [f"{stage}: {what}" for what in found["failed"]]
             if "left_out" in found:
-                databases.append(f"### {name}\n\nLeft out: {found['left_out']}.")
+                databases.append(f"### {stage}\n\nLeft out: {found['left_out']}.")
             if "blocks" not in found:
                 continue
             if EVERYWHERE in found["blocks"]:
@@ -151,15 +166,16 @@ def fill(page: str, blocks: dict[str, str]) -> tuple[str, set[str]]:
     return BLOCK.sub(block, page), set(blocks) - places
 
 
-def run(number: int, quick: bool, only: str, out: Path) -> int:
+def run(stage: Stage, quick: bool, only: str, out: Path) -> int:
     """One stage; what it found is written to a file."""
     report, failed = Report(), []
+    is_first = stage == STAGES[0]
     try:
-        with stage(*STAGES[number]):
+        with servers_for(*stage):
             from .operations import operations_table
 
             for name, place in QUESTIONS.items():
-                if only not in name or (number and name != EVERYWHERE):
+                if only not in name or not (is_first or name == EVERYWHERE):
                     continue
                 started = perf_counter()
                 try:
@@ -179,11 +195,11 @@ def run(number: int, quick: bool, only: str, out: Path) -> int:
                 "blocks": report.blocks,
                 "files": report.files,
                 "losses": report.losses,
-                "versions": stage_versions(),
+                "versions": f"{stage_versions()}{', managed' * stage.is_managed}",
                 "failed": failed,
             }
     except servers.Missing as reason:
-        found = {"left_out": str(reason), "failed": [] if number else [str(reason)]}
+        found = {"left_out": str(reason), "failed": [str(reason)] if is_first else []}
     except Exception as error:
         traceback.print_exc()
         found = {"failed": [f"{type(error).__name__}: {error}"]}

@@ -39,8 +39,8 @@ running: list[servers.Server] = []
 
 
 @contextmanager
-def stage(database: str, redis: str | None) -> Iterator[None]:
-    """A fresh database and Redis, and Django set up to use them. The database keeps what it commits."""
+def servers_for(database: str, redis: str | None = None, is_managed: bool = False) -> Iterator[None]:
+    """A fresh database and Redis, and Django set up to use both. The database keeps what it commits."""
     with ExitStack() as stack:
         os.environ["BENCHMARK_DATABASE"] = database
         if database == "sqlite":
@@ -55,7 +55,7 @@ def stage(database: str, redis: str | None) -> Iterator[None]:
 
                 with pymysql.connect(host=servers.HOST, port=server.port, user="root") as connection:
                     connection.cursor().execute("CREATE DATABASE benchmarks CHARACTER SET utf8mb4")
-        running.append(stack.enter_context(servers.redis(kind=redis)))
+        running.append(stack.enter_context(servers.redis(kind=redis, is_managed=is_managed)))
         os.environ["BENCHMARK_REDIS_URL"] = running[-1].url
         os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
         django.setup()

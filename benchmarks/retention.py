@@ -13,7 +13,7 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
-from .bench import stage
+from .bench import servers_for
 
 USERS = 10_000
 WRITERS = 2
@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     rows = parser.parse_args().rows
-    with stage("postgresql", None):
+    with servers_for("postgresql"):
         measure(rows)
 
 

