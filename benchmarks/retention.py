@@ -1,4 +1,4 @@
-"""python -m benchmarks.retention [--rows 1000000]: delete nine tenths of a table while a site writes, on PostgreSQL.
+"""python -m benchmarks.retention [--rows 10000000] [--delete 1000000]: prune while a site writes, on PostgreSQL.
 
 Prints the figures of docs/howto/retention.md. It sees locks by looking at pg_stat_activity every few milliseconds.
 """
@@ -17,17 +17,20 @@ from .bench import servers_for
 
 USERS = 10_000
 WRITERS = 2
+DAYS = timedelta(days=100)
+"""The age of the oldest row."""
 
 FILL = """
     INSERT INTO notifications_counter_notification (user_id, kind, title, body, url, data, created_at, read_at)
     SELECT 1 + (i * 7919) %% %(users)s, 'kind', 'A notification', repeat('x', 100), '', '{}',
-           now() - interval '100 days' * (1 - i / %(rows)s::float),
+           now() - %(days)s * (1 - i / %(rows)s::float),
            CASE WHEN i %% 4 > 0 THEN now() END
     FROM generate_series(1::bigint, %(rows)s) AS i
 """
 
 LOOK = """
-    SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)) FILTER (WHERE pid = %(pid)s), 0),
+    SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))
+                    FILTER (WHERE pid = %(pid)s AND backend_xid IS NOT NULL), 0),
            coalesce(max(extract(epoch FROM clock_timestamp() - query_start))
                     FILTER (WHERE wait_event_type = 'Lock' AND %(pid)s = ANY (pg_blocking_pids(pid))), 0)
     FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle'
@@ -67,11 +70,11 @@ class Traffic:
 
 
 class Watch:
-    """Looks how long the pruning has a transaction open, and how long others wait for it."""
+    """Looks how long the pruning holds locks, and how long others wait for it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.transaction = self.wait = 0.0
+        self.lock = self.wait = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look)
 
@@ -89,20 +92,21 @@ class Watch:
         with connection.cursor() as cursor:
             while not self._stop.wait(0.005):
                 cursor.execute(LOOK, {"pid": self.pid})
-                transaction, wait = map(float, cursor.fetchone())
-                self.transaction, self.wait = max(self.transaction, transaction), max(self.wait, wait)
+                lock, wait = map(float, cursor.fetchone())
+                self.lock, self.wait = max(self.lock, lock), max(self.wait, wait)
         connection.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    rows = parser.parse_args().rows
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--delete", type=int, default=1_000_000, help="the oldest so many of them")
+    arguments = parser.parse_args()
     with servers_for("postgresql"):
-        measure(rows)
+        measure(arguments.rows, arguments.delete)
 
 
-def measure(rows: int) -> None:
+def measure(rows: int, delete: int) -> None:
     from django.contrib.auth import get_user_model
     from django.db import connection
 
@@ -111,7 +115,7 @@ def measure(rows: int) -> None:
 
     get_user_model().objects.bulk_create(get_user_model()(pk=i, username=str(i)) for i in range(1, USERS + 1))
     with connection.cursor() as cursor:
-        cursor.execute(FILL, {"rows": rows, "users": USERS})
+        cursor.execute(FILL, {"rows": rows, "users": USERS, "days": DAYS})
         cursor.execute("ANALYZE")
         cursor.execute("SELECT pg_backend_pid()")
         (pid,) = cursor.fetchone()
@@ -119,7 +123,7 @@ def measure(rows: int) -> None:
     with Traffic() as before:
         threading.Event().wait(20)
     with Traffic() as during, Watch(pid) as watch:
-        pruned = prune(timedelta(days=10))
+        pruned = prune(DAYS * (1 - delete / rows))
     unread.heal(seconds=60)
     unread.flush()
     wrong = unread.recount(dry_run=True).wrong
@@ -128,7 +132,7 @@ def measure(rows: int) -> None:
         f"deleted {pruned.deleted:,} in {pruned.seconds:,.0f} s: {pruned.deleted / pruned.seconds:,.0f} rows a second"
     )
     print(f"left {pruned.in_use:,} that were in use; {wrong} counts wrong")
-    print(f"longest transaction {ms(watch.transaction)}, longest wait of another for it {ms(watch.wait)}")
+    print(f"locks held for at most {ms(watch.lock)}, longest wait of another for them {ms(watch.wait)}")
     for name, traffic in ("before", before), ("meanwhile", during):
         p99 = quantiles(traffic.seconds, n=100)[98]
         print(f"a notification and a mark_as_read() {name}: median {ms(median(traffic.seconds))}, 99 % {ms(p99)}")
