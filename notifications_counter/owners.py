@@ -111,6 +111,9 @@ class Owners:
 
     def key_of(self, values: Iterable[Any]) -> Any:
         """Return the key made up of these values of the columns, as the database or a member has them."""
+        if self.has_integer_keys:
+            (key,) = values
+            return key if type(key) is int else self.key_fields[0].to_python(key)
         found = [field.to_python(value) for field, value in zip(self.key_fields, values, strict=True)]
         return CompositeKey(found) if self.has_several_columns else found[0]
 
