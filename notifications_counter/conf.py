@@ -106,6 +106,12 @@ class Options:
 ENTRIES: dict[str, Entry[Any]] = {name: entry for name, entry in vars(Options).items() if isinstance(entry, Entry)}
 
 
+def check_name(name: Any) -> None:
+    """Raise ValueError if this cannot be a part of keys in Redis."""
+    if not _name(name):
+        raise ValueError(f"{name!r:.200} is not a name; pass a non-empty string without braces.")
+
+
 def check_entries(entries: Mapping[str, Any]) -> None:
     """Raise ValueError if an entry is unknown or has an invalid value."""
     for name, value in entries.items():

@@ -22,7 +22,7 @@ from asgiref.sync import sync_to_async
 from .buffer.client import ARGUMENTS, Argument, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode, pairs
-from .conf import is_integer, options
+from .conf import check_name, is_integer, options
 from .databases import current
 from .primary_keys import plain
 
@@ -43,6 +43,7 @@ class EventLog:
     """
 
     def __init__(self, name: str = "events", alias: str | None = None, shared: bool = False):
+        check_name(name)
         self.name = name
         self.alias = alias
         self.shared = shared

@@ -24,7 +24,7 @@ from asgiref.sync import sync_to_async
 from .buffer.client import ARGUMENTS, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode
-from .conf import check_entries, is_integer, options
+from .conf import check_entries, check_name, is_integer, options
 from .databases import current
 from .primary_keys import plain
 
@@ -76,6 +76,7 @@ class TimeSeries:
         shared: bool = False,
     ):
         given = {"PRECISIONS": precisions, "SAMPLES": samples, "CACHE_ALIAS": alias}
+        check_name(name)
         check_entries({entry: value for entry, value in given.items() if value is not None})
         self._precisions, self._samples, self._name, self._alias = precisions, samples, name, alias
         self._shared = shared

@@ -8,6 +8,7 @@ import pytest
 
 from notifications_counter import timeseries
 from notifications_counter.conf import ENTRIES
+from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.timeseries import (
     TimeSeries,
@@ -268,6 +269,13 @@ def test_entries_for_samples(value):
     assert not ENTRIES["SAMPLES"].valid(value)
     with pytest.raises(ValueError, match="SAMPLES"):
         TimeSeries(samples=value)
+
+
+@pytest.mark.parametrize("name", ["", "a}b", "{a", None, 5])
+@pytest.mark.parametrize("kind", [TimeSeries, EventLog])
+def test_names_that_cannot_be_a_part_of_a_key(kind, name):
+    with pytest.raises(ValueError, match="is not a name; pass a non-empty string without braces"):
+        kind(name=name)
 
 
 def test_a_family_of_its_own():
