@@ -43,7 +43,7 @@ class isolated_counters(TestContextDecorator):
 
 
 def delete_keys(prefix: str) -> None:
-    """Delete every key with a prefix, on each node of each cache that was used, unless it is out of reach. Only for
+    """Delete every key with a prefix, on each node of each cache that was used, unless it is unreachable. Only for
     tests and demos, because it scans all keys of the servers."""
     for client in {client_of(options.CACHE_ALIAS), *used_clients()}:
         with suppress(*FAILURES):
