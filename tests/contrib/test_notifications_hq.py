@@ -96,7 +96,7 @@ def test_where_nothing_would_be_committed_nothing_is_imported(theirs, alice):
         transaction.set_autocommit(True)
 
 
-def test_a_notification_keeps_what_it_was(all_healed, theirs, alice, bob):
+def test_a_notification_keeps_what_it_was(healed, theirs, alice, bob):
     project, when = Project.objects.create(), timezone.now() - timedelta(days=3)
     theirs(
         alice,
@@ -128,7 +128,7 @@ def test_a_notification_keeps_what_it_was(all_healed, theirs, alice, bob):
     assert_exact(alice)
 
 
-def test_read_and_deleted_ones(all_healed, theirs, alice, bob):
+def test_read_and_deleted_ones(healed, theirs, alice, bob):
     read = theirs(alice, bob, unread=False, verb="read")
     theirs(alice, bob, deleted=True)
     theirs(bob, alice)
@@ -139,7 +139,7 @@ def test_read_and_deleted_ones(all_healed, theirs, alice, bob):
     assert_exact(alice, bob)
 
 
-def test_what_is_gone_has_no_name(all_healed, theirs, alice, make_user):
+def test_what_is_gone_has_no_name(healed, theirs, alice, make_user):
     gone = make_user()
     theirs(alice, gone, verb="left", target=Project.objects.create())
     theirs(alice, alice, verb="x" * 255)
@@ -155,14 +155,14 @@ def test_what_is_gone_has_no_name(all_healed, theirs, alice, make_user):
     assert broke.data["data"] == [1]
 
 
-def test_data_that_only_python_takes_for_json(all_healed, theirs, alice, bob):
+def test_data_that_only_python_takes_for_json(healed, theirs, alice, bob):
     theirs(alice, bob, data=json.dumps({"ratio": float("nan"), "rest": -math.inf}))
     import_notifications()
     data = alice.notifications.get().data
     assert (data["ratio"], data["rest"]) == ("NaN", "-Infinity")
 
 
-def test_a_second_run_takes_what_came_since(all_healed, theirs, alice, bob, small_batches):
+def test_a_second_run_takes_what_came_since(healed, theirs, alice, bob, small_batches):
     for verb in "abc":
         theirs(alice, bob, verb=verb)
     lines = run("import_from_notifications_hq", verbosity=2)
@@ -180,7 +180,7 @@ def test_a_second_run_takes_what_came_since(all_healed, theirs, alice, bob, smal
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="It has one writer at a time.")
-def test_a_row_that_is_committed_late_is_copied_by_the_next_run(all_healed, theirs, alice, bob, small_batches):
+def test_a_row_that_is_committed_late_is_copied_by_the_next_run(healed, theirs, alice, bob, small_batches):
     with OtherConnection() as other:
         other.run(transaction.set_autocommit, False)
         other.run(theirs, alice, bob, verb="late")
@@ -195,7 +195,7 @@ def test_a_row_that_is_committed_late_is_copied_by_the_next_run(all_healed, thei
     assert_exact(alice)
 
 
-def test_gaps_in_the_keys_are_remembered_in_part(all_healed, theirs, alice, bob, monkeypatch):
+def test_gaps_in_the_keys_are_remembered_in_part(healed, theirs, alice, bob, monkeypatch):
     monkeypatch.setattr(notifications_hq, "GAPS", 3)
     first = theirs(alice, bob)
     for distance in (3, 1_000_000_000, 1_000_000_001):
@@ -206,7 +206,7 @@ def test_gaps_in_the_keys_are_remembered_in_part(all_healed, theirs, alice, bob,
     assert import_notifications().imported == 1
 
 
-def test_two_at_once_copy_each_once(all_healed, theirs, alice, bob, small_batches):
+def test_two_at_once_copy_each_once(healed, theirs, alice, bob, small_batches):
     for verb in "abcdefgh":
         theirs(alice, bob, verb=verb)
     ImportProgress.objects.create(table=TABLE)
@@ -218,7 +218,7 @@ def test_two_at_once_copy_each_once(all_healed, theirs, alice, bob, small_batche
     assert_exact(alice)
 
 
-def test_killed_it_goes_on_after_the_last_batch(all_healed, theirs, alice, bob, child_environment, small_batches):
+def test_killed_it_goes_on_after_the_last_batch(healed, theirs, alice, bob, child_environment, small_batches):
     for verb in "abcdef":
         theirs(alice, bob, verb=verb)
     code = (
@@ -247,13 +247,13 @@ def test_killed_it_goes_on_after_the_last_batch(all_healed, theirs, alice, bob, 
     assert_heals(alice)
 
 
-def test_without_the_table_it_says_so(all_healed):
+def test_without_the_table_it_says_so(healed):
     with pytest.raises(CommandError, match=r"'default' has no table 'notifications_notification'. Import from"):
         run("import_from_notifications_hq")
 
 
 # --------------------------------------------------------------------------------------------------------------- shim
-def test_notify_send_creates_our_notifications(all_healed, alice, bob):
+def test_notify_send_creates_our_notifications(healed, alice, bob):
     when = timezone.now() - timedelta(days=1)
     project = Project.objects.create()
     ((_, made),) = notify.send(
@@ -278,7 +278,7 @@ def test_notify_send_creates_our_notifications(all_healed, alice, bob):
     assert_exact(alice)
 
 
-def test_notify_send_to_many(all_healed, alice, bob, make_user):
+def test_notify_send_to_many(healed, alice, bob, make_user):
     cem = make_user()
     notify.send(alice, recipient=[bob, cem], verb="called")
     notify.send(alice, recipient=get_user_model().objects.filter(pk=cem.pk), verb="called again")
@@ -286,20 +286,20 @@ def test_notify_send_to_many(all_healed, alice, bob, make_user):
     assert Notification.objects.filter(title=f"{alice} called").count() == 2
 
 
-def test_notify_send_takes_the_address_of_the_target(all_healed, alice, bob, monkeypatch):
+def test_notify_send_takes_the_address_of_the_target(healed, alice, bob, monkeypatch):
     monkeypatch.setattr(Project, "get_absolute_url", lambda self: f"/projects/{self.pk}/", raising=False)
     project = Project.objects.create()
     notify.send(bob, recipient=alice, verb="closed", target=project)
     assert alice.notifications.get().url == f"/projects/{project.pk}/"
 
 
-def test_notify_send_goes_on_if_the_target_has_no_address(all_healed, alice, bob, monkeypatch):
+def test_notify_send_goes_on_if_the_target_has_no_address(healed, alice, bob, monkeypatch):
     monkeypatch.setattr(Project, "get_absolute_url", lambda self: None, raising=False)
     notify.send(bob, recipient=alice, verb="closed", target=Project.objects.create())
     assert alice.notifications.get().url == ""
 
 
-def test_notify_send_to_a_user_who_has_users(all_healed, alice, bob, monkeypatch):
+def test_notify_send_to_a_user_who_has_users(healed, alice, bob, monkeypatch):
     """As with a foreign key to "self", whose reverse is called like that of a group."""
     User = get_user_model()
     monkeypatch.setattr(User, "user_set", property(lambda self: User.objects.exclude(pk=self.pk)), raising=False)

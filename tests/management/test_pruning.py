@@ -53,7 +53,7 @@ def small_batches(monkeypatch):
 
 
 # -------------------------------------------------------------------------------------------------- what is deleted
-def test_what_is_old_is_deleted(all_healed, alice, bob, small_batches):
+def test_what_is_old_is_deleted(healed, alice, bob, small_batches):
     notify(alice, 100, 91, 89, 1)
     notify(alice, 95, 2, read=True)
     notify(bob, 90, 0)
@@ -66,13 +66,13 @@ def test_what_is_old_is_deleted(all_healed, alice, bob, small_batches):
 @pytest.mark.parametrize(
     ("age", "kept"), [("47h", [1]), ("49h", [1, 2]), ("1w", [1, 2]), ("2w", [1, 2, 8]), ("0h", [])]
 )
-def test_units(all_healed, alice, age, kept):
+def test_units(healed, alice, age, kept):
     notify(alice, 8, 2, 1)
     run("prune_notifications", "--older-than", age)
     assert left(alice) == kept
 
 
-def test_unread_ones_can_be_left(all_healed, alice, small_batches):
+def test_unread_ones_can_be_left(healed, alice, small_batches):
     notify(alice, 100, 99, 98, 97)
     notify(alice, 96, 95, 94, 1, read=True)
     run("prune_notifications", "--older-than", "90d", "--read-only")
@@ -81,7 +81,7 @@ def test_unread_ones_can_be_left(all_healed, alice, small_batches):
     assert_exact(alice)
 
 
-def test_the_newest_can_be_left(all_healed, alice, bob, small_batches):
+def test_the_newest_can_be_left(healed, alice, bob, small_batches):
     notify(alice, 100, 99, 98, 97, 96)
     notify(bob, 100, 1, 99)
     run("prune_notifications", "--older-than", "90d", "--keep-newest", "2")
@@ -89,7 +89,7 @@ def test_the_newest_can_be_left(all_healed, alice, bob, small_batches):
     assert_exact(alice, bob)
 
 
-def test_the_newest_are_told_apart_by_their_keys_if_they_were_created_at_once(all_healed, alice):
+def test_the_newest_are_told_apart_by_their_keys_if_they_were_created_at_once(healed, alice):
     now = timezone.now() - DAY
     made = Notification.objects.bulk_create(Notification(user=alice, title="x", created_at=now) for _ in range(5))
     pks = sorted(Notification.objects.values_list("pk", flat=True))
@@ -98,7 +98,7 @@ def test_the_newest_are_told_apart_by_their_keys_if_they_were_created_at_once(al
     assert sorted(Notification.objects.values_list("pk", flat=True)) == pks[-2:]
 
 
-def test_dry_run_counts(all_healed, alice, small_batches):
+def test_dry_run_counts(healed, alice, small_batches):
     notify(alice, 100, 99, 98, 1)
     waits = []
     assert prune(90 * DAY, dry_run=True, wait=waits.append).deleted == 3
@@ -121,21 +121,21 @@ def test_dry_run_counts(all_healed, alice, small_batches):
         (["--older-than", "90d", "--database", "nowhere"], "invalid choice: 'nowhere'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(all_healed, alice, arguments, error):
+def test_what_makes_no_sense_is_refused(healed, alice, arguments, error):
     notify(alice, 100)
     with pytest.raises(CommandError, match=error):
         call_command("prune_notifications", *arguments)
     assert left(alice) == [100]
 
 
-def test_progress_is_shown(all_healed, alice, small_batches):
+def test_progress_is_shown(healed, alice, small_batches):
     notify(alice, 100, 99, 98)
     lines = run("prune_notifications", "--older-than", "90d", verbosity=2)
     assert lines[:2] == ["notifications deleted: 2", "notifications deleted: 3"]
 
 
 # ------------------------------------------------------------------------------------------------------------ gently
-def test_it_rests_as_long_as_it_works(all_healed, alice, small_batches):
+def test_it_rests_as_long_as_it_works(healed, alice, small_batches):
     notify(alice, 100, 99, 98, 97, 96)
     waits = []
     result = prune(90 * DAY, wait=waits.append)
@@ -143,7 +143,7 @@ def test_it_rests_as_long_as_it_works(all_healed, alice, small_batches):
     assert all(0 < seconds < result.seconds for seconds in waits)
 
 
-def test_each_batch_is_a_transaction_of_its_own(all_healed, alice, small_batches):
+def test_each_batch_is_a_transaction_of_its_own(healed, alice, small_batches):
     notify(alice, 100, 99, 98, 97)
     seen = []
     with OtherConnection() as other:
@@ -152,7 +152,7 @@ def test_each_batch_is_a_transaction_of_its_own(all_healed, alice, small_batches
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="The others skip what is locked.")
-def test_a_deadlock_leaves_the_batch(all_healed, alice, bob, monkeypatch):
+def test_a_deadlock_leaves_the_batch(healed, alice, bob, monkeypatch):
     """Another transaction locks the rows by an index, so it has their entries of it when it meets our locks. MariaDB
     11.8 has them both wait in one order."""
     notify(alice, 100, 99)
@@ -182,7 +182,7 @@ def test_a_deadlock_leaves_the_batch(all_healed, alice, bob, monkeypatch):
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite locks the whole database.")
-def test_what_others_have_locked_is_left(all_healed, alice, small_batches):
+def test_what_others_have_locked_is_left(healed, alice, small_batches):
     notify(alice, 100, 99, 98)
     with OtherConnection() as other, transaction.atomic():
         Notification.objects.filter(title="99").update(read_at=timezone.now())
@@ -192,7 +192,7 @@ def test_what_others_have_locked_is_left(all_healed, alice, small_batches):
     assert_exact(alice)
 
 
-def test_what_becomes_unread_meanwhile_is_left(all_healed, alice, monkeypatch):
+def test_what_becomes_unread_meanwhile_is_left(healed, alice, monkeypatch):
     notify(alice, 100, 99, read=True)
     delete = retention._delete
 
@@ -208,7 +208,7 @@ def test_what_becomes_unread_meanwhile_is_left(all_healed, alice, monkeypatch):
     assert_exact(alice)
 
 
-def test_where_nothing_would_be_committed_nothing_is_deleted(all_healed, alice):
+def test_where_nothing_would_be_committed_nothing_is_deleted(healed, alice):
     notify(alice, 100)
     transaction.set_autocommit(False)
     try:
@@ -221,7 +221,7 @@ def test_where_nothing_would_be_committed_nothing_is_deleted(all_healed, alice):
     assert_exact(alice)
 
 
-def test_counts_stay_exact_under_traffic(all_healed, make_user, small_batches):
+def test_counts_stay_exact_under_traffic(healed, make_user, small_batches):
     """Users mark and delete what is being pruned, and get new notifications."""
     users = [make_user() for _ in range(3)]
     for user in users:
@@ -253,7 +253,7 @@ def test_counts_stay_exact_under_traffic(all_healed, make_user, small_batches):
     assert_heals(*users)
 
 
-def test_without_redis_it_deletes_too(all_healed, alice):
+def test_without_redis_it_deletes_too(healed, alice):
     notify(alice, 100, 1)
     with redis_out_of_reach():
         run("prune_notifications", "--older-than", "90d")
@@ -314,7 +314,7 @@ Stop.wait = wait_for_long
 """
 
 
-def test_killed_in_a_batch_it_goes_on_where_it_was(all_healed, alice, bob, pruning, small_batches):
+def test_killed_in_a_batch_it_goes_on_where_it_was(healed, alice, bob, pruning, small_batches):
     notify(alice, 100, 99, 98)
     notify(bob, 97, 96, 1)
     process = pruning(IN_THE_TRANSACTION)
@@ -334,7 +334,7 @@ def test_killed_in_a_batch_it_goes_on_where_it_was(all_healed, alice, bob, pruni
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_between_two_batches(all_healed, alice, pruning, signum):
+def test_a_signal_ends_it_between_two_batches(healed, alice, pruning, signum):
     notify(alice, 100, 99, 98, 97, 96)
     process = pruning(BETWEEN_TWO_BATCHES)
     assert process.stdout.readline() == "resting\n"
