@@ -36,10 +36,16 @@ from tests.support import (
 from tests.tasks.counters import open_tasks, open_transfers, visible_posts
 from tests.tasks.models import Post, Project, Task, Topic, Transfer
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("these_healed")]
 
 objects = Notification.objects
 totals = UserNotificationsCount.objects
+
+
+@pytest.fixture
+def these_healed() -> None:
+    for counter in (unread, open_tasks, open_transfers, visible_posts):
+        counter.heal()
 
 
 @pytest.fixture
