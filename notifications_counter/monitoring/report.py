@@ -93,8 +93,9 @@ class CounterReport:
         found: list[tuple[str, str]] = []
         if self.recovering:
             text = _(
-                "Redis does not hold complete counts. They are read from the database until flush_counters has "
-                "recovered shard %(shards)s. If the counter is new or has changed, it waits for DEPLOY_SECONDS first."
+                "Redis does not hold complete counts. Until flush_counters has recovered shard %(shards)s, they are "
+                "read from the database. If Redis came back with older data, they can be wrong until flush_counters "
+                "runs. If the counter is new or has changed, it waits for DEPLOY_SECONDS first."
             )
             found.append(("recovering", text % {"shards": ", ".join(map(str, self.recovering))}))
         if self.backlog_age > max_age:

@@ -104,6 +104,17 @@ def test_flush_says_what_it_waits_for():
     assert of_unread(run("flush_counters")) == ["unread: nothing to flush."]
 
 
+def test_recount_says_that_users_see_the_rows(make_user):
+    """What Redis lacks before the first recovery is not wrong."""
+    Notification.objects.create(user=make_user(), title="x")
+    with entries(DEPLOY_SECONDS=90):
+        assert of_unread(run("recount_counters", "--dry-run"))[-1] == (
+            "unread: Redis does not hold complete counts. Rows are counted until the next recovery. Then the flusher "
+            "recounts everyone."
+        )
+        assert of_unread(run("recount_counters"))[-1].endswith("(DEPLOY_SECONDS). Then the flusher recounts everyone.")
+
+
 def test_flush_is_silent_if_told_so(all_healed, make_user):
     notify(make_user())
     assert run("flush_counters", verbosity=0) == []

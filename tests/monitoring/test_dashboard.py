@@ -100,7 +100,7 @@ def test_a_recovery_shows_how_far_it_has_come(admin_client, url, all_healed, mak
         notify(user)
     [buffer] = unread.buffers
     buffer.client.call(buffer.keys.state, "DEL", buffer.keys.state, buffer.keys.ready)
-    assert "until flush_counters has recovered shard 0" in health(admin_client.get(url))
+    assert "Until flush_counters has recovered shard 0" in health(admin_client.get(url))
     last = sorted(str(user.pk) for user in users)[2] if isinstance(users[0].pk, str) else users[2].pk
     shard_rows(unread).update(audited=f"owner:{last}")
     page = said(admin_client.get(url).content.decode())

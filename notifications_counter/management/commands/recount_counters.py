@@ -98,7 +98,9 @@ class Command(CounterCommand):
             result.corrected += healed.corrected
         corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
         meter.say(f"{name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
-        if not dry_run and (reason := why_waiting(counter)):
+        if reason := why_waiting(counter):
+            if dry_run:  # nothing was healed, so Redis may also have lost data
+                reason = "Redis does not hold complete counts. Rows are counted until the next recovery."
             meter.say(f"{name}: {reason} Then the flusher recounts everyone.")
         if removed:
             meter.say(f"{name}: removed {number(removed, 'total')} of deleted users.")
