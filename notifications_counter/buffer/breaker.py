@@ -25,7 +25,7 @@ logger = logging.getLogger("notifications_counter")
 
 class Breaker:
     """Knows whether the Redis of a cache is down, out of memory, or refuses commands. Logs the beginning and the end of
-    each, once, so that a log that shows the one shows the other."""
+    each, once. The end is a warning as well, so that a log of warnings shows that it is over."""
 
     def __init__(self, alias: str):
         self.alias = alias

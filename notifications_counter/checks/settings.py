@@ -23,7 +23,7 @@ from .registration import TAG, Messages, check, id_, sound_counters
 
 @check(TAG)
 def check_settings() -> Messages:
-    """Every entry of NOTIFICATIONS_COUNTER is known and has a valid value, and the setting's name is not misspelt."""
+    """Every entry of NOTIFICATIONS_COUNTER is known and has a valid value, and the setting's name is not misspelled."""
     for name in get_close_matches(SETTING, filter(str.isupper, dir(settings)), n=5, cutoff=0.9):
         if name != SETTING:
             yield Warning(

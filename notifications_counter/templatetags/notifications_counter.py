@@ -75,7 +75,8 @@ def show_badge(
     request = request_of(context)
     user = user_of(request)
     owner = user if owner is THE_USER else owner
-    if owner == "" or None in [getattr(each, "pk", each) for each in (owner if isinstance(owner, tuple) else [owner])]:
+    parts = owner if isinstance(owner, tuple | list) else [owner]
+    if owner == "" or None in [getattr(part, "pk", part) for part in parts]:
         return {}
     if not is_integer(max):
         raise ConfigurationError(f"The max of a badge must be an integer, not {max!r}.")

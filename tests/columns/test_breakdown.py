@@ -6,12 +6,14 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.db import connection, connections, transaction
+from django.template import Context
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.buffer.shard import USERS_PER_CALL
 from notifications_counter.counters import Counter, unread
 from notifications_counter.reader import Reader
+from notifications_counter.templatetags.notifications_counter import show_badge
 from tests.support import OtherConnection, buffer, entries, redis_out_of_reach, sent, unheard
 
 from .counters import unread_by_app, votes
@@ -224,6 +226,13 @@ def test_what_is_no_owner_is_an_error(owner):
 def test_an_owner_of_one_column_has_nothing_below_it(alice):
     with pytest.raises(ValueError, match="have one column, user. Use count"):
         unread.breakdown(alice)
+
+
+def test_a_badge_without_one_of_its_columns_is_empty():
+    for owner in ((1, None, 5), [None, 1, 5]):
+        assert show_badge(Context(), counter="votes", owner=owner) == {}
+    vote(2)
+    assert show_badge(Context(), counter="votes", owner=[1, 1, 5])["count"] == "2"
 
 
 def test_readers_and_writers_at_once():
