@@ -170,8 +170,6 @@ def settle(them: Sequence[int]) -> None:
     unread.flush()
     for i in range(0, len(them), 10_000):
         unread.counts(them[i : i + 10_000])
-    for buffer in unread.buffers:  # the leases of a recount would last for another minute
-        buffer.client.redis.hdel(buffer.keys.state, "leased_until")
     vacuum(UserNotificationsCount)
 
 

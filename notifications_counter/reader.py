@@ -145,11 +145,11 @@ class Reader:
         """Add the stored total to what waits in Redis, because no total is cached, and cache the sum if nothing has
         changed meanwhile. During a recovery, count rows and adopt the owners."""
         sees_all, may_cache = self._transaction(ledger)
-        lease = uuid4().hex if sees_all and may_cache else ""
+        token = uuid4().hex if sees_all and may_cache else ""
         members = {str(key): key for key in keys}
-        snapshot = buffer.snapshot(list(members), lease, reader=True)
-        if snapshot.recovering and lease:
-            return self._adopt(buffer, snapshot, lease, members)
+        snapshot = buffer.snapshot(list(members), "take free" if token else "", token)
+        if snapshot.recovering and token:
+            return self._adopt(buffer, snapshot, token, members)
         clean = {}
         if snapshot.recovered and sees_all:
             clean = {member: key for member, key in members.items() if not snapshot.users[member].dirty}
@@ -164,7 +164,7 @@ class Reader:
                 buffer.keep(snapshot, right)
         return result | {members[member]: total for member, total in right.items()}
 
-    def _adopt(self, buffer: Buffer, snapshot: Snapshot, lease: str, members: dict[str, Any]) -> dict[Any, int]:
+    def _adopt(self, buffer: Buffer, snapshot: Snapshot, token: str, members: dict[str, Any]) -> dict[Any, int]:
         """Count rows, and correct the owners as a recount does. From now on they have cached totals that follow each
         change, so the recovery need not come to them first."""
         rows = self._rows(list(members.values()))
@@ -172,7 +172,7 @@ class Reader:
         totals = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in members.items()}
         corrections = {m: rows[members[m]] - total for m, total in totals.items() if total is not None}
         with suppress(BufferUnavailable):  # the rows are right all the same
-            buffer.fix(snapshot.epoch, lease, corrections, {m: rows[key] for m, key in members.items()})
+            buffer.fix(snapshot.epoch, token, corrections, {m: rows[key] for m, key in members.items()})
         return rows
 
     def _negative(self, keys: Sequence[Any]) -> dict[Any, int]:

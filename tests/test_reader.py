@@ -118,7 +118,7 @@ def test_totals_do_not_live_for_ever(alice, redis_client):
     assert 0 < redis_client.ttl(total_key(alice)) <= 100
     waiting = [key for key in redis_client.scan_iter(match=f"{buffer().keys.base}:*") if b":total:" not in key]
     assert waiting
-    assert all(redis_client.ttl(key) == -1 for key in waiting if b":lease:" not in key)
+    assert all(redis_client.ttl(key) == -1 for key in waiting if not key.endswith(b":leases"))
 
 
 # ---------------------------------------------------------------------------------------------------------- doubt

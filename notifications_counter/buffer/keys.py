@@ -25,6 +25,7 @@ class Keys:
     open: str = field(init=False)
     fences: str = field(init=False)
     dirty: str = field(init=False)
+    leases: str = field(init=False)
     rejected: str = field(init=False)
     stats: str = field(init=False)
     live: str = field(init=False)

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, DatabaseChanged
@@ -23,8 +23,8 @@ logger = logging.getLogger("notifications_counter")
 BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
 
-LEASE = 60_000
-"""Milliseconds that a lease lasts. A correction that takes longer is tried again; safety does not depend on it."""
+LEASE = 60
+"""Seconds that a lease lasts at least. A correction that takes longer is tried again; safety does not depend on it."""
 
 USERS_PER_CALL = 1000
 """The most users in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
@@ -223,10 +223,12 @@ class Buffer:
             if not left:
                 return True
 
-    def snapshot(self, members: Sequence[str], lease: str = "", reader: bool = False) -> Snapshot:
-        """Return what waits for these users. With a token as ``lease``, also take leases for their correction. A
-        ``reader`` takes only leases that nobody holds, and only during a recovery."""
-        ready, epoch, batch, cut, *flat = self._run("snapshot", lease, LEASE, as_json(members), "1" if reader else "")
+    def snapshot(
+        self, members: Sequence[str], leases: Literal["", "take", "take free", "end"] = "", token: str = ""
+    ) -> Snapshot:
+        """Return what waits for these users. Also take ``leases`` for their correction, under this token; or only those
+        that nobody holds, and only during a recovery; or end all leases on them."""
+        ready, epoch, batch, cut, *flat = self._run("snapshot", as_json(members), leases, token, LEASE)
         users = dict.fromkeys(members, NOTHING)
         for i in range(0, len(flat), 4):
             place, pending, flushing, dirty = flat[i : i + 4]
@@ -273,7 +275,7 @@ class Buffer:
             self._run("mark_dirty", *some)
 
     def fix(
-        self, epoch: int, lease: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
+        self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
     ) -> dict[str, bool]:
         """Add corrections where the lease is still ours, and cache ``totals``, if given. Returns for each user whether
         it was fixed; False if it was active meanwhile."""
@@ -284,7 +286,7 @@ class Buffer:
             args = [arg for place, correction in wrong if correction for arg in (place, correction)]
             adopted = json.dumps([totals[member] for member in members]) if totals else ""
             for place in self._run(
-                "fix", self._final(epoch), lease, as_json(members), adopted, options.TOTAL_TTL, *args
+                "fix", self._final(epoch), token, as_json(members), adopted, options.TOTAL_TTL, *args
             ):
                 fixed[members[place - 1]] = False
         return fixed

@@ -23,7 +23,7 @@ from .registration import REDIS_TAG, Messages, check, id_, sound_counters
 from .settings import is_django_redis
 
 MINIMUM_VERSION = (6, 2)
-"""Of Redis: the first with SET … PXAT."""
+"""Of Redis: the first with ZMSCORE."""
 
 
 @check(REDIS_TAG, deploy=True)
@@ -81,8 +81,8 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.complete(1, "server"),
         lambda: trial.begin(part, [user]).read(),
         lambda: trial.commit([(part, {user: 1})]),
-        lambda: trial.snapshot([user], "lease"),
-        lambda: trial.fix(1, "lease", {user: 1}),
+        lambda: trial.snapshot([user], "take", "token"),
+        lambda: trial.fix(1, "token", {user: 1}),
         lambda: trial.keep(trial.snapshot([user]), {user: 1}),
         lambda: trial.begin(part, [user]).read(),
         lambda: trial.commit([(part, {user: 1})]),  # raises the cached total as well

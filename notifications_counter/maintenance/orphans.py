@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
@@ -45,12 +44,12 @@ def _remove(counter: Declaration, shard: int, members: list[str], gone: QuerySet
     """Delete the totals of these members of a shard.
 
     A row remembers which batches it has. Without it, a late flusher could apply one of them again, so the shard rejects
-    them from now on, for every counter with a total in the row. The leases end corrections under way, which may have
-    seen such a batch and not the total.
+    them from now on, for every counter with a total in the row. Corrections under way may have seen such a batch and
+    not the total, so their leases end.
     """
     ended: dict[Declaration, int] = {}
     for sharing in counter.sharing:
-        snapshot = sharing.buffers[shard].snapshot(members, lease=uuid4().hex)
+        snapshot = sharing.buffers[shard].snapshot(members, "end")
         ended[sharing] = snapshot.batch - snapshot.cut
         members = [member for member in members if snapshot.users[member] == NOTHING]
     older = {f"{sharing.batch_field}__lte": batch for sharing, batch in ended.items()}

@@ -82,7 +82,7 @@ class Look:
     @classmethod
     def of(cls, buffer: Buffer, members: Sequence[str], lease: bool) -> Look:
         token = uuid4().hex if lease else ""
-        return cls(buffer, buffer.snapshot(members, token), token)
+        return cls(buffer, buffer.snapshot(members, "take" if lease else "", token), token)
 
     def compare(self, counts: Counts) -> dict[str, tuple[int | None, int]]:
         """Return each owner's count, or None if it cannot be known, and number of rows. Owners for whom nothing waits,
@@ -104,7 +104,7 @@ class Recounter:
     def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None, patient: bool = False):
         self.counter = counter
         self.patient = patient
-        self.report = report or (lambda correction: None)
+        self.report = report
         self.reader = Reader(counter)
         self.everyone = Everyone(counter)
         self.started_epoch = False
@@ -274,11 +274,9 @@ class Recounter:
         for member in unknown:
             del corrections[member]
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
-        for member in wrong.keys() - unknown:
-            if fixed[member]:
-                result.wrong += 1
-                result.corrected += 1
-                self.report(Correction(keys[member], *compared[member]))
+        corrected = [member for member in wrong if fixed.get(member)]
+        result.corrected += len(corrected)
+        self._wrong(keys, {member: compared[member] for member in corrected}, result)
         return {m: key for m, key in keys.items() if not fixed.get(m)}
 
     def _compare(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> None:
@@ -295,9 +293,13 @@ class Recounter:
             }
             left = {m: keys[m] for m in suspects}
         committing = self._committing(buffer)
-        for member, (was, rows) in suspects.items():
-            if member not in committing:
-                result.wrong += 1
+        self._wrong(keys, {member: seen for member, seen in suspects.items() if member not in committing}, result)
+
+    def _wrong(self, keys: dict[str, Any], found: dict[str, tuple[int | None, int]], result: RecountResult) -> None:
+        """Report wrong counts: what each was, and the number of rows."""
+        result.wrong += len(found)
+        if self.report:
+            for member, (was, rows) in found.items():
                 self.report(Correction(keys[member], was, rows))
 
     def _committing(self, buffer: Buffer) -> set[str]:

@@ -54,10 +54,9 @@ def test_a_script_uses_the_keys_that_it_names_and_no_others(name):
     ("name", "shared"),
     [
         ("begin", []),
-        ("snapshot", ["base", "lease_of", "clock"]),
-        ("finish", ["base", "lease_of", "total_of", "mark_dirty"]),
+        ("finish", ["base", "total_of", "mark_dirty"]),
     ],
 )
 def test_a_script_has_only_the_shared_parts_that_it_uses(name, shared):
-    parts = r"^local (?:function )?(base|lease_of|total_of|clock|mark_dirty|tell_listeners)\b"
+    parts = r"^local (?:function )?(base|total_of|mark_dirty|tell_listeners)\b"
     assert re.findall(parts, script(name).source.decode(), re.MULTILINE) == shared

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from notifications_counter.buffer.shard import BATCHES, Buffer
+from notifications_counter.buffer.shard import BATCHES, LEASE, Buffer
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.reader import Reader
@@ -209,12 +209,14 @@ def test_a_change_that_begins_during_a_recovery_and_ends_after_it_is_recounted(m
 
 
 @pytest.mark.usefixtures("recovering")
-def test_a_reader_leaves_the_leases_of_a_recount_alone(alice, monkeypatch):
+def test_a_reader_leaves_the_leases_of_a_recount_alone(alice, redis_client):
     """Or a busy user would never be recounted."""
-    snapshot = buffer().snapshot([str(alice.pk)], "a recount")
+    snapshot = buffer().snapshot([str(alice.pk)], "take", "a recount")
     assert unread.count(alice) == 4
     assert buffer().totals([str(alice.pk)]) == [None]
+    assert 0 < redis_client.ttl(buffer().keys.leases) <= LEASE
     assert buffer().fix(snapshot.epoch, "a recount", {str(alice.pk): 1}) == {str(alice.pk): True}
+    assert not redis_client.exists(buffer().keys.leases)
     assert_heals(alice)
 
 

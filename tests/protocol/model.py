@@ -831,7 +831,7 @@ class Remover(NamedTuple):
         if self.step == "look":
             idle = tuple(i for i, w in enumerate(redis.users) if not (w.pending or w.flushing or w.dirty))
             if rule("removal_lease"):
-                redis = redis._replace(users=tuple(w._replace(lease="remover") for w in redis.users))
+                redis = redis._replace(users=tuple(w._replace(lease=None) for w in redis.users))
             yield "", redis, db, Remover("remove", (redis.batch - redis.cut, idle)) if idle else done
         elif self.step == "remove" and not db.locked:
             last, idle = self.seen

@@ -231,7 +231,7 @@ class Replay:
     def remove(self, me: int, remover: model.Remover) -> Step:
         """As recount.py does, but of any user: those that are here are not gone."""
         yield
-        snapshot = self.buffer.snapshot(self.members, lease="remover")
+        snapshot = self.buffer.snapshot(self.members, "end")
         last = snapshot.batch - snapshot.cut
         idle = [unread.decode(member) for member, waiting in snapshot.users.items() if waiting == (0, 0, False)]
         yield
@@ -251,7 +251,7 @@ class Replay:
         total = totals[0] if totals else None
         yield
         if total is None and snapshot.recovering:
-            snapshot = self.buffer.snapshot([member], reader.token, reader=True)
+            snapshot = self.buffer.snapshot([member], "take free", reader.token)
             yield
         if total is None and snapshot.recovering:
             total = self.reader.count_rows([key]).get(key, 0)
@@ -357,7 +357,7 @@ class Replay:
 
     def recount(self, me: str, members: list[str]) -> Step:
         keys = {member: unread.decode(member) for member in members}
-        snapshot = self.buffer.snapshot(members, me)
+        snapshot = self.buffer.snapshot(members, "take", me)
         yield
         rows = self.reader.count_rows(list(keys.values()))
         yield

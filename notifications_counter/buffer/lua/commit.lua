@@ -2,7 +2,7 @@
 -- gone or was begun under another value of ready, or if pending was lost, which would no longer show if it were filled
 -- again. So is a user who was corrected after the part began, or may have been if the fences were lost, and during a
 -- recovery a user without a total, because nobody knows yet what the rows say.
--- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)
+-- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)  leases (hash)
 -- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
 --       then for each part: id, number of pairs, and the pairs user, delta ('?': unknown)
 -- Reply the number of users sent to a recount; processes with open streams are told of all users
@@ -10,16 +10,15 @@ local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
 local totals = epoch and total_of('', epoch)
 local recovering = is_recovering(epoch)
-local now, now_ms = clock()
-local untils = redis.call('HMGET', state, 'leased_until', 'live_until', 'waiting_since', 'declared', 'awaited',
-  'fenced')
-local leases = tonumber(untils[1] or 0) >= now_ms
-local lost = untils[3] and redis.call('EXISTS', pending) == 0
-local foreign = untils[4] and untils[4] ~= ARGV[1]
+local now = redis.call('TIME')[1]
+local about = redis.call('HMGET', state, 'live_until', 'waiting_since', 'declared', 'awaited', 'fenced')
+local leased = redis.call('EXISTS', leases) == 1
+local lost = about[2] and redis.call('EXISTS', pending) == 0
+local foreign = about[3] and about[3] ~= ARGV[1]
 local fenced = redis.call('EXISTS', fences) == 1
-local lost_fence = not fenced and tonumber(untils[6]) or 0
+local lost_fence = not fenced and tonumber(about[5]) or 0
 local added, sent = false, 0
-local changed = untils[2] and {} -- most shards never have a listener
+local changed = about[1] and {} -- most shards never have a listener
 
 local i = 2
 while i <= #ARGV do
@@ -42,7 +41,7 @@ while i <= #ARGV do
     else
       redis.call('ZINCRBY', pending, delta, user)
       if total then redis.call('INCRBY', totals .. user, delta) end
-      if leases then redis.call('DEL', lease_of(user)) end
+      if leased then redis.call('HDEL', leases, user) end
       local group, rest = group_of(user, epoch)
       local stamp = group and redis.call('HGET', group, '')
       if stamp and seq <= (tonumber(stamp) or math.huge) then
@@ -55,8 +54,8 @@ while i <= #ARGV do
   end
   i = last + 1
 end
-if added and not untils[3] then redis.call('HSET', state, 'waiting_since', now) end
+if added and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
 if fenced and redis.call('EXISTS', open) == 0 then redis.call('UNLINK', fences) end
-hear(ARGV[1], untils[4], untils[5])
-if changed then tell_listeners(changed, now, untils[2]) end
+hear(ARGV[1], about[3], about[4])
+if changed then tell_listeners(changed, now, about[1]) end
 return sent

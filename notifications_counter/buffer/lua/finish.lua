@@ -1,5 +1,5 @@
 -- Drops the batch that the database has, if it is still that batch. Users whose delta was refused go to a recount.
--- KEYS  flushing (zset)  state (hash)  ready (text)  dirty (zset)  stats (hash)
+-- KEYS  flushing (zset)  state (hash)  ready (text)  dirty (zset)  leases (hash)  stats (hash)
 -- ARGV  1 batch  2 its mark in the database  3 milliseconds it took  4… users refused
 -- Reply 1 if it was dropped
 local users = redis.call('ZCARD', flushing)

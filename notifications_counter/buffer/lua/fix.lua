@@ -1,6 +1,6 @@
 -- Corrects counters whose lease is still ours, in the epoch in which they were looked at. A reader that does so during a
 -- recovery also caches the totals: these users are adopted.
--- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)  stats (hash)
+-- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)  leases (hash)  stats (hash)
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  3 the users, as JSON  4 their totals, as JSON, or '' to cache
 --       none  5 seconds for which totals live, then for each that is wrong: its place in the list, correction
 -- Reply the places of users who were active: all if Redis is in another epoch, under another declaration, or has lost
@@ -11,16 +11,14 @@ local current = (about[1] or '') .. ':' .. (about[3] or '') == ARGV[1] and not l
 local epoch = redis.call('GET', ready)
 local now = redis.call('TIME')[1]
 local recovering = is_recovering(epoch)
-local users, corrections, leases = cjson.decode(ARGV[3]), {}, {}
+local users, corrections = cjson.decode(ARGV[3]), {}
 local totals = epoch and ARGV[4] ~= '' and cjson.decode(ARGV[4]) or {}
 for i = 6, #ARGV, 2 do corrections[tonumber(ARGV[i])] = ARGV[i + 1] end
-for i, user in ipairs(users) do leases[i] = lease_of(user) end
-local held = current and #users > 0 and redis.call('MGET', unpack(leases)) or {}
-local reply, fixed, ended, stale, changed, adopted = {}, {}, {}, {}, {}, {}
+local held = current and #users > 0 and redis.call('HMGET', leases, unpack(users)) or {}
+local reply, fixed, stale, changed, adopted = {}, {}, {}, {}, {}
 for i, user in ipairs(users) do
   if held[i] == ARGV[2] then
     fixed[#fixed + 1] = user
-    ended[#fixed] = leases[i]
     -- During a recovery, those who were adopted and are right stay so.
     if epoch and (corrections[i] or not recovering) then stale[#stale + 1] = total_of(user, epoch) end
     local group = epoch and group_of(user, epoch)
@@ -32,13 +30,18 @@ for i, user in ipairs(users) do
   end
 end
 if #fixed > 0 then
-  redis.call('DEL', unpack(ended))
+  redis.call('HDEL', leases, unpack(fixed))
   if #stale > 0 then redis.call('DEL', unpack(stale)) end
   local dropped = redis.call('EXISTS', dirty) == 1 and redis.call('ZREM', dirty, unpack(fixed)) or 0
   if dropped > 0 then redis.call('HINCRBY', state, 'dirty', -dropped) end
-  for n, i in ipairs(changed) do
-    redis.call('ZINCRBY', pending, corrections[i], users[i])
-    changed[n] = users[i]
+  local deltas = {}
+  for n, i in ipairs(changed) do changed[n], deltas[n] = users[i], corrections[i] end
+  if #changed > 0 then
+    local sums, before = {}, redis.call('ZMSCORE', pending, unpack(changed))
+    for n, user in ipairs(changed) do
+      sums[2 * n - 1], sums[2 * n] = string.format('%.17g', (before[n] or 0) + deltas[n]), user
+    end
+    redis.call('ZADD', pending, unpack(sums)) -- at once, which is faster than one ZINCRBY for each
   end
   for _, i in ipairs(adopted) do redis.call('SET', total_of(users[i], epoch), totals[i], 'EX', ARGV[5]) end
   if redis.call('EXISTS', open) == 1 then

@@ -1,5 +1,5 @@
 -- Sends users to a recount; until then readers count their rows.
--- KEYS  state (hash)  ready (text)  dirty (zset)
+-- KEYS  state (hash)  ready (text)  dirty (zset)  leases (hash)
 -- ARGV  the users
 -- Reply the number of users; processes with open streams are told of them
 local epoch = redis.call('GET', ready)

@@ -1,6 +1,6 @@
 -- Prepares to cache the counts of a group, which are about to be counted. A change meanwhile deletes the key.
 -- KEYS  ready (text)  dirty (zset)
--- ARGV  1 group  2 token, which is not a number  3 milliseconds after which the key expires  4 the most dirty users to
+-- ARGV  1 group  2 token, which is not a number  3 seconds after which the key expires  4 the most dirty users to
 --       look at
 -- Reply ready, or '' if the counts cannot be cached: Redis is new, or an owner of the group may be dirty
 local epoch = redis.call('GET', ready)
@@ -12,5 +12,5 @@ end
 local group = group_of(ARGV[1], epoch)
 redis.call('UNLINK', group)
 redis.call('HSET', group, '', ARGV[2])
-redis.call('PEXPIRE', group, ARGV[3])
+redis.call('EXPIRE', group, ARGV[3])
 return epoch

@@ -4,8 +4,6 @@
 -- What all keys of the script begin with
 local base = KEYS[1]:match('(.*):')
 
-local function lease_of(user) return base .. ':lease:' .. user end
-
 -- epoch: the value of ready. Totals of users who were adopted during a recovery are still found after it.
 local function total_of(user, epoch) return base .. ':total:' .. epoch:match('%d*') .. ':' .. user end
 
@@ -38,15 +36,9 @@ local function is_behind(known)
   return tonumber(redis.call('HGET', state, 'epoch') or 0) < tonumber(known)
 end
 
--- Returns the time in seconds, as text, and in milliseconds.
-local function clock()
-  local time = redis.call('TIME')
-  return time[1], tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
-
 -- Sends a user to a recount. Until then readers count rows; a correction under way is void.
 local function mark_dirty(user, epoch, now)
-  redis.call('DEL', lease_of(user))
+  redis.call('HDEL', leases, user)
   local group = epoch and group_of(user, epoch)
   if epoch then redis.call('DEL', total_of(user, epoch)) end
   if group then redis.call('UNLINK', group) end

@@ -1,23 +1,23 @@
--- Reads what waits for some users at one moment. With a token, it also takes leases for their correction; a reader takes
--- those that nobody has, and only during a recovery.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  dirty (zset)
--- ARGV  1 token, or '' for none  2 milliseconds a lease lasts  3 the users, as JSON  4 '1' for a reader, else ''
+-- Reads what waits for some users at one moment, and takes leases for their correction, or ends all leases on them.
+-- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  dirty (zset)  leases (hash)
+-- ARGV  1 the users, as JSON  2 what to do with leases: 'take', 'take free', which takes those that nobody has, and only
+--       during a recovery, 'end', or ''  3 token of the leases to take  4 seconds that they last
 -- Reply ready, epoch, batch ('' where missing), 1 if a cut exists, then for each user for whom something waits: its place
 --       in the list, pending, flushing, 1 if dirty
 local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
-local users = cjson.decode(ARGV[3])
-local only_free = ARGV[4] == '1' and {'NX'}
-if ARGV[1] ~= '' and #users > 0 and (not only_free or is_recovering(epoch)) then
-  local _, now_ms = clock()
-  local ends = now_ms + tonumber(ARGV[2])
-  local text = string.format('%.0f', ends)
-  redis.call('DEL', base .. ':lease') -- no such key; a script whose first write is this also runs without memory
-  for _, user in ipairs(users) do
-    redis.call('SET', lease_of(user), ARGV[1], 'PXAT', text, unpack(only_free or {}))
-  end
-  if ends > tonumber(redis.call('HGET', state, 'leased_until') or 0) then
-    redis.call('HSET', state, 'leased_until', text)
+local users = cjson.decode(ARGV[1])
+if #users > 0 and ARGV[2] ~= '' and (ARGV[2] ~= 'take free' or is_recovering(epoch)) then
+  redis.call('HDEL', leases, '') -- no such user; a script whose first write is this also runs without memory
+  if ARGV[2] == 'end' then
+    redis.call('HDEL', leases, unpack(users))
+  else
+    local held, taken = ARGV[2] == 'take free' and redis.call('HMGET', leases, unpack(users)) or {}, {}
+    for i, user in ipairs(users) do
+      if not held[i] then taken[#taken + 1], taken[#taken + 2] = user, ARGV[3] end
+    end
+    if #taken > 0 then redis.call('HSET', leases, unpack(taken)) end
+    redis.call('EXPIRE', leases, ARGV[4])
   end
 end
 local function scores_in(key)
