@@ -71,5 +71,5 @@ def _read(place: str, using: str) -> tuple[datetime, int]:
         time = EPOCH + int(at) * MICROSECOND
         time = storable(time if settings.USE_TZ else time.replace(tzinfo=None), using)
         return time, Notification._meta.pk.clean(pk, None)
-    except (OverflowError, ValidationError) as error:
+    except (ValueError, OverflowError, ValidationError) as error:
         raise ValueError(f"{place!r} is not a position in a list.") from error

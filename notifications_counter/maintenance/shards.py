@@ -22,7 +22,7 @@ from ..declaration import Declaration, switched_off
 from ..exceptions import NotInTransaction, ShardsChanged
 from .history import record_event
 
-OTHER_REDIS = "Redis was restarted or replaced, or lost data"
+OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 
 
 def _rows(using: str) -> QuerySet[Any]:

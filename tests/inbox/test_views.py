@@ -248,6 +248,12 @@ def test_pages_have_every_row_once_both_ways(alice, bob, seconds, size):
         assert page_of(mine, size, after=page.newer).rows == newer.rows
 
 
+@pytest.mark.parametrize("place", ["x", "1", "1_x", "1" * 30 + "_1", "_"])
+def test_a_position_of_no_list(alice, place):
+    with pytest.raises(ValueError, match="is not a position in a list"):
+        page_of(Notification.objects.for_user(alice), 2, before=place)
+
+
 def test_rows_that_come_and_go_move_no_page(alice):
     rows = make(alice, [5, 4, 3, 2, 1, 0])
     mine = Notification.objects.for_user(alice)
