@@ -12,7 +12,9 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django_redis import get_redis_connection
 
+from notifications_counter import counters
 from notifications_counter.counters import BUILT_IN, all_counters, unread, unseen
+from notifications_counter.declaration import declarations
 from notifications_counter.testing import isolated_counters
 
 from .faults.child import Child
@@ -62,6 +64,16 @@ def with_kinds() -> Iterator[None]:
 @pytest.fixture
 def all_healed() -> None:
     """Every counter after its recovery."""
+    for counter in all_counters():
+        counter.heal()
+
+
+@pytest.fixture
+def few_healed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every counter after its recovery. There are only those of notifications and one more, because commands, tasks and
+    pages look at each."""
+    few = {*BUILT_IN, "open_tasks"}
+    monkeypatch.setattr(counters, "declarations", lambda: [each for each in declarations() if each.name in few])
     for counter in all_counters():
         counter.heal()
 

@@ -163,7 +163,7 @@ def test_a_badge_of_a_kind_needs_the_counter(alice):
 
 # --------------------------------------------------------------------------------------------------- other counters
 @pytest.fixture
-def project(all_healed) -> Project:
+def project(few_healed) -> Project:
     """It has two open tasks."""
     project = Project.objects.create()
     for done in (False, False, True):

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture(autouse=True)
-def all_healed() -> None:
+def few_healed() -> None:
     for counter in all_counters():
         counter.heal()
 

@@ -30,7 +30,7 @@ def notify(user, days: int = 0, read: bool = False) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- the functions
-def test_flush(all_healed, alice):
+def test_flush(few_healed, alice):
     notify(alice)
     unread.buffers[0].mark_dirty([str(alice.pk)])
     assert tasks.flush() == {counter.name: int(counter is unread) for counter in all_counters()}
@@ -38,7 +38,7 @@ def test_flush(all_healed, alice):
     assert unread.status()[0].status.dirty == 0
 
 
-def test_recount(all_healed, alice, make_user):
+def test_recount(few_healed, alice, make_user):
     notify(alice)
     tasks.flush()
     unheard(UserNotificationsCount.objects.update, unread_count=7)
@@ -58,7 +58,7 @@ def test_clean(redis_client):
     assert tasks.clean() == 0
 
 
-def test_prune(all_healed, alice):
+def test_prune(few_healed, alice):
     for days in (100, 99, 98):
         notify(alice, days, read=days < 100)
     assert tasks.prune(90, read_only=True, keep_newest=1) == 1
@@ -67,7 +67,7 @@ def test_prune(all_healed, alice):
 
 
 @pytest.mark.parametrize("task", [tasks.flush, tasks.recount, tasks.clean, partial(tasks.prune, 1)])
-def test_the_next_run_has_a_connection(all_healed, task):
+def test_the_next_run_has_a_connection(few_healed, task):
     """A scheduler calls them in threads that have no requests, at whose end Django would close a broken connection."""
     if connection.vendor == "sqlite":
         pytest.skip("SQLite has no connections to a server.")
@@ -90,7 +90,7 @@ def test_prune_refuses_a_negative_age(alice):
     assert alice.notifications.count() == 1
 
 
-def test_an_entry_of_databases_may_be_empty(all_healed, monkeypatch):
+def test_an_entry_of_databases_may_be_empty(few_healed, monkeypatch):
     """As DATABASES["default"] of a site whose router names other databases for everything."""
     empty = {**connection.settings_dict, "ENGINE": "django.db.backends.dummy", "NAME": ""}
     monkeypatch.setitem(connections.settings, "empty", empty)
@@ -103,11 +103,11 @@ def test_an_entry_of_databases_may_be_empty(all_healed, monkeypatch):
         del connections["empty"]
 
 
-def test_what_they_return_is_json(all_healed):
+def test_what_they_return_is_json(few_healed):
     assert json.loads(json.dumps([tasks.flush(), tasks.recount(), tasks.clean(), tasks.prune(1)]))
 
 
-def test_overlapping_runs_do_no_harm(all_healed, make_user):
+def test_overlapping_runs_do_no_harm(few_healed, make_user):
     users = [make_user() for _ in range(5)]
     with OtherConnection() as one, OtherConnection() as two:
         for _ in range(10):
@@ -141,7 +141,7 @@ def worker(child_environment, tmp_path):
     print((tmp_path / "log").read_text())  # for whoever looks why it failed
 
 
-def test_celery_beat_and_a_worker(all_healed, alice, tmp_path, worker):
+def test_celery_beat_and_a_worker(few_healed, alice, tmp_path, worker):
     pytest.importorskip("celery")
     notify(alice)
     notify(alice, 91, read=True)
@@ -158,7 +158,7 @@ def test_celery_beat_and_a_worker(all_healed, alice, tmp_path, worker):
 
 
 @pytest.mark.once
-def test_a_worker_of_django_tasks(all_healed, alice, child_environment, worker):
+def test_a_worker_of_django_tasks(few_healed, alice, child_environment, worker):
     """The page's own code enqueues what the worker does."""
     pytest.importorskip("django_tasks_db", reason="missing: django-tasks-db")
     environment = {"DJANGO_SETTINGS_MODULE": "tests.contrib.django_tasks_settings"}

@@ -66,7 +66,7 @@ def test_all_tabs_over_one_stream(open_page, alice):
     assert streams() == 1
 
 
-@pytest.mark.usefixtures("all_healed")
+@pytest.mark.usefixtures("few_healed")
 def test_each_tab_has_badges_of_its_own(open_page, alice):
     one, two = Project.objects.create(), Project.objects.create()
     leader = open_page()
@@ -103,7 +103,7 @@ def test_the_badge_of_another_user_says_what_it_counts(open_page, alice, bob):
     expect(page.locator("[data-badge] .nc-visually-hidden")).to_have_text("2 unread notifications")
 
 
-@pytest.mark.usefixtures("all_healed")
+@pytest.mark.usefixtures("few_healed")
 def test_more_badges_than_an_address_has_room_for(open_page, alice):
     projects = [Project.objects.create() for _ in range(100)]
     open_page(path="/projects/?" + urlencode([("project", project.pk) for project in projects]))

@@ -201,7 +201,7 @@ def test_each_hears_of_their_own_only(heard, alice, bob):
     assert of_bob.next_count() == 1
 
 
-@pytest.mark.usefixtures("all_healed")
+@pytest.mark.usefixtures("few_healed")
 def test_badges_of_any_counter_and_owner(listen, alice, bob, redis_client):
     project, other = Project.objects.create(), Project.objects.create()
     mine = [name_of(badge_of(open_tasks, one), alice) for one in (project, other)]

@@ -290,7 +290,7 @@ class History:
         urgent_issues.heal()
 
 
-@settings(max_examples=40, deadline=None, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(steps, max_size=25))
 def test_any_history_of_two_counters(db, steps):
     with isolated_counters(HEAL_AFTER=0):

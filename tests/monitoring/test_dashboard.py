@@ -76,13 +76,13 @@ def messages(response) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------- state
-def test_all_is_well(admin_client, url, all_healed, make_user):
+def test_all_is_well(admin_client, url, few_healed, make_user):
     response = admin_client.get(url)
     assert health(response) == "All is well."
     assert figures(response)["Waiting users"] == "0"
 
 
-def test_what_is_wrong_is_on_top(admin_client, url, all_healed):
+def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
     unread.buffers[0].reject({"\0": "1"})
     for i in range(11):
         unread.buffers[0].begin(f"part {i}", ["7"]).read()
@@ -94,7 +94,7 @@ def test_what_is_wrong_is_on_top(admin_client, url, all_healed):
     assert figures(response)["Rejected"] == "1"
 
 
-def test_a_recovery_shows_how_far_it_has_come(admin_client, url, all_healed, make_user):
+def test_a_recovery_shows_how_far_it_has_come(admin_client, url, few_healed, make_user):
     users = [make_user() for _ in range(5)]
     for user in users:
         notify(user)
@@ -107,7 +107,7 @@ def test_a_recovery_shows_how_far_it_has_come(admin_client, url, all_healed, mak
     assert ("recovering, 50 %" if isinstance(last, int) else f"recovering, up to user {last}") in page
 
 
-def test_the_figures_of_a_busy_counter(admin_client, url, all_healed, make_user):
+def test_the_figures_of_a_busy_counter(admin_client, url, few_healed, make_user):
     users = [make_user() for _ in range(3)]
     for user in users:
         notify(user)
@@ -136,7 +136,7 @@ def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, ma
     assert "Counts are still right, but slower" in health(response)
 
 
-def test_a_redis_that_may_evict_is_a_problem(admin_client, url, all_healed, monkeypatch):
+def test_a_redis_that_may_evict_is_a_problem(admin_client, url, few_healed, monkeypatch):
     info = unread.buffers[0].info()
     monkeypatch.setattr(
         "notifications_counter.buffer.Buffer.info",
@@ -145,14 +145,14 @@ def test_a_redis_that_may_evict_is_a_problem(admin_client, url, all_healed, monk
     assert "maxmemory-policy is allkeys-lru" in health(admin_client.get(url))
 
 
-def test_a_server_may_leave_numbers_out_of_its_info(admin_client, url, all_healed, monkeypatch):
+def test_a_server_may_leave_numbers_out_of_its_info(admin_client, url, few_healed, monkeypatch):
     info = unread.buffers[0].info()
     for left in ({name: info[name] for name in ("run_id", "master_replid", "used_memory")}, {"role": "master"}):
         monkeypatch.setattr("notifications_counter.buffer.Buffer.info", lambda self, left=left: left)
         assert admin_client.get(url).status_code == 200
 
 
-def test_what_the_page_costs(admin_client, url, all_healed, make_user):
+def test_what_the_page_costs(admin_client, url, few_healed, make_user):
     def cost() -> tuple[int, int]:
         with sent() as commands, CaptureQueriesContext(connection) as queries:
             assert admin_client.get(url).status_code == 200
@@ -171,7 +171,7 @@ def test_what_the_page_costs(admin_client, url, all_healed, make_user):
 
 
 # ------------------------------------------------------------------------------------------------------- charts
-def test_charts_and_the_same_numbers_as_a_table(admin_client, url, all_healed, with_charts):
+def test_charts_and_the_same_numbers_as_a_table(admin_client, url, few_healed, with_charts):
     with entries(RECORD_ACTIVITY=True):
         update_counters({"notifications:created": 12345, "notifications:flushed": 900, "notifications:flushes": 4})
         for by, slots in (("minute", 60), ("hour", 48), ("day", 31), ("century", 60)):
@@ -198,14 +198,14 @@ def test_charts_and_the_same_numbers_as_a_table(admin_client, url, all_healed, w
     [("minute", r"((\d+(:15|:30|:45)? [ap]\.m\.|noon|midnight) ?){4}"), ("hour", r"((noon|[A-Z]\w+ \d+) ?){4}"),
      ("day", r"(?=.*[A-Z]\w+ 1\b)(([A-Z]\w+ 1|11|21) ?){3,4}")],
 )  # fmt: skip
-def test_what_is_said_below_a_chart(admin_client, url, all_healed, settings, by, labels):
+def test_what_is_said_below_a_chart(admin_client, url, few_healed, settings, by, labels):
     settings.TIME_ZONE = "UTC"  # where no hour is missing
     with entries(RECORD_ACTIVITY=True):
         found = json.loads(charts(admin_client.get(url, {"by": by})).labels)
     assert re.fullmatch(labels, " ".join(filter(None, found)))
 
 
-def test_without_chart_js_there_is_the_table_and_how_to_get_charts(admin_client, url, all_healed):
+def test_without_chart_js_there_is_the_table_and_how_to_get_charts(admin_client, url, few_healed):
     with entries(RECORD_ACTIVITY=True):
         html = admin_client.get(url).content.decode()
     assert "<details open>" in html
@@ -214,7 +214,7 @@ def test_without_chart_js_there_is_the_table_and_how_to_get_charts(admin_client,
     assert "install django-notifications-counter[charts] and put chartkick.django into INSTALLED_APPS" in said(html)
 
 
-def test_without_activity_the_page_says_how_to_get_charts(admin_client, url, all_healed):
+def test_without_activity_the_page_says_how_to_get_charts(admin_client, url, few_healed):
     html = content(admin_client.get(url).content.decode())
     assert "<details" not in html
     assert "set RECORD_ACTIVITY to True" in said(html)
@@ -265,7 +265,7 @@ def test_nobody_else_sees_it(client, url, make_user):
 @pytest.mark.parametrize(
     ("button", "permission"), [("flush", "flush_unread_counts"), ("recount", "recount_unread_counts")]
 )
-def test_each_button_needs_its_permission(admin_client, allow, url, all_healed, button, permission):
+def test_each_button_needs_its_permission(admin_client, allow, url, few_healed, button, permission):
     allow("view_dashboard")
     assert "<button name" not in content(admin_client.get(url).content.decode())
     assert admin_client.post(url, {button: "", "counter": "unread"}).status_code == 403
@@ -278,7 +278,7 @@ def test_each_button_needs_its_permission(admin_client, allow, url, all_healed, 
 
 
 # ------------------------------------------------------------------------------------------------------ buttons
-def test_flush(admin_client, url, all_healed, make_user):
+def test_flush(admin_client, url, few_healed, make_user):
     user = make_user()
     Notification.objects.create(user=user, title="waits")
     response = admin_client.post(f"{url}?by=day", {"flush": "", "counter": "unread"}, follow=True)
@@ -287,7 +287,7 @@ def test_flush(admin_client, url, all_healed, make_user):
     assert UserNotificationsCount.objects.get(pk=user.pk).unread_count == 1
 
 
-def test_recount(admin_client, url, all_healed, make_user):
+def test_recount(admin_client, url, few_healed, make_user):
     users = [make_user() for _ in range(2)]
     for user in users:
         notify(user)
@@ -296,7 +296,7 @@ def test_recount(admin_client, url, all_healed, make_user):
     assert messages(response) == ["2 users were recounted, 1 corrected."]
 
 
-def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, all_healed, make_user, monkeypatch):
+def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, few_healed, make_user, monkeypatch):
     monkeypatch.setattr("notifications_counter.admin.PATIENCE", 0)
     monkeypatch.setattr("notifications_counter.maintenance.recount.PAGE", 1)
     for _ in range(3):
@@ -310,7 +310,7 @@ def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, 
 
 
 @pytest.mark.parametrize("button", ["flush", "recount"])
-def test_buttons_work_also_where_requests_are_transactions(admin_client, url, all_healed, monkeypatch, button):
+def test_buttons_work_also_where_requests_are_transactions(admin_client, url, few_healed, monkeypatch, button):
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
     assert message in ("0 users were flushed.", "0 users were recounted, 0 corrected.")
@@ -333,20 +333,20 @@ def test_buttons_of_a_counter_that_is_none(admin_client, url):
 
 
 # ------------------------------------------------------------------------------------------------- presentation
-def test_it_obeys_a_strict_content_security_policy(admin_client, url, all_healed, with_charts):
+def test_it_obeys_a_strict_content_security_policy(admin_client, url, few_healed, with_charts):
     with entries(RECORD_ACTIVITY=True):
         html = content(admin_client.get(url).content.decode())
     assert not re.search(r"<(style|script)|\s(style|on\w+)=|javascript:", html)
 
 
-def test_it_refreshes_itself_only_if_asked_to(admin_client, url, all_healed):
+def test_it_refreshes_itself_only_if_asked_to(admin_client, url, few_healed):
     assert "http-equiv" not in admin_client.get(url).content.decode()
     assert '<meta http-equiv="refresh" content="30">' in admin_client.get(f"{url}?refresh").content.decode()
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("language", ["ar", "he", "de", "hi"])
-def test_in_other_languages(admin_client, url, all_healed, with_charts, language, settings):
+def test_in_other_languages(admin_client, url, few_healed, with_charts, language, settings):
     settings.LANGUAGE_CODE = language
     settings.USE_THOUSAND_SEPARATOR = True
     with entries(RECORD_ACTIVITY=True):

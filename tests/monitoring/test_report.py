@@ -71,7 +71,7 @@ def test_nothing_is_wrong_with_a_counter_at_rest(healed):
     assert (counter.backlog_users, counter.age, counter.open, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
 
 
-def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(all_healed, alice):
+def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(few_healed, alice):
     def names() -> set[str]:
         return {panel.name for panel in dashboard.page("", "")["panels"]}
 
@@ -258,7 +258,7 @@ def check(*arguments: str) -> tuple[str, str]:
     return out.getvalue(), ""
 
 
-def test_check_says_a_sentence_for_each_thing_that_is_wrong(all_healed):
+def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
     requested_since(400)
     for i in range(11):
         open_since(90 + i, part=f"part {i}")
@@ -285,7 +285,7 @@ def test_check_says_that_a_recovery_is_under_way():
     ]
 
 
-def test_check_writes_json(all_healed):
+def test_check_writes_json(few_healed):
     requested_since(0)
     out, error = check("--json")
     assert error == ""
@@ -297,7 +297,7 @@ def test_check_writes_json(all_healed):
     assert seen["counters"]["unread"]["requests"] == 1
 
 
-def test_check_writes_json_when_something_is_wrong(all_healed):
+def test_check_writes_json_when_something_is_wrong(few_healed):
     redis("HSET", "rejected", "nobody", "1")
     out, error = check("--json")
     seen = json.loads(out)
@@ -351,11 +351,11 @@ def health():
     return ask
 
 
-def test_health_is_ok(all_healed, health):
+def test_health_is_ok(few_healed, health):
     assert health() == (200, [("Counters(max_age=300.0)", "OK"), ("Counters(max_age=1000)", "OK")])
 
 
-def test_what_is_wrong_with_a_counter_is_a_warning(all_healed, health):
+def test_what_is_wrong_with_a_counter_is_a_warning(few_healed, health):
     waiting_since(400)
     status, [(_, first), (_, second)] = health()
     assert status == 500
@@ -390,7 +390,7 @@ def scrape():
     return ask
 
 
-def test_metrics_show_the_state_of_each_counter(all_healed, alice, scrape):
+def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     notify(alice, 2)
     Notification.objects.create(user=alice, title="x")
     redis("HSET", "state", "waiting_since", ago(200))
@@ -422,7 +422,7 @@ def test_metrics_without_redis_say_so(unreachable_redis, scrape):
     assert scrape() == {"up": {(counter.name, "default", ""): 0 for counter in all_counters()}}
 
 
-def test_metrics_come_as_openmetrics_too(all_healed):
+def test_metrics_come_as_openmetrics_too(few_healed):
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     from notifications_counter.contrib.prometheus import metrics
 
@@ -453,7 +453,7 @@ def test_a_collector_is_registered_without_asking_redis(unreachable_redis):
         registry.register(CounterCollector())
 
 
-def test_totals_are_those_of_all_processes(all_healed, child_environment, alice, scrape):
+def test_totals_are_those_of_all_processes(few_healed, child_environment, alice, scrape):
     Notification.objects.create(user=alice, title="x")
     subprocess.run([sys.executable, "-m", "django", "flush_counters"], env=child_environment, check=True)
     assert scrape()["flushed_users_total"]["unread", "default", ""] == 1

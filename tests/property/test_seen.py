@@ -124,4 +124,4 @@ class SeenAndRead(RuleBasedStateMachine):
 @pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 def test_any_history() -> None:
-    run_state_machine_as_test(SeenAndRead, settings=settings(HISTORIES, max_examples=30, stateful_step_count=20))
+    run_state_machine_as_test(SeenAndRead, settings=settings(HISTORIES, max_examples=20, stateful_step_count=20))
