@@ -282,12 +282,10 @@ class Buffer:
         fixed = dict.fromkeys(corrections, True)
         few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
         for members in in_calls(list(corrections), USERS_PER_CALL if few else CORRECTIONS_PER_CALL):
-            wrong = ((place, corrections[member]) for place, member in enumerate(members, 1))
-            args = [arg for place, correction in wrong if correction for arg in (place, correction)]
+            theirs = json.dumps([corrections[member] for member in members])
             adopted = json.dumps([totals[member] for member in members]) if totals else ""
-            for place in self._run(
-                "fix", self._final(epoch), token, as_json(members), adopted, options.TOTAL_TTL, *args
-            ):
+            users = as_json(members)
+            for place in self._run("fix", self._final(epoch), token, users, theirs, adopted, options.TOTAL_TTL):
                 fixed[members[place - 1]] = False
         return fixed
 

@@ -276,7 +276,7 @@ class Recounter:
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
         corrected = [member for member in wrong if fixed.get(member)]
         result.corrected += len(corrected)
-        self._wrong(keys, {member: compared[member] for member in corrected}, result)
+        self._wrong(corrected, keys, compared, result)
         return {m: key for m, key in keys.items() if not fixed.get(m)}
 
     def _compare(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> None:
@@ -293,14 +293,15 @@ class Recounter:
             }
             left = {m: keys[m] for m in suspects}
         committing = self._committing(buffer)
-        self._wrong(keys, {member: seen for member, seen in suspects.items() if member not in committing}, result)
+        self._wrong([member for member in suspects if member not in committing], keys, suspects, result)
 
-    def _wrong(self, keys: dict[str, Any], found: dict[str, tuple[int | None, int]], result: RecountResult) -> None:
-        """Report wrong counts: what each was, and the number of rows."""
-        result.wrong += len(found)
+    def _wrong(
+        self, wrong: list[str], keys: dict[str, Any], compared: dict[str, tuple[int | None, int]], result: RecountResult
+    ) -> None:
+        result.wrong += len(wrong)
         if self.report:
-            for member, (was, rows) in found.items():
-                self.report(Correction(keys[member], was, rows))
+            for member in wrong:
+                self.report(Correction(keys[member], *compared[member]))
 
     def _committing(self, buffer: Buffer) -> set[str]:
         """Return the owners of transactions that may have committed to the database, and not to Redis yet."""

@@ -1,8 +1,8 @@
 -- Corrects counters whose lease is still ours, in the epoch in which they were looked at. A reader that does so during a
 -- recovery also caches the totals: these users are adopted.
 -- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)  leases (hash)  stats (hash)
--- ARGV  1 epoch and fingerprint, as in ready  2 token  3 the users, as JSON  4 their totals, as JSON, or '' to cache
---       none  5 seconds for which totals live, then for each that is wrong: its place in the list, correction
+-- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the users  4 their corrections, 0 for none
+--       5 their totals, or '' to cache none  6 seconds for which totals live
 -- Reply the places of users who were active: all if Redis is in another epoch, under another declaration, or has lost
 --       pending; processes with open streams are told of those who changed
 local about = redis.call('HMGET', state, 'epoch', 'waiting_since', 'declared')
@@ -11,19 +11,19 @@ local current = (about[1] or '') .. ':' .. (about[3] or '') == ARGV[1] and not l
 local epoch = redis.call('GET', ready)
 local now = redis.call('TIME')[1]
 local recovering = is_recovering(epoch)
-local users, corrections = cjson.decode(ARGV[3]), {}
-local totals = epoch and ARGV[4] ~= '' and cjson.decode(ARGV[4]) or {}
-for i = 6, #ARGV, 2 do corrections[tonumber(ARGV[i])] = ARGV[i + 1] end
+local users, corrections = cjson.decode(ARGV[3]), cjson.decode(ARGV[4])
+local totals = epoch and ARGV[5] ~= '' and cjson.decode(ARGV[5]) or {}
 local held = current and #users > 0 and redis.call('HMGET', leases, unpack(users)) or {}
-local reply, fixed, stale, changed, adopted = {}, {}, {}, {}, {}
+local reply, fixed, stale, changed, deltas, adopted = {}, {}, {}, {}, {}, {}
 for i, user in ipairs(users) do
   if held[i] == ARGV[2] then
     fixed[#fixed + 1] = user
+    local is_wrong = corrections[i] ~= 0
     -- During a recovery, those who were adopted and are right stay so.
-    if epoch and (corrections[i] or not recovering) then stale[#stale + 1] = total_of(user, epoch) end
+    if epoch and (is_wrong or not recovering) then stale[#stale + 1] = total_of(user, epoch) end
     local group = epoch and group_of(user, epoch)
     if group then redis.call('UNLINK', group) end
-    if corrections[i] then changed[#changed + 1] = i end
+    if is_wrong then changed[#changed + 1], deltas[#deltas + 1] = user, corrections[i] end
     if totals[i] then adopted[#adopted + 1] = i end
   else
     reply[#reply + 1] = i
@@ -34,8 +34,6 @@ if #fixed > 0 then
   if #stale > 0 then redis.call('DEL', unpack(stale)) end
   local dropped = redis.call('EXISTS', dirty) == 1 and redis.call('ZREM', dirty, unpack(fixed)) or 0
   if dropped > 0 then redis.call('HINCRBY', state, 'dirty', -dropped) end
-  local deltas = {}
-  for n, i in ipairs(changed) do changed[n], deltas[n] = users[i], corrections[i] end
   if #changed > 0 then
     local sums, before = {}, redis.call('ZMSCORE', pending, unpack(changed))
     for n, user in ipairs(changed) do
@@ -43,7 +41,7 @@ if #fixed > 0 then
     end
     redis.call('ZADD', pending, unpack(sums)) -- at once, which is faster than one ZINCRBY for each
   end
-  for _, i in ipairs(adopted) do redis.call('SET', total_of(users[i], epoch), totals[i], 'EX', ARGV[5]) end
+  for _, i in ipairs(adopted) do redis.call('SET', total_of(users[i], epoch), totals[i], 'EX', ARGV[6]) end
   if redis.call('EXISTS', open) == 1 then
     local seq, fence = redis.call('HINCRBY', state, 'seq', 1), {}
     for n, user in ipairs(fixed) do fence[2 * n - 1], fence[2 * n] = seq, user end
