@@ -25,7 +25,7 @@ NOTIFICATIONS = [
     ("order", "Payment received", "Thank you. The receipt is in your account.", DAY),
     ("security", "New sign-in", "From Firefox on Linux. If that was not you, change your password.", 2 * DAY),
     ("", "Your export is ready", "The file stays for seven days.", 5 * DAY),
-    ("", "Welcome", "This site shows an exact badge for the price of one Redis GET.", 30 * DAY),
+    ("", "Welcome", "This site shows an exact badge for the price of one Redis command.", 30 * DAY),
 ]
 
 

@@ -99,7 +99,10 @@ class CounterReport:
             )
             found.append(("recovering", text % {"shards": ", ".join(map(str, self.recovering))}))
         if self.backlog_age > max_age:
-            text = _("The oldest change has waited for %(age)s s, more than %(limit)s s: is flush_counters running?")
+            text = _(
+                "The oldest change has waited for %(age)s s, more than %(limit)s s: is flush_counters running, with "
+                "the current code?"
+            )
             found.append(("backlog", text % _grouped({"age": self.backlog_age, "limit": max_age})))
         if self.requests_age > max_age:
             text = ngettext(

@@ -267,7 +267,8 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
     out, error = check()
     assert out == ""
     sentences = [
-        r"unread: The oldest change has waited for 1,0\d\d s, more than 300 s: is flush_counters running\?",
+        r"unread: The oldest change has waited for 1,0\d\d s, more than 300 s: is flush_counters running, with the "
+        r"current code\?",
         r"unread: 1 recount request, written .*, has waited for 4\d\d s, more than 300 s: is flush_counters running\?",
         r"unread: 11 transactions have been open for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s\. .*",
         r"unread: 1 member could not be stored\. It is kept in `rejected` for inspection\.",

@@ -138,7 +138,7 @@ class Round:
             base: dict[str, int] = {}
             for _ in each():
                 unread.heal()
-                unread.flush()
+                unread.flush(chunk_size=5000)  # a round may choose chunks of one user
                 for condition in (truth.WIDE, truth.NARROW):
                     base |= {truth.owner_name(user, condition): n for user, n in self.rows(condition).items()}
             truth.take()
