@@ -199,3 +199,6 @@ class Command(CounterCommand):
             raise CommandError("\n".join(map(str, problems)))
         if self.verbosity and not as_json:
             self.stdout.write(f"All is well. The oldest change has waited for {report.age:,.0f} s.")
+            if requests := sum(counter.requests for counter in report.counters):
+                waiting = number(requests, "recount request")
+                self.stdout.write(f"Waiting for the next run: {waiting}. Until then, some counts can lag.")
