@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -108,7 +109,7 @@ def places(
 
 
 class LocalCounter(NamedTuple, Generic[C]):
-    """A counter at a place. If it has several, its ``name`` includes the place."""
+    """A counter at a place. If it has several, its ``name`` includes the place, so that each has another name."""
 
     name: str
     counter: C
@@ -143,9 +144,11 @@ def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[Loc
 
 
 def _named(counter: C, found: list[Place]) -> list[LocalCounter[C]]:
-    return [
-        LocalCounter(f"{counter.name} ({place})" if len(found) > 1 else counter.name, counter, place) for place in found
-    ]
+    if len(found) == 1:
+        return [LocalCounter(counter.name, counter, found[0])]
+    shared = Counter(map(str, found))  # two databases may each have a schema of this name
+    places = {place: str(place) if shared[str(place)] == 1 else f"{place.alias}, {place}" for place in found}
+    return [LocalCounter(f"{counter.name} ({name})", counter, place) for place, name in places.items()]
 
 
 @contextmanager
