@@ -6,6 +6,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from typing import Any
+from weakref import finalize
 
 from redis.exceptions import RedisClusterException, RedisError
 
@@ -30,6 +31,7 @@ class Connections:
     def __init__(self, pool: Any):
         self._pool = pool
         self._idle: deque[tuple[Any, float]] = deque()
+        finalize(self, _close, self._idle).atexit = False
 
     def get_connection(self) -> Any:
         """Return a connection that is not in use.
@@ -66,6 +68,10 @@ class Connections:
 
     def disconnect(self, inuse_connections: bool = False) -> None:
         """Close the idle connections, as ``ConnectionPool.disconnect`` does."""
-        with suppress(IndexError):
-            while True:
-                self._idle.pop()[0].disconnect()
+        _close(self._idle)
+
+
+def _close(idle: deque[tuple[Any, float]]) -> None:
+    with suppress(IndexError):
+        while True:
+            idle.pop()[0].disconnect()

@@ -439,6 +439,16 @@ def test_forks(healed, alice, bob):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
+def test_idle_connections_are_closed_with_the_last_who_uses_them(server):
+    """Not when their garbage is collected, which may find the socket first, and warn."""
+    idle = Connections(redis.ConnectionPool.from_url(server.url))
+    connection = idle.get_connection()
+    connection.connect()
+    idle.release(connection)
+    del idle
+    assert not connection.is_connected
+
+
 def test_a_fork_with_more_idle_connections_than_python_recurses():
     pool = redis.ConnectionPool()
     idle = Connections(pool)
