@@ -233,6 +233,13 @@ def find_shards(counter: Declaration) -> bool:
     return is_in_force
 
 
+def kept_though_off(counter: Declaration) -> list[str]:
+    """Return the built-in counters of the same source that are switched off in this process, but that no run of the
+    flusher has forgotten."""
+    off = switched_off(counter.source_label)
+    return list(_rows(counter.db).filter(counter__in=off).values_list("counter", flat=True).distinct()) if off else []
+
+
 def refuse_in_transaction(using: str) -> None:
     """Raise NotInTransaction inside a transaction, where a flush or a recount could neither commit nor see what others
     commit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.healing import ShardStatus
 from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
+from ..maintenance.shards import kept_though_off
 from .display import grouped
 
 MAX_AGE = 300.0
@@ -141,17 +142,23 @@ class CounterReport:
 @dataclass(frozen=True)
 class Report:
     """The state of the ``counters`` that could be read; the counters that are ``unreachable``, and the ``errors`` that
-    say why; and the ``outages`` of Redis that processes have noticed, None during one."""
+    say why; the ``outages`` of Redis that processes have noticed, None during one; and the built-in counters that are
+    switched ``off``, but not in the flusher."""
 
     counters: list[CounterReport]
     unreachable: list[LocalCounter[Counter]]
     errors: list[str]
     outages: Outages | None
+    off: Sequence[str] = ()
 
     def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
         """Return everything that is wrong, beginning with what is unreachable."""
         unreachable = [Problem(None, "unreachable", error) for error in self.errors]
-        return unreachable + [problem for counter in self.counters for problem in counter.problems(max_age)]
+        text = _(
+            "The counter is switched off, but not in flush_counters. Restart flush_counters with the current settings."
+        )
+        off = [Problem(name, "switched_off", text) for name in self.off]
+        return unreachable + [problem for counter in self.counters for problem in counter.problems(max_age)] + off
 
     @property
     def age(self) -> float:
@@ -177,10 +184,12 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
     """Return the state of these counters, by default of all: inside a tenant, only at its own place, and elsewhere at
     every place. ``local`` names counters and places instead. Does not raise if Redis or a database is unreachable.
 
-    Each counter costs three round trips and a query for each shard, and one more query. All together cost one more
-    round trip. If there are several databases or schemas, each costs a query.
+    Each counter costs three round trips and a query for each shard, and one more query, or two if built-in counters of
+    its source are switched off. All together cost one more round trip. If there are several databases or schemas, each
+    costs a query.
     """
     found: list[CounterReport] = []
+    off: set[str] = set()
     unreachable: list[LocalCounter[Counter]] = []
     errors: dict[str, str] = {}  # of Redis, or by the alias of a database, which is not asked again
     if local is None:
@@ -191,6 +200,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
             if place.alias not in errors:
                 with at(place):
                     found.append(replace(look_at(counter), name=name))
+                    off.update(kept_though_off(counter))
                 continue
         except CounterError as error:
             errors.setdefault("", _one_line(error))
@@ -198,7 +208,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
             errors[place.alias] = f"Database {place.alias!r}: {_one_line(error)}"
             connections[place.alias].close_if_unusable_or_obsolete()
         unreachable.append(each)
-    return Report(found, unreachable, list(errors.values()), _outages())
+    return Report(found, unreachable, list(errors.values()), _outages(), sorted(off))
 
 
 def look_at(counter: Counter) -> CounterReport:

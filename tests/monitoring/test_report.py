@@ -86,6 +86,18 @@ def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(few_heale
         assert names() == waiting.keys()
 
 
+def test_a_counter_that_is_switched_off_but_not_in_the_flusher_is_a_problem(healed, alice):
+    with entries(COUNTERS=["unread", "unseen"]):
+        unseen.heal()
+    (problem,) = look([unread]).problems()
+    assert (problem.counter, problem.kind) == ("unseen", "switched_off")
+    assert "Restart flush_counters" in problem.text
+    with entries(COUNTERS=["unread", "unseen"]):
+        assert kinds() == []
+    unread.heal()  # a run of the flusher with the current setting
+    assert kinds() == []
+
+
 def test_a_new_redis_is_a_problem_until_it_is_recovered():
     assert kinds() == ["recovering"]
     assert look_at(unread).recovering == [0]
