@@ -92,11 +92,17 @@ class CounterReport:
     def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
         """Return what is wrong, if changes, users and requests may wait for ``max_age`` seconds."""
         found: list[tuple[str, str]] = []
-        if self.recovering:
+        if any(shard.status.foreign_at is not None for shard in self.shards):
+            text = _(
+                "The counter is new, or its declaration has changed. Rows are counted until no process of another "
+                "release has been heard of for %(limit)s s (DEPLOY_SECONDS) and flush_counters has counted everyone."
+            )
+            found.append(("recovering", text % _grouped({"limit": options.DEPLOY_SECONDS})))
+        elif self.recovering:
             text = _(
                 "Redis does not hold complete counts. Until flush_counters has recovered shard %(shards)s, they are "
                 "read from the database. If Redis came back with older data, they can be wrong until flush_counters "
-                "runs. If the counter is new or has changed, it waits for DEPLOY_SECONDS first."
+                "runs."
             )
             found.append(("recovering", text % {"shards": ", ".join(map(str, self.recovering))}))
         if self.backlog_age > max_age:

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification
+from notifications_counter.monitoring.report import look
 from tests.faults.child import ROOT
 from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, notify, sent, unheard
 
@@ -257,6 +258,9 @@ def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
         notify(alice)
         assert_reads(alice)
         assert unread.status()[0].recovering
+        (problem,) = look([unread]).problems()
+        assert problem.kind == "recovering"
+        assert "no process of another release has been heard of for 3,600 s" in problem.text
     assert_heals(alice)
     assert is_trusted()
 

@@ -292,8 +292,7 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
 def test_check_says_that_a_recovery_is_under_way():
     assert check()[1].splitlines() == [
         f"{counter.name}: Redis does not hold complete counts. Until flush_counters has recovered shard 0, they are "
-        "read from the database. If Redis came back with older data, they can be wrong until flush_counters runs. If "
-        "the counter is new or has changed, it waits for DEPLOY_SECONDS first."
+        "read from the database. If Redis came back with older data, they can be wrong until flush_counters runs."
         for counter in all_counters()
     ]
 
