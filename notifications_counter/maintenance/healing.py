@@ -16,7 +16,7 @@ from ..conf import options
 from ..declaration import Declaration
 from .history import record_event, record_rejected
 from .recount import PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
-from .shards import damage, doubt, find_shards, put_in_force, refuse_in_transaction, shard_row, start_epoch
+from .shards import damage, doubt, find_shards, put_in_force, refuse_in_transaction, shard_row, shard_rows, start_epoch
 
 FEW, MANY = 10, 100
 """Owners in one look of a heal: at first, and at most. A heal can take longer than it should by one look."""
@@ -60,12 +60,12 @@ class Healer:
 
     def status(self) -> list[ShardStatus]:
         """Return the state of each shard."""
-        found = []
-        for shard, buffer in enumerate(self.counter.buffers):
-            stored = shard_row(self.counter, shard).first()
-            about = (stored.epoch, stored.audited) if stored else (0, "")
-            found.append(ShardStatus(shard, buffer.status(), buffer.server(), *about))
-        return found
+        rows = shard_rows(self.counter).filter(shards=options.SHARDS).values_list("shard", "epoch", "audited")
+        stored = {shard: about for shard, *about in rows}
+        return [
+            ShardStatus(shard, buffer.status(), buffer.server(), *stored.get(shard, (0, "")))
+            for shard, buffer in enumerate(self.counter.buffers)
+        ]
 
     def heal(self, seconds: float) -> RecountResult:
         """Recover what was lost, then recount owners in doubt for at most ``seconds``. If the database fails to count

@@ -49,12 +49,14 @@ class Correction:
 @dataclass
 class RecountResult:
     """How many users were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
-    active."""
+    active. In a dry run, how many differ from the rows and are ``in_doubt``: they wait for a recount, so readers count
+    their rows, or a transaction may still tell Redis of the difference."""
 
     checked: int = 0
     wrong: int = 0
     corrected: int = 0
     retried: int = 0
+    in_doubt: int = 0
 
     def add(self, other: RecountResult) -> None:
         """Add another result."""
@@ -62,6 +64,7 @@ class RecountResult:
         self.wrong += other.wrong
         self.corrected += other.corrected
         self.retried += other.retried
+        self.in_doubt += other.in_doubt
 
 
 Counts = Mapping[str, tuple[int, int, int]]
@@ -287,13 +290,15 @@ class Recounter:
         for look in range(TRIES):
             if not left:
                 return
-            found = Look.of(buffer, list(left), lease=False).compare(self._counts(left))
+            last = Look.of(buffer, list(left), lease=False)
+            found = last.compare(self._counts(left))
             suspects = {
                 m: seen for m, seen in found.items() if seen[0] != seen[1] and (look == 0 or suspects.get(m) == seen)
             }
             left = {m: keys[m] for m in suspects}
-        committing = self._committing(buffer)
-        self._wrong([member for member in suspects if member not in committing], keys, suspects, result)
+        in_doubt = self._committing(buffer) | {m for m, waiting in last.snapshot.users.items() if waiting.dirty}
+        result.in_doubt += len(in_doubt & suspects.keys())
+        self._wrong([member for member in suspects if member not in in_doubt], keys, suspects, result)
 
     def _wrong(
         self, wrong: list[str], keys: dict[str, Any], compared: dict[str, tuple[int | None, int]], result: RecountResult

@@ -190,9 +190,9 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
     """Return the state of these counters, by default of all: inside a tenant, only at its own place, and elsewhere at
     every place. ``local`` names counters and places instead. Does not raise if Redis or a database is unreachable.
 
-    Each counter costs three round trips and a query for each shard, and one more query, or two if built-in counters of
-    its source are switched off. All together cost one more round trip. If there are several databases or schemas, each
-    costs a query.
+    Each counter costs three round trips for each shard, and two queries, or three if a built-in counter of its source
+    is switched off. All together cost one more round trip. If there are several databases or schemas, each costs a
+    query.
     """
     found: list[CounterReport] = []
     off: set[str] = set()

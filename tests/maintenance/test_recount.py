@@ -134,7 +134,7 @@ def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
     create_uncounted(alice.pk, 1)
     users = None if everyone else [alice]
     seen: list[Correction] = []
-    assert unread.recount(users, dry_run=True, report=seen.append).wrong == 0
+    assert unread.recount(users, dry_run=True, report=seen.append) == RecountResult(1, in_doubt=1)
     assert unread.recount(users, report=seen.append).wrong == 0
     assert_reads(alice)
     assert buffer().commit([("part", {str(alice.pk): 1})]) == 0
@@ -142,6 +142,16 @@ def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
     assert unread.recount(users, report=seen.append) == RecountResult(1, 0, 0, 0)
     assert seen == []
     assert_exact(alice)
+
+
+def test_a_dry_run_leaves_those_who_are_recounted_anyway(healed, alice, bob):
+    notify(alice)
+    notify(bob)
+    create_uncounted(alice.pk, 1)
+    buffer().mark_dirty([str(alice.pk), str(bob.pk)])
+    assert_reads(alice, bob)
+    assert unread.recount([alice, bob], dry_run=True) == RecountResult(2, in_doubt=1)
+    assert unread.recount(dry_run=True) == RecountResult(2, in_doubt=1)
 
 
 def test_a_commit_that_never_comes_is_wrong_in_time(healed, alice):

@@ -24,7 +24,7 @@ from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.maintenance.places import LocalCounter, Place
 from notifications_counter.management.console import OutageLog
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import entries, redis_out_of_reach, unheard, wait_until
+from tests.support import buffer, entries, redis_out_of_reach, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -528,6 +528,14 @@ def test_dry_run_changes_nothing(wrong):
         "unread: checked 1 user, 1 wrong, would correct 1.",
     ]
     assert unread.status()[0].status.pending == 0
+
+
+def test_dry_run_says_whom_it_leaves_to_the_flusher(wrong):
+    buffer().mark_dirty([str(wrong.pk)])
+    assert of_unread(run("recount_counters", "--dry-run")) == [
+        "unread: checked 1 user, 0 wrong, would correct 0.",
+        "unread: left 1 user in doubt to flush_counters. Rows are counted, or a change is on its way.",
+    ]
 
 
 def test_dry_run_does_not_start_an_epoch():

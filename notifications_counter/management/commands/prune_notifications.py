@@ -70,7 +70,7 @@ class Command(CounterCommand):
                 wait=stop.wait,
             )
             meter.end()
-            in_use = f", left {pruned.in_use:,} that are in use" if pruned.in_use else ""
+            in_use = f", left {pruned.in_use:,} in use" if pruned.in_use else ""
             meter.say(f"{number(pruned.deleted, 'notification')} {done}{in_use}, {pruned.seconds:.2f} s.")
             if stop.asked():
                 meter.say("Stopped. Run the command again to continue.")
