@@ -130,6 +130,13 @@ class Maintains:
             )
             numbers = {"checked": result.checked, "corrected": result.corrected}
             self.message_user(request, text % {name: grouped(number) for name, number in numbers.items()})
+        if result and result.in_doubt:
+            text = ngettext(
+                "%(users)s user in doubt is left to flush_counters.",
+                "%(users)s users in doubt are left to flush_counters.",
+                result.in_doubt,
+            )
+            self.message_user(request, text % {"users": grouped(result.in_doubt)})
         if result and users is None and stopped():
             self.message_user(request, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
 

@@ -16,7 +16,7 @@ from notifications_counter import admin
 from notifications_counter.buffer.client import Client
 from notifications_counter.counters import unread, unread_by_kind, unseen
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import messages, unheard
+from tests.support import assert_reads, buffer, messages, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -273,6 +273,19 @@ def test_recount_of_selected_users(admin_client, healed, make_user):
         "1 user was recounted, 1 corrected."
     ]
     assert unread.counts([user, other]) == {user.pk: 1, other.pk: 5}
+
+
+def test_recount_of_a_user_in_a_transaction(admin_client, healed, alice):
+    notify(alice)
+    unread.flush()
+    buffer().begin("part", [str(alice.pk)]).read()
+    unheard(Notification.objects.create, user=alice, title="x")
+    row = UserNotificationsCount.objects.get()
+    assert messages(act(admin_client, UserNotificationsCount, "recount", [row])) == [
+        "1 user was recounted, 0 corrected.",
+        "1 user in doubt is left to flush_counters.",
+    ]
+    assert_reads(alice)
 
 
 @pytest.mark.parametrize("action", ["flush", "recount"])

@@ -49,8 +49,8 @@ class Correction:
 @dataclass
 class RecountResult:
     """How many users were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
-    active. In a dry run, how many differ from the rows and are ``in_doubt``: they wait for a recount, so readers count
-    their rows, or a transaction may still tell Redis of the difference."""
+    active. ``in_doubt`` are those who are left to the flusher: they are active all the time, or a transaction may still
+    tell Redis of a difference; in a dry run, also those who differ but whose rows are counted by readers anyway."""
 
     checked: int = 0
     wrong: int = 0
@@ -247,6 +247,7 @@ class Recounter:
                     groups.append((active, tries - 1))
         if left:
             buffer.mark_dirty(left)
+            result.in_doubt += len(left)
 
     def _look_and_fix(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> dict[str, Any]:
         """Look, count, fix. Returns the owners who were active meanwhile."""
@@ -296,8 +297,9 @@ class Recounter:
                 m: seen for m, seen in found.items() if seen[0] != seen[1] and (look == 0 or suspects.get(m) == seen)
             }
             left = {m: keys[m] for m in suspects}
-        in_doubt = self._committing(buffer) | {m for m, waiting in last.snapshot.users.items() if waiting.dirty}
-        result.in_doubt += len(in_doubt & suspects.keys())
+        committing, seen = self._committing(buffer), last.snapshot
+        in_doubt = {m for m in suspects if m in committing or seen.users[m].dirty or not seen.recovered}
+        result.in_doubt += len(in_doubt)
         self._wrong([member for member in suspects if member not in in_doubt], keys, suspects, result)
 
     def _wrong(

@@ -144,6 +144,12 @@ def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
     assert_exact(alice)
 
 
+def test_a_dry_run_while_everyone_counts_rows(alice):
+    create_uncounted(alice.pk, 1)
+    assert_reads(alice)
+    assert unread.recount(dry_run=True) == RecountResult(1, in_doubt=1)
+
+
 def test_a_dry_run_leaves_those_who_are_recounted_anyway(healed, alice, bob):
     notify(alice)
     notify(bob)

@@ -99,8 +99,7 @@ class Command(CounterCommand):
         corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
         meter.say(f"{name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
         if result.in_doubt:
-            left = number(result.in_doubt, "user")
-            meter.say(f"{name}: left {left} in doubt to flush_counters. Rows are counted, or a change is on its way.")
+            meter.say(f"{name}: left {number(result.in_doubt, 'user')} in doubt to flush_counters.")
         if reason := why_waiting(counter):
             if dry_run:  # nothing was healed, so Redis may also have lost data
                 reason = "Redis does not hold complete counts. Rows are counted until the next recovery."
