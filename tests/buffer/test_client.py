@@ -439,14 +439,15 @@ def test_forks(healed, alice, bob):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
-def test_idle_connections_are_closed_with_the_last_who_uses_them(server):
+def test_idle_connections_are_closed_with_the_last_who_uses_them(monkeypatch):
     """Not when their garbage is collected, which may find the socket first, and warn."""
-    idle = Connections(redis.ConnectionPool.from_url(server.url))
-    connection = idle.get_connection()
-    connection.connect()
+    idle = Connections(redis.ConnectionPool())
+    connection, closed = idle.get_connection(), []
+    monkeypatch.setattr(connection, "disconnect", lambda: closed.append(connection))
     idle.release(connection)
+    assert not closed
     del idle
-    assert not connection.is_connected
+    assert closed == [connection]
 
 
 def test_a_fork_with_more_idle_connections_than_python_recurses():
