@@ -23,7 +23,7 @@ from notifications_counter.buffer.packet import Packet
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 from notifications_counter.writes import door
-from servers import HOST, Server, free_port
+from servers import HOST, Server
 
 # Its name before Django 6.1.
 savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
@@ -128,8 +128,9 @@ def entries(**changed: Any) -> Iterator[None]:
 
 @contextmanager
 def redis_out_of_reach() -> Iterator[None]:
-    """The cache moves to a port where nobody listens."""
-    nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://{HOST}:{free_port()}/0"}
+    """The cache moves to a port where nobody listens. Not one of `free_port()`: django-redis keeps a pool for each
+    address, whatever the options of a server that starts there later."""
+    nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://{HOST}:1/0"}
     with override_settings(CACHES={**settings.CACHES, "default": nowhere}):
         yield
 

@@ -1,5 +1,6 @@
 """The one module that talks to Redis: stale connections, refusals, closed doors."""
 
+import itertools
 import logging
 import os
 import socket
@@ -28,6 +29,7 @@ from tests.support import assert_exact, assert_heals, assert_reads, begin_now, e
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 LOGGER = "notifications_counter"
+numbers = itertools.count()
 
 
 @pytest.fixture
@@ -37,7 +39,9 @@ def use(settings) -> Iterator[Callable[..., Client]]:
 
     def put(location: str = "", **options: Any) -> Client:
         cache = {**before["default"], "OPTIONS": {**before["default"]["OPTIONS"], **options}}
-        settings.CACHES = {"default": {**cache, "LOCATION": location or cache["LOCATION"]}}
+        if location:  # django-redis keeps a pool for each address, and servers take turns on a port
+            cache["LOCATION"] = f"{location}#{next(numbers)}"
+        settings.CACHES = {"default": cache}
         return client_of("default")
 
     yield put
