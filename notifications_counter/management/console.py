@@ -95,9 +95,12 @@ class Stop:
         return self._asked
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but wake up when asked to stop."""
-        with suppress(queue.Empty):
-            self._bell.get(timeout=seconds)
+        """Sleep, but wake up when asked to stop. It sleeps for a second at a time, because a signal that comes right
+        before does not interrupt it."""
+        end = time.monotonic() + seconds
+        while not self._asked and (left := end - time.monotonic()) > 0:
+            with suppress(queue.Empty):
+                self._bell.get(timeout=min(left, 1))
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -22,7 +24,7 @@ from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.maintenance.places import LocalCounter, Place
-from notifications_counter.management.console import OutageLog
+from notifications_counter.management.console import OutageLog, Stop
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import buffer, entries, redis_out_of_reach, unheard, wait_until
 
@@ -284,6 +286,16 @@ def test_loop_says_at_first_what_it_waits_for(start):
 
 
 @pytest.mark.once
+def test_a_signal_right_before_the_wait():
+    """It does not wake the command, which looks again after a second."""
+    stop, began = Stop(), time.monotonic()
+    missed = threading.Timer(0.1, lambda: setattr(stop, "_asked", True))
+    missed.start()
+    stop.wait(600)
+    missed.join()
+    assert time.monotonic() - began < 300
+
+
 def test_a_signal_does_not_wait_for_the_end_of_the_interval(start, few_healed, make_user):
     notify(make_user())
     child = start("flush_counters", "--loop", "--interval", "3600")
