@@ -49,8 +49,8 @@ class Correction:
 @dataclass
 class RecountResult:
     """How many users were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
-    active. ``in_doubt`` are those who are left to the flusher: they are active all the time, or a transaction may still
-    tell Redis of a difference; in a dry run, also those who differ but whose rows are counted by readers anyway."""
+    active. Those ``in_doubt`` are left to the flusher: they are active all the time, or a transaction may still tell
+    Redis of a difference; in a dry run, also those whose stored count differs while readers count the rows anyway."""
 
     checked: int = 0
     wrong: int = 0

@@ -442,7 +442,6 @@ def test_forks(healed, alice, bob):
     assert_exact(alice, bob)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
 def test_idle_connections_are_closed_with_the_last_who_uses_them(monkeypatch):
     """Not when their garbage is collected, which may find the socket first, and warn."""
     idle = Connections(redis.ConnectionPool())
@@ -454,6 +453,7 @@ def test_idle_connections_are_closed_with_the_last_who_uses_them(monkeypatch):
     assert closed == [connection]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
 def test_a_fork_with_more_idle_connections_than_python_recurses():
     pool = redis.ConnectionPool()
     idle = Connections(pool)

@@ -296,6 +296,7 @@ def test_a_signal_right_before_the_wait():
     assert time.monotonic() - began < 300
 
 
+@pytest.mark.once
 def test_a_signal_does_not_wait_for_the_end_of_the_interval(start, few_healed, make_user):
     notify(make_user())
     child = start("flush_counters", "--loop", "--interval", "3600")
