@@ -10,6 +10,7 @@
   const GONE = 300; // until a pointer that has left does not come back by chance
 
   const HELD = ":hover, :has(:checked, :focus-visible)";
+  const ASKED = '[data-state="new"]:is(:hover, :focus-within)'; // about to press Show
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
   const DAYS = 30; // after which a date says more
 
@@ -39,16 +40,20 @@
   };
 
   // ------------------------------------------------------------------ list
+  const toast = () => document.querySelector(".nc-inbox > .nc-toast");
+
   const say = (state) => {
-    const region = document.querySelector(".nc-inbox > .nc-toast");
+    const region = toast();
     if (!region || region.dataset.state === state) return;
+    const isFocused = region.contains(document.activeElement);
     region.dataset.state = state;
     region.replaceChildren(...(state ? [copy(state)] : []));
+    if (isFocused) home({ preventScroll: true });
   };
 
   const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
 
-  const isHeld = () => find().matches(HELD) || find().getBoundingClientRect().top < 0;
+  const isHeld = () => find().matches(HELD) || toast()?.matches(ASKED) || find().getBoundingClientRect().top < 0;
 
   // Show a row as it is now, with the tick and the focus that it had.
   const renew = (old, row) => {
