@@ -128,8 +128,8 @@ def entries(**changed: Any) -> Iterator[None]:
 
 @contextmanager
 def redis_out_of_reach() -> Iterator[None]:
-    """The cache moves to a port where nobody listens. Not one of `free_port()`: django-redis keeps a pool for each
-    address, whatever the options of a server that starts there later."""
+    """The cache moves to a port where no test starts a server. django-redis keeps a pool, with its options, for each
+    address, so a server that starts there later would be used with the wrong options."""
     nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://{HOST}:1/0"}
     with override_settings(CACHES={**settings.CACHES, "default": nowhere}):
         yield

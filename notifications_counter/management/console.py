@@ -95,8 +95,8 @@ class Stop:
         return self._asked
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but wake up when asked to stop. It sleeps for a second at a time, because a signal that comes right
-        before does not interrupt it."""
+        """Sleep, but wake up when asked to stop. A signal that comes right before a sleep does not interrupt it, so
+        each is a second at most."""
         end = time.monotonic() + seconds
         while not self._asked and (left := end - time.monotonic()) > 0:
             with suppress(queue.Empty):

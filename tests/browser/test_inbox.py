@@ -62,8 +62,8 @@ def has(page: Page, *rows: str) -> None:
 
 
 def counts(page: Page, number: int) -> None:
-    """Wait until the badge shows a number. After two changes in one `live.GAP` that leave the number as it was, the
-    stream says nothing, and the list shows them half a minute later."""
+    """Wait until the badge shows a number. If two changes within `live.GAP` cancel each other out, the stream says
+    nothing, and the list may show them only half a minute later."""
     expect(page.locator(".nc-badge [aria-hidden]")).to_have_text(str(number))
 
 

@@ -10,7 +10,7 @@
   const GONE = 300; // until a pointer that has left does not come back by chance
 
   const HELD = ":hover, :has(:checked, :focus-visible)";
-  const ASKED = '[data-state="new"]:is(:hover, :focus-within)'; // about to press Show
+  const AIMED = '[data-state="new"]:is(:hover, :focus-within)'; // at Show
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
   const DAYS = 30; // after which a date says more
 
@@ -53,7 +53,7 @@
 
   const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
 
-  const isHeld = () => find().matches(HELD) || toast()?.matches(ASKED) || find().getBoundingClientRect().top < 0;
+  const isHeld = () => find().matches(HELD) || toast()?.matches(AIMED) || find().getBoundingClientRect().top < 0;
 
   // Show a row as it is now, with the tick and the focus that it had.
   const renew = (old, row) => {
