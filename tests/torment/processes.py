@@ -132,10 +132,13 @@ class Interrupts:
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         self.inside = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-        while error is not None:  # whoever handles an interrupt may raise something else
-            if isinstance(error, INTERRUPTS):
-                raise error
-            error = error.__cause__ or error.__context__
+        try:
+            while error is not None:  # whoever handles an interrupt may raise something else
+                if isinstance(error, INTERRUPTS):
+                    raise error
+                error = error.__cause__ or error.__context__
+        finally:
+            del error  # a cycle through this frame would keep a cursor alive, and with it a lock of SQLite
 
     def strike(self, *_: object) -> None:
         if self.inside:
@@ -158,6 +161,8 @@ class Processes:
         self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
         self.bystanders = bystanders
         self.processes: list[Process] = []
+        self.tracebacks = directory / "tracebacks"
+        self.tracebacks.touch()
         self.started = 0
         self.redis_ports: dict[str, int] = {}
         self.database_ports: dict[str, int] = {}
@@ -187,6 +192,7 @@ class Processes:
         try:
             _die_with(parent)
             faulthandler.enable()
+            faulthandler.register(signal.SIGUSR1, os.open(self.tracebacks, os.O_WRONLY | os.O_APPEND))
             signal.signal(signal.SIGTERM, self.leave)
             self.begin()
             self.find_way(role)
@@ -196,10 +202,18 @@ class Processes:
             getattr(self, role)(journal, random.Random(f"{self.seed} {name}"))
             os._exit(0)
         except BaseException:
-            with open(self.directory / "tracebacks", "a") as file:
+            with self.tracebacks.open("a") as file:
                 print(name, traceback.format_exc(), file=file)
         finally:
             os._exit(1)
+
+    def dump_tracebacks(self) -> None:
+        """Note in ``tracebacks`` where each process is."""
+        for process in self.processes:
+            with self.tracebacks.open("a") as file:
+                print(process.name, file=file)
+            os.kill(process.pid, signal.SIGUSR1)
+            time.sleep(0.1)  # the process writes them itself
 
     def leave(self, *_: object) -> None:
         """In a process: end it after the call that is under way."""

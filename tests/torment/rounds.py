@@ -237,10 +237,7 @@ class Round:
             "The last events:",
         ]
         lines += [f"{when:.6f} {event}" for when, event in tormentor.events[-60:]]
-        tracebacks = tormentor.site.directory / "tracebacks"
-        if tracebacks.exists():
-            lines += ["", tracebacks.read_text()]
-        return "\n".join(lines)
+        return "\n".join([*lines, "", tormentor.site.tracebacks.read_text()])
 
 
 def make_users() -> list[Any]:

@@ -80,7 +80,9 @@ class Tormentor:
     def wait(self, condition: Callable[[], bool]) -> None:
         deadline = now() + PATIENCE + len(self.site.bystanders) * RECOVERY
         while not condition():
-            assert now() < deadline, f"nothing works again; there are {[p.name for p in self.site.processes]}"
+            if now() > deadline:
+                self.site.dump_tracebacks()
+                raise AssertionError(f"nothing works again; there are {[p.name for p in self.site.processes]}")
             self.look_after()
             time.sleep(0.01)
 
