@@ -83,18 +83,17 @@ class EventLog:
 
     def trim(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
         """Remove events older than ``max_age`` seconds, and the oldest beyond ``max_length``. Returns how many were
-        removed."""
+        removed. ``now`` defaults to the time on the Redis server, as the timestamp of an event does."""
         if max_age is not None and not (_is_number(max_age) and max_age >= 0):
             raise ValueError(f"max_age must be a non-negative number of seconds, not {max_age!r}.")
         if max_length is not None and not (is_integer(max_length) and max_length >= 0):
             raise ValueError(f"max_length must be a non-negative number of events, not {max_length!r}.")
-        before = ""
-        if max_age is not None:
-            clock = datetime.now().timestamp() if now is None else _seconds(now, "now")
-            before = _score(clock - max_age)
+        age = "" if max_age is None else _score(max_age)
+        length = "" if max_length is None else max_length
+        present = "" if now is None else _score(_seconds(now, "now"))
         removed = 0
         while True:
-            count = self._run("trim_events", before, "" if max_length is None else max_length, EVENTS_PER_CALL)
+            count = self._run("trim_events", age, length, present, EVENTS_PER_CALL)
             removed += count
             if count < EVENTS_PER_CALL:
                 return removed

@@ -169,6 +169,22 @@ def test_trim(log: EventLog, redis_client: Any) -> None:
     assert log.record_event({"type": "d"}) == last["id"] + 1  # an id is never used twice
 
 
+def test_an_age_is_by_the_clock_of_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fast(datetime):
+        """The clock of a web server that is an hour ahead."""
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return super().now(tz) + timedelta(hours=1)
+
+    old = events.record_event({"type": "a", "timestamp": datetime.now(UTC) - timedelta(hours=2)})
+    new = events.record_event({"type": "a"})
+    monkeypatch.setattr("notifications_counter.events.datetime", Fast)
+    assert events.trim(max_age=1800) == 1
+    assert events.get_event(old) is None
+    assert events.get_event(new)
+
+
 def test_bad_arguments(log: EventLog) -> None:
     for call in (
         lambda: log.latest(0),

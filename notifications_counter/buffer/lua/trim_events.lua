@@ -1,11 +1,16 @@
--- Removes the oldest events, some at a time: those before a timestamp, and those beyond a number.
+-- Removes the oldest events, some at a time: those above an age, and those beyond a number.
 -- KEYS  events (zset: id → timestamp)  types (set)
--- ARGV  1 base of the log's keys  2 timestamp before which events go ('' for none)  3 number to keep ('' for all)
---       4 how many to remove at most
+-- ARGV  1 base of the log's keys  2 highest age in seconds ('' for any)  3 number to keep ('' for all)
+--       4 present time ('' for the clock of Redis)  5 how many to remove at most
 -- Reply the number of events removed
-local aged = ARGV[2] ~= '' and redis.call('ZCOUNT', events, '-inf', '(' .. ARGV[2]) or 0
+local aged = 0
+if ARGV[2] ~= '' then
+  local time = redis.call('TIME')
+  local now = tonumber(ARGV[4]) or time[1] + time[2] / 1e6
+  aged = redis.call('ZCOUNT', events, '-inf', string.format('(%.17g', now - ARGV[2]))
+end
 local beyond = ARGV[3] ~= '' and redis.call('ZCARD', events) - tonumber(ARGV[3]) or 0
-local size = math.min(math.max(aged, beyond), tonumber(ARGV[4]))
+local size = math.min(math.max(aged, beyond), tonumber(ARGV[5]))
 if size <= 0 then return 0 end
 for _, id in ipairs(redis.call('ZRANGE', events, 0, size - 1)) do
   local key = ARGV[1] .. ':event:' .. string.format('%.0f', tonumber(id))
