@@ -15,7 +15,7 @@ from django_redis import get_redis_connection
 from notifications_counter import counters
 from notifications_counter.counters import BUILT_IN, all_counters, unread, unseen
 from notifications_counter.declaration import declarations
-from notifications_counter.testing import isolated_counters
+from notifications_counter.testing import delete_keys, isolated_counters
 
 from .faults.child import Child
 from .support import entries, redis_out_of_reach
@@ -35,6 +35,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _own_keys() -> Iterator[None]:
     with isolated_counters():
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _marks() -> Iterator[None]:
+    """Delete the marks of the databases that Django has emptied after each test, when the test's own keys were gone."""
+    yield
+    delete_keys(settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"])
 
 
 @pytest.fixture
