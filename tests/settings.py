@@ -74,8 +74,8 @@ AUTH_USER_MODEL = {"int": "accounts.User", "uuid": "accounts.UUIDUser", "string"
 INSTALLED_APPS = [
     "notifications_counter",
     "tests.accounts",
-    "tests.columns",
-    "tests.door",
+    "tests.composite_owners",
+    "tests.statements",
     "tests.tasks",
     "django.contrib.admin",
     "django.contrib.auth",

@@ -34,7 +34,7 @@ ASK_NOBODY = {
         "decode",
     ),
     *("buffers", "buffers_in", "buffer_of", "make_buffer", "by_shard"),
-    *("breakdown", "abreakdown"),  # needs an owner of several columns: tests/columns/test_breakdown.py
+    *("breakdown", "abreakdown"),  # needs an owner of several columns: tests/composite_owners/test_breakdown.py
     # parts of a query, and of an instance
     *("unread", "read", "unseen", "for_user", "is_read", "safe_url", "notifications"),
     # settings, the names of keys, and the half of update_counters() that sends

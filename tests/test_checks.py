@@ -21,7 +21,7 @@ import servers
 from notifications_counter import checks, declaration
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from notifications_counter.writes.totals import listen
-from tests.columns.models import EXACT, Alert, AppCount, CourseNotification, Organization, Vote, VoteCount
+from tests.composite_owners.models import EXACT, Alert, AppCount, CourseNotification, Organization, Vote, VoteCount
 from tests.support import make_counter
 from tests.tasks.models import Issue, Post, ProjectIssueCount, ProjectTaskCount, RecurringTask, Task
 
@@ -677,13 +677,13 @@ def totals_of_votes(**changed):
     """A totals model like VoteCount, but for this."""
     names = [name for name in ("shop", "item", "stars") if changed.get(name, "") is not None]
     body = {
-        "__module__": "tests.columns.models",
+        "__module__": "tests.composite_owners.models",
         "pk": models.CompositePrimaryKey(*names),
         **columns_of_a_vote(),
         "vote_count": models.IntegerField(default=0),
         **changed,
     }
-    with isolate_apps("tests.columns"):
+    with isolate_apps("tests.composite_owners"):
         return type("Votes", (BaseCount,), {name: what for name, what in body.items() if what is not None})
 
 
@@ -722,12 +722,12 @@ def test_totals_of_several_columns(declare, changed, good):
 
 def test_foreign_keys_of_totals_of_several_columns(declare):
     def totals(**options):
-        with isolate_apps("tests.columns"):
+        with isolate_apps("tests.composite_owners"):
             return type(
                 "Alerts",
                 (BaseCount,),
                 {
-                    "__module__": "tests.columns.models",
+                    "__module__": "tests.composite_owners.models",
                     "pk": models.CompositePrimaryKey("organization", "recipient"),
                     "organization": models.ForeignKey(Organization, related_name="+", **{**NO_CASCADE, **options}),
                     "recipient": models.ForeignKey(get_user_model(), related_name="+", **NO_CASCADE),
@@ -765,14 +765,14 @@ def test_counters_with_the_same_totals_agree_on_their_owners(declare, owner, ids
 
 
 def test_each_of_several_columns_is_of_a_kind_whose_texts_are_the_same(declare):
-    with isolate_apps("tests.columns"):
+    with isolate_apps("tests.composite_owners"):
 
         class Day(models.Model):
             shop = models.IntegerField()
             day = models.DateField()
 
             class Meta:
-                app_label = "columns"
+                app_label = "composite_owners"
 
         class DayCount(BaseCount):
             pk = models.CompositePrimaryKey("shop", "day")
@@ -781,7 +781,7 @@ def test_each_of_several_columns_is_of_a_kind_whose_texts_are_the_same(declare):
             number = models.IntegerField(default=0)
 
             class Meta:
-                app_label = "columns"
+                app_label = "composite_owners"
 
     assert declare(Day, ("shop", "day"), totals=DayCount, field="number").keys() == {"E023"}
 
@@ -797,14 +797,14 @@ def test_texts_that_the_database_takes_for_the_same(declare):
                 pytest.skip("A PostgreSQL that was built without ICU tells all texts apart.")
     loose = {"postgresql": "loose", "mysql": "utf8mb4_general_ci", "sqlite": "nocase"}[connection.vendor]
     for collation, ids in ((loose, {"E027"}), (EXACT, set())):
-        with isolate_apps("tests.columns"):
+        with isolate_apps("tests.composite_owners"):
 
             class Reply(models.Model):
                 user = models.IntegerField()
                 kind = models.CharField(max_length=9, db_collation=collation)
 
                 class Meta:
-                    app_label = "columns"
+                    app_label = "composite_owners"
 
             class ReplyCount(BaseCount):
                 pk = models.CompositePrimaryKey("user", "kind")
@@ -813,7 +813,7 @@ def test_texts_that_the_database_takes_for_the_same(declare):
                 number = models.IntegerField(default=0)
 
                 class Meta:
-                    app_label = "columns"
+                    app_label = "composite_owners"
 
         with connection.schema_editor() as editor:
             editor.create_model(Reply)

@@ -16,8 +16,8 @@ from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.fields import ExactCharField
 from notifications_counter.maintenance.retention import prune
 from notifications_counter.models import Notification, UserKindNotificationsCount, UserNotificationsCount
-from tests.columns.support import TEXTS, assert_counted, assert_stored
-from tests.columns.test_sites import play, some
+from tests.composite_owners.support import TEXTS, assert_counted, assert_stored
+from tests.composite_owners.test_histories import play, some
 from tests.support import assert_exact, sent, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]

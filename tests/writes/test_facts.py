@@ -1,10 +1,10 @@
-"""What an INSERT says about its rows without asking the database. tests/door tries facts on real statements."""
+"""What an INSERT says about its rows without asking the database. tests/statements tries facts on real statements."""
 
 import pytest
 from django.db import models
 
 from notifications_counter.writes.facts import Inserted
-from tests.door.models import Ticket
+from tests.statements.models import Ticket
 
 pytestmark = pytest.mark.once
 

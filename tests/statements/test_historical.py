@@ -14,14 +14,14 @@ from .support import assert_counted, doubts, heal
 
 
 def historical(*without: str) -> Any:
-    """What ``apps.get_model("door", "Ticket")`` gives, at a time before it had these fields."""
+    """What ``apps.get_model("statements", "Ticket")`` gives, at a time before it had these fields."""
     state = ProjectState()
     for model in (Agent, Queue, Ticket):
         known = ModelState.from_model(model)
         known.managers = [("objects", models.Manager())]
         known.fields = {name: f for name, f in known.fields.items() if name not in ("watchers", *without)}
         state.add_model(known)
-    return state.apps.get_model("door", "Ticket")
+    return state.apps.get_model("statements", "Ticket")
 
 
 @pytest.fixture

@@ -12,6 +12,6 @@ HERE = Path(__file__).parent
 
 
 def test_a_site_with_notifications_of_its_own() -> None:
-    pytest_ = [sys.executable, "-m", "pytest", "-q", "--ds", "tests.alone.settings", HERE / "site.py"]
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "--ds", "tests.minimal_site.settings", HERE / "site.py"]
     run = subprocess.run(pytest_, cwd=HERE.parents[1], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,7 +1,6 @@
 from django.apps import AppConfig
 
 
-class NotificationsConfig(AppConfig):
-    name = "tests.alone"
-    label = "notifications"
+class StatementsConfig(AppConfig):
+    name = "tests.statements"
     default_auto_field = "django.db.models.BigAutoField"

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 HERE = Path(__file__).parent
 RUNNERS = {
-    "manage.py test": ["django", "test", "tests.tested.suite", "--parallel", "2"],
-    "pytest": ["pytest", "--noconftest", "-q", "-n", "2", "--ds", "tests.tested.settings", str(HERE / "suite.py")],
+    "manage.py test": ["django", "test", "tests.site_suites.suite", "--parallel", "2"],
+    "pytest": ["pytest", "--noconftest", "-q", "-n", "2", "--ds", "tests.site_suites.settings", str(HERE / "suite.py")],
 }
 
 
@@ -43,7 +43,7 @@ def run(runner: str, url: str, environment: dict[str, str], tmp_path: Path) -> N
     noted.touch()
     environment = {
         **environment,
-        "DJANGO_SETTINGS_MODULE": "tests.tested.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.site_suites.settings",
         "TEST_REDIS_URL": url,
         "SUITE_DATABASES": str(noted),
     }

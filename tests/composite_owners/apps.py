@@ -1,6 +1,6 @@
 from django.apps import AppConfig
 
 
-class ForeignConfig(AppConfig):
-    name = "tests.foreign"
+class CompositeOwnersConfig(AppConfig):
+    name = "tests.composite_owners"
     default_auto_field = "django.db.models.BigAutoField"

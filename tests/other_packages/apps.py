@@ -1,6 +1,6 @@
 from django.apps import AppConfig
 
 
-class DoorConfig(AppConfig):
-    name = "tests.door"
+class OtherPackagesConfig(AppConfig):
+    name = "tests.other_packages"
     default_auto_field = "django.db.models.BigAutoField"

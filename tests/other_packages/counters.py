@@ -8,34 +8,34 @@ inbox = Counter(
     source="notifications.Notification",
     owner="recipient",
     condition=Q(unread=True, deleted=False),
-    totals="foreign.InboxCount",
+    totals="other_packages.InboxCount",
     field="inbox_count",
 )
 
 open_jobs = Counter(
     "open_jobs",
-    source="foreign.Job",
+    source="other_packages.Job",
     owner="worker",
     condition=Q(done=False),
-    totals="foreign.JobCount",
+    totals="other_packages.JobCount",
     field="open_count",
 )
 
 changes = Counter(
     "changes",
-    source="foreign.HistoricalJob",
+    source="other_packages.HistoricalJob",
     owner="worker",
     condition=Q(done=False),
-    totals="foreign.ChangeCount",
+    totals="other_packages.ChangeCount",
     field="change_count",
 )
 
 if connection.vendor == "postgresql":
     free_items = Counter(
         "free_items",
-        source="foreign.Item",
+        source="other_packages.Item",
         owner="keeper",
         condition=Q(sold=False),
-        totals="foreign.ItemCount",
+        totals="other_packages.ItemCount",
         field="free_count",
     )

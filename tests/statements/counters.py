@@ -4,37 +4,37 @@ from notifications_counter.counters import Counter
 
 open_tickets = Counter(
     "open_tickets",
-    source="door.Ticket",
+    source="statements.Ticket",
     owner="agent",
     condition=Q(closed=False),
-    totals="door.OpenCount",
+    totals="statements.OpenCount",
     field="open_count",
 )
 
 urgent_tickets = Counter(
     "urgent_tickets",
-    source="door.Ticket",
+    source="statements.Ticket",
     owner="agent",
     condition=Q(closed=False) & (Q(priority=2) | Q(due__isnull=True)),
-    totals="door.UrgentCount",
+    totals="statements.UrgentCount",
     field="urgent_count",
 )
 
 new_tickets = Counter(
     "new_tickets",
-    source="door.Ticket",
+    source="statements.Ticket",
     owner="queue",
     condition=Q(priority=2) | Q(state="new"),  # a text: only the database can say
-    totals="door.NewCount",
+    totals="statements.NewCount",
     field="new_count",
 )
 
 watched_tickets = Counter(
     "watched_tickets",
-    source="door.Watch",
+    source="statements.Watch",
     owner="agent",
     condition=Q(muted=False),
-    totals="door.WatchCount",
+    totals="statements.WatchCount",
     field="watch_count",
 )
 

@@ -17,8 +17,10 @@ DATABASES["default"]["TEST"]["NAME"] += f"_foreign{CACHALOT}"
 if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     DATABASES["default"]["ENGINE"] = "psqlextra.backend"
 
-INSTALLED_APPS = [app for app in INSTALLED_APPS if app not in ("tests.columns", "tests.tasks", "tests.door")]
-INSTALLED_APPS += ["notifications", "simple_history", "import_export", "tests.foreign"]
+INSTALLED_APPS = [
+    app for app in INSTALLED_APPS if app not in ("tests.composite_owners", "tests.tasks", "tests.statements")
+]
+INSTALLED_APPS += ["notifications", "simple_history", "import_export", "tests.other_packages"]
 NOTIFICATIONS_COUNTER = {**NOTIFICATIONS_COUNTER, "NOTIFICATIONS": False}  # those of django-notifications-hq instead
 DJANGO_NOTIFICATIONS_CONFIG = {"SOFT_DELETE": True, "USE_JSONFIELD": True}
 
@@ -27,5 +29,5 @@ CACHALOT_CACHE = "queries"
 CACHALOT_ADDITIONAL_SUPPORTED_DATABASES = {"psqlextra.backend"}
 if CACHALOT:
     INSTALLED_APPS.insert(0 if CACHALOT == "first" else len(INSTALLED_APPS), "cachalot")
-MIGRATION_MODULES = {"accounts": None}  # like tests.foreign, whose tables refer to it
-ROOT_URLCONF = "tests.foreign.urls"
+MIGRATION_MODULES = {"accounts": None}  # like tests.other_packages, whose tables refer to it
+ROOT_URLCONF = "tests.other_packages.urls"

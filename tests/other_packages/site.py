@@ -1,4 +1,4 @@
-"""What the packages do to counted tables by their own means. Run by test_foreign.py, with settings of its own."""
+"""What the packages do to counted tables by their own means. Run by test_other_packages.py."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def run(cachalot: str = "") -> None:
-    pytest_ = [sys.executable, "-m", "pytest", "-q", "--ds", "tests.foreign.settings", HERE / "site.py"]
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "--ds", "tests.other_packages.settings", HERE / "site.py"]
     pytest_ += ["-W", "ignore::DeprecationWarning"]
     environment = {**os.environ, "TEST_CACHALOT": cachalot}
     run = subprocess.run(pytest_, cwd=HERE.parents[1], env=environment, capture_output=True, text=True)

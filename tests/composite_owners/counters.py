@@ -4,47 +4,47 @@ from notifications_counter.counters import Counter
 
 alerts = Counter(
     "alerts",
-    source="columns.Alert",
+    source="composite_owners.Alert",
     owner=("organization", "recipient"),
     condition=Q(read=False),
-    totals="columns.AlertCount",
+    totals="composite_owners.AlertCount",
     field="unread_count",
 )
 
 unseen_by_app = Counter(
     "unseen_by_app",
-    source="columns.CourseNotification",
+    source="composite_owners.CourseNotification",
     owner=("user", "app_name"),
     condition=Q(last_seen__isnull=True),
-    totals="columns.AppCount",
+    totals="composite_owners.AppCount",
     field="unseen_count",
     batch_field="unseen_batch",
 )
 
 unread_by_app = Counter(
     "unread_by_app",
-    source="columns.CourseNotification",
+    source="composite_owners.CourseNotification",
     owner=("user", "app_name"),
     condition=Q(last_read__isnull=True),
-    totals="columns.AppCount",
+    totals="composite_owners.AppCount",
     field="unread_count",
 )
 
 conversations = Counter(
     "conversations",
-    source="columns.Delivery",
+    source="composite_owners.Delivery",
     owner=("user", "conversation"),
     condition=Q(read=False),
-    totals="columns.ConversationCount",
+    totals="composite_owners.ConversationCount",
     field="unread_count",
 )
 
 votes = Counter(
     "votes",
-    source="columns.Vote",
+    source="composite_owners.Vote",
     owner=["shop", "item", "stars"],
     condition=Q(hidden=False),
-    totals="columns.VoteCount",
+    totals="composite_owners.VoteCount",
     field="vote_count",
 )
 

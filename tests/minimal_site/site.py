@@ -1,4 +1,4 @@
-"""What such a site can do, and what it cannot. Run by ``test_alone.py``, because it needs settings of its own."""
+"""What such a site can do, and what it cannot. Run by ``test_minimal_site.py``, with settings of its own."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The tests of a site, which knows nothing about testing with this app. Run by ``test_tested.py``."""
+"""The tests of a site, which knows nothing about testing with this app. Run by ``test_site_suites.py``."""
 
 import os
 from unittest import skipUnless
