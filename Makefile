@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
 BIN = .venv/bin
 
-.PHONY: demo serve test bench torment lint types messages docs dist
+.PHONY: demo serve test test-all bench torment lint types messages docs dist
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -13,9 +13,13 @@ demo: .venv/demo.stamp
 serve: .venv/demo.stamp
 	$(BIN)/python manage.py serve
 
-# ARGS go to pytest: make test ARGS="tests/maintenance -k fence"
+# Each test once, in minutes. ARGS go to pytest: make test ARGS="tests/maintenance -k fence"
 test: .venv/test.stamp
 	$(BIN)/python -m tests $(ARGS)
+
+# Each test, the slow ones too, on each database, Redis and kind of user key
+test-all: .venv/test.stamp
+	$(BIN)/python -m tests --all $(ARGS)
 
 # What counting costs, beside what else a site could do: make bench QUICK=1; make bench ARGS=--write for the docs
 bench: .venv/bench.stamp

@@ -1,8 +1,11 @@
-"""python -m tests [--second-try] [pytest arguments]: all tests on real servers, in each combination that matters.
+"""python -m tests [--all] [--second-try] [pytest arguments]: the tests on real servers.
 
-If this machine has no program for a server, another one takes its place or its tests are left out, and the last lines
-say so. With CI=true that is a failure.
+Each test runs once, where it says most; those marked ``slow`` only run if they are named. With ``--all``, all tests run
+in each combination that matters. If this machine has no program for a server, another one takes its place or its tests
+are left out, and the last lines say so. With CI=true that is a failure.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -13,7 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import servers
@@ -40,8 +43,15 @@ class Run:
         marked = f"tests marked '{self.marker}'" if self.marker else "all tests"
         return f"users with {self.user_key} keys, {marked}"
 
+    def without_slow(self) -> Run:
+        return replace(self, marker=f"{self.marker} and not slow")
 
-RUNS = (
+
+ONCE = (
+    Run("postgresql", "redis", "int", "not once"),
+    Run("sqlite", "valkey", "string", "once"),
+)
+ALL = (
     Run("postgresql", "redis", "int", "not once"),
     Run("mariadb", "valkey", "uuid", "not once"),
     Run("sqlite", "redis", "string", ""),
@@ -51,12 +61,15 @@ RUNS = (
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests", allow_abbrev=False, epilog="Other arguments go to pytest.")
+    parser.add_argument("--all", action="store_true", help="every test, in each combination that matters")
     parser.add_argument("--second-try", action="store_true", help="run failed tests once more, one at a time")
     options, arguments = parser.parse_known_args(arguments)
     summary: list[str] = []
     results: list[int] = []
     missing = False
-    for run in RUNS:
+    names_tests = any(not argument.startswith("-") for argument in arguments)
+    runs = ALL if options.all else ONCE if names_tests else [run.without_slow() for run in ONCE]
+    for run in runs:
         print(f"\n{run}", flush=True)
         with ExitStack() as stack:
             try:

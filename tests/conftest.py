@@ -21,6 +21,14 @@ from .faults.child import Child
 from .support import entries, redis_out_of_reach
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker a database of its own in Redis, because all keys there are scanned after each test."""
+    if hasattr(config, "workerinput"):
+        server, _, _ = settings.CACHES["default"]["LOCATION"].rpartition("/")
+        url = f"{server}/{int(config.workerinput['workerid'].removeprefix('gw')) + 1}"
+        os.environ["TEST_REDIS_URL"] = settings.CACHES["default"]["LOCATION"] = url
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell `python -m tests` which tests failed, and which had to be skipped because this machine lacks something."""
     if path := os.environ.get("TEST_OUTCOMES"):

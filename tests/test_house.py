@@ -1,12 +1,12 @@
 """Imports point one way: down the layers, and never in a circle."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-import notifications_counter
+from .source import PACKAGE, trees
 
 pytestmark = pytest.mark.once
 
@@ -30,7 +30,6 @@ LAYERS = """
 """
 LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
 
-PACKAGE = Path(notifications_counter.__file__).parent
 MODULES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
 MODULES = {name.removesuffix(".__init__"): path for name, path in MODULES.items() if name != "__init__"}
 
@@ -56,8 +55,14 @@ def ours(name: str) -> str:
     return name.removeprefix("notifications_counter.")
 
 
-TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
-ARROWS = {name: imports(name, tree) for name, tree in TREES.items()}
+def tree(module: str) -> ast.AST:
+    return trees()[str(MODULES[module].relative_to(PACKAGE))]
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """What each module imports."""
+    return {name: imports(name, tree(name)) for name in MODULES}
 
 
 def level(module: str) -> int:
@@ -69,13 +74,13 @@ def test_every_module_has_a_layer():
 
 
 def test_no_import_points_up():
-    up = [f"{one} -> {other}" for one, others in ARROWS.items() for other in others if level(other) > level(one)]
+    up = [f"{one} -> {other}" for one, others in arrows().items() for other in others if level(other) > level(one)]
     assert not up
 
 
 def test_no_imports_form_a_cycle():
     try:
-        TopologicalSorter(ARROWS).prepare()
+        TopologicalSorter(arrows()).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
 
@@ -83,8 +88,8 @@ def test_no_imports_form_a_cycle():
 def test_no_import_is_hidden_from_the_interpreter():
     hidden = [
         f"{name} -> {other}"
-        for name, tree in TREES.items()
-        for node in ast.walk(tree)
+        for name in MODULES
+        for node in ast.walk(tree(name))
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         for other in imports(name, ast.Module(node.body, []))
     ]

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import django
@@ -27,7 +26,6 @@ from django.utils.log import log_response
 from django.utils.translation import gettext_lazy
 from django_redis.pool import ConnectionFactory
 
-import notifications_counter
 import servers
 from notifications_counter import internals
 from notifications_counter.internals import (
@@ -45,11 +43,11 @@ from notifications_counter.internals import (
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.signals import counts_changed
 from notifications_counter.writes.door import DOORS
+from tests.source import trees
 from tests.support import OtherConnection
 
 pytestmark = pytest.mark.once
 
-PACKAGE = Path(notifications_counter.__file__).parent
 
 # ---------------------------------------------------------------- where such names are used
 UNDOCUMENTED = {
@@ -132,11 +130,10 @@ DOCUMENTED_MODULES = {
 HIDDEN = {"compiler", "connection", "features", "ops", "query", "where"}
 """Kinds of objects of which Django documents next to nothing."""
 
-TREES = {
-    str(path.relative_to(PACKAGE)): ast.parse(path.read_text())
-    for path in PACKAGE.rglob("*.py")
-    if path.name != "internals.py"
-}
+
+def others() -> dict[str, ast.Module]:
+    """The modules that may not use a private name."""
+    return {path: tree for path, tree in trees().items() if path != "internals.py"}
 
 
 def is_private(name: str) -> bool:
@@ -184,8 +181,8 @@ def django_objects() -> dict[str, list[Any]]:
 
 
 def test_names_that_are_not_public_are_used_in_one_module():
-    ours = set().union(*map(defined_in, TREES.values()))
-    used = {(path, name) for path, tree in TREES.items() for name in names_in(tree)}
+    ours = set().union(*map(defined_in, others().values()))
+    used = {(path, name) for path, tree in others().items() for name in names_in(tree)}
     assert not {(path, name) for path, name in used if is_private(name) and name not in ours | DOCUMENTED}
     imported = {"get_redis_connection"}  # django-redis documents a function of this name
     assert not {(path, name) for path, name in used if name in UNDOCUMENTED - imported}
@@ -194,7 +191,7 @@ def test_names_that_are_not_public_are_used_in_one_module():
 def test_what_django_does_not_document_is_imported_from_one_module():
     imports = {
         (path, node.module, alias.name)
-        for path, tree in TREES.items()
+        for path, tree in others().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and not node.level and node.module.split(".")[0] == "django"
         for alias in node.names
@@ -204,11 +201,11 @@ def test_what_django_does_not_document_is_imported_from_one_module():
 
 def test_attributes_that_django_does_not_document_are_listed():
     listed = set().union(*internals.ATTRIBUTES.values())
-    ours = set().union(*map(defined_in, TREES.values())) | set(dir(QuerySet)) | set(dir(str)) | DOCUMENTED_OF_DJANGO
+    ours = set().union(*map(defined_in, others().values())) | set(dir(QuerySet)) | set(dir(str)) | DOCUMENTED_OF_DJANGO
     of_django = {name for kind in HIDDEN for thing in django_objects()[kind] for name in dir(thing)} - ours
     used = {
         (path, node.attr, ast.unparse(node.value).split(".")[-1])
-        for path, tree in TREES.items()
+        for path, tree in others().items()
         if not path.startswith("buffer")  # it knows Redis, and not the database
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and not node.attr.startswith("_")
@@ -219,7 +216,7 @@ def test_attributes_that_django_does_not_document_are_listed():
 
 
 def test_internals_import_nothing_of_ours():
-    tree = ast.parse((PACKAGE / "internals.py").read_text())
+    tree = trees()["internals.py"]
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     assert "notifications_counter" not in names_in(tree)
 

@@ -17,7 +17,12 @@ from tests.tasks.models import Project, Task
 
 from .conftest import HASTE, NEWS
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("healed")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.once,
+    pytest.mark.usefixtures("healed"),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture

@@ -18,7 +18,12 @@ from tests.support import notify, wait_until
 
 from .conftest import HASTE, NEWS
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("healed")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.once,
+    pytest.mark.usefixtures("healed"),
+    pytest.mark.slow,
+]
 
 
 def policy(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:

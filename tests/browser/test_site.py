@@ -18,7 +18,7 @@ from playwright.sync_api import Page, expect
 from demo_project import traffic
 from servers import dies_with_parent
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 SENDER, READER, CLEANER, TRANSLATOR, BUSY = map(traffic.username, range(5))

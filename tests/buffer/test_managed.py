@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 import servers
 from tests.faults.child import ROOT
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 PARTS = [
     "tests/test_reader.py",

@@ -9,7 +9,7 @@ import pytest
 from tests.contrib.test_notifications_hq import TABLE
 from tests.docs.test_docs import page, python_blocks
 
-pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 SETUP = "import django\ndjango.setup()\nfrom django.contrib.auth import get_user_model\nUser = get_user_model()\n"
 

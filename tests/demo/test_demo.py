@@ -16,6 +16,7 @@ from tests.support import wait_until
 pytestmark = [
     pytest.mark.once,
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+    pytest.mark.slow,
 ]
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,6 +17,7 @@ from tests.docs.test_docs import page, python_blocks, section
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(connection.vendor == "mysql", reason="The page's triggers are those of PostgreSQL."),
+    pytest.mark.slow,
 ]
 
 PAGE = page("howto/coming-from.md")

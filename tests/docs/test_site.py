@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.test_docs import PAGES, ROOT
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 
 def test_the_site(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ HISTORIES = settings(
     suppress_health_check=list(HealthCheck),
 )
 
+pytestmark = pytest.mark.slow
+
 Row = tuple[int, bool]  # number of the owner, unread
 
 owner = st.integers(0, 2)

@@ -18,6 +18,8 @@ from tests.support import OtherConnection, assert_heals, rows
 
 from .test_machine import HISTORIES
 
+pytestmark = pytest.mark.slow
+
 BOTH = (unread, unseen)
 
 owner = st.integers(0, 1)

@@ -4,7 +4,7 @@ import pytest
 
 from .databases import BREAKS, RULES, SCENARIOS, explore
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

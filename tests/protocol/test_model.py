@@ -7,6 +7,7 @@ from .model import BREAKS, RULES, SCENARIOS, TOGETHER, explore
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_history_breaks_a_promise(scenario: str) -> None:
     found = explore(scenario, first_only=True)

@@ -36,7 +36,7 @@ from tests.support import unheard
 
 from . import model
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 Step = Iterator[None]
 

@@ -18,7 +18,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.support import assert_exact, notify
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 HERE = Path(__file__).parent
 RUNNERS = {

@@ -10,7 +10,7 @@ from django.db import connection
 
 from tests.faults.child import ROOT
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 HERE = {
     "postgresql": [

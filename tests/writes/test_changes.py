@@ -27,12 +27,8 @@ objects = Notification.objects
 
 
 @contextmanager
-def listening(signal: ModelSignal, receiver: Callable[..., None], first: bool = False) -> Iterator[None]:
-    """A receiver of somebody else, after ours, or before them as that of a ``models.py`` is."""
+def listening(signal: ModelSignal, receiver: Callable[..., None]) -> Iterator[None]:
     signal.connect(receiver, sender=Notification)
-    if first:
-        signal.receivers.insert(0, signal.receivers.pop())
-        signal.sender_receivers_cache.clear()
     try:
         yield
     finally:
@@ -467,19 +463,17 @@ MARKED = {
 }
 
 
-@pytest.mark.parametrize("how", ["mark_as_read", "mark_as_unread"])
 @pytest.mark.parametrize("name", MARKED)
-def test_marking_a_queryset(alice, bob, name, how):
+def test_marking_a_queryset(alice, bob, name):
     notify(alice, 4, read=2)
     notify(bob, 4, read=2)
     before = rows(alice) + rows(bob)
-    sign = {"mark_as_read": -1, "mark_as_unread": 1}[how]
-    for _ in range(2):
+    for how, sign in (("mark_as_read", -1), ("mark_as_read", 0), ("mark_as_unread", 1)):
         changed = getattr(MARKED[name](Notification.objects.all(), alice), how)()
         after = rows(alice) + rows(bob)
         assert after - before == sign * changed
+        assert sign or not changed
         before = after
-    assert changed == 0
     assert_exact(alice, bob)
 
 
@@ -699,37 +693,25 @@ def fail(**_: Any) -> None:
 
 @pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
 @pytest.mark.parametrize("signal", [pre_save, post_save], ids=["pre_save", "post_save"])
-@pytest.mark.parametrize("change", ["create", "update", "owner"])
-def test_receivers_that_raise(alice, bob, change, signal, atomic):
+def test_receivers_that_raise(alice, bob, signal, atomic):
     one, *_ = notify(alice)
-
-    def work() -> None:
-        if change == "create":
-            Notification.objects.create(user=alice, title="x")
-        elif change == "update":
-            one.read_at = timezone.now()
-            one.save()
-        else:
-            one.user = bob
-            one.save()
-
+    one.user = bob
     with listening(signal, fail):
         if atomic:
             with transaction.atomic(), pytest.raises(Foreign):  # dealt with inside of it, and the row stays
-                work()
+                one.save()
         else:
             with pytest.raises(Foreign):
-                work()
+                one.save()
     if signal is post_save:  # just as without the counters
-        assert {"create": (4, 0), "update": (2, 0), "owner": (2, 1)}[change] == (rows(alice), rows(bob))
+        assert (rows(alice), rows(bob)) == (2, 1)
     assert_exact(alice, bob)
 
 
 @pytest.mark.parametrize("signal", [pre_delete, post_delete], ids=["pre_delete", "post_delete"])
-@pytest.mark.parametrize("first", [False, True], ids=["after ours", "before ours"])
-def test_receivers_that_raise_at_a_deletion(alice, signal, first):
+def test_receivers_that_raise_at_a_deletion(alice, signal):
     one, *_ = notify(alice)
-    with listening(signal, fail, first), pytest.raises(Foreign):
+    with listening(signal, fail), pytest.raises(Foreign):
         one.delete()
     assert unread.count(alice) == 3
     assert_reads(alice)
@@ -786,35 +768,24 @@ MEDDLERS = [
 ]
 
 
-@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
-@pytest.mark.parametrize("signal", [pre_save, post_save], ids=["pre_save", "post_save"])
 @pytest.mark.parametrize("meddle", MEDDLERS)
-def test_receivers_that_meddle(alice, bob, meddle, signal, atomic):
+def test_receivers_that_meddle(alice, bob, meddle):
     one, two, _ = notify(alice, read=1)
-
-    def work() -> None:
+    with listening(pre_save, meddle), listening(post_save, meddle):
         Notification.objects.create(user=alice, title="new")
         one.read_at = None
         one.save()
-        two.user = bob
-        two.save()
-        Alert(user=alice, title="proxy").save()
-
-    with listening(signal, meddle):
-        if atomic:
-            with transaction.atomic():
-                work()
-        else:
-            work()
+        with transaction.atomic():
+            two.user = bob
+            two.save()
+            Alert(user=alice, title="proxy").save()
     assert_exact(alice, bob)
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["after ours", "before ours"])
-@pytest.mark.parametrize("signal", [pre_delete, post_delete], ids=["pre_delete", "post_delete"])
 @pytest.mark.parametrize("meddle", [saves_another, updates_it, changes_it_in_memory, gives_it_away, tries_in_vain])
-def test_receivers_that_meddle_with_a_deletion(alice, bob, meddle, signal, first):
+def test_receivers_that_meddle_with_a_deletion(alice, bob, meddle):
     one, *_ = notify(alice, 4, read=1)
-    with listening(signal, meddle, first):
+    with listening(pre_delete, meddle), listening(post_delete, meddle):
         one.delete()
         Notification.objects.filter(title="1").delete()
     assert_exact(alice, bob)

@@ -19,7 +19,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.support import assert_heals, entries, rows
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
 
 PACKAGE = str(Path(notifications_counter.__file__).parent)
 objects = Notification.objects
