@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.db import connections
+
 from ..declaration import Declaration, counters_of_table
 from ..internals import (
     DeleteQuery,
@@ -23,7 +25,7 @@ from ..internals import (
 )
 from .delete import Delete
 from .insert import Insert
-from .ledger import Ledger
+from .ledger import Ledger, as_connection_of_its_alias
 from .totals import write_totals
 from .update import Update
 
@@ -73,9 +75,11 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
         tables = counters_of_table(compiler.query.get_meta().db_table)
         if tables is None:
             return original(compiler, *args, **kwargs)
-        if name == "execute_returning_sql" and not (
-            args[0] and compiler.connection.features.can_return_rows_from_update
-        ):
+        connection = compiler.connection
+        if connection is not connections[connection.alias]:
+            with as_connection_of_its_alias(connection):
+                return execute(compiler, *args, **kwargs)
+        if name == "execute_returning_sql" and not (args[0] and connection.features.can_return_rows_from_update):
             return original(compiler, *args, **kwargs)  # it calls execute_sql()
         if tables.totals:
             return write_totals(tables.totals, compiler, lambda: original(compiler, *args, **kwargs))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -324,17 +324,29 @@ def _text(sql: Any, connection: Any) -> str:
         return sql.as_string(connection.connection) if hasattr(sql, "as_string") else ""
 
 
+@contextmanager
+def as_connection_of_its_alias(connection: Any) -> Iterator[None]:
+    """Make a copy of a connection, whose statements are in another transaction, the one that its alias stands for. So
+    it has a ledger of its own."""
+    before = connections[connection.alias]
+    connections[connection.alias] = connection
+    try:
+        yield
+    finally:
+        connections[connection.alias] = before
+
+
 @receiver(connection_created)
 def _watch(connection: Any, **_: Any) -> None:
-    if connection.alias not in connections:  # the nameless one that creates databases
+    if ledger := vars(connection).get("counter_ledger"):
+        ledger.drop_logs()
+    # Not the nameless one that creates databases, and no copy of a connection, which may be in a transaction.
+    if connection.alias not in connections or connections[connection.alias] is not connection:
         return
-    Ledger.of(connection.alias).drop_logs()
-    # Here, and not at the first use of a counter, because a test may count its queries. Not for tenants, because their
-    # schema is not known yet.
     with suppress(BufferUnavailable, LookupError):  # a system check reports a model that does not exist
-        if (
-            apps.models_ready
-            and not schema_of(connection)
-            and connection.alias in {counter.db for counter in declarations()}
-        ):
-            identify(connection)
+        if apps.models_ready and connection.alias in {counter.db for counter in declarations()}:
+            Ledger.of(connection.alias)  # before anyone replaces its methods for a while
+            # Here, and not at the first use of a counter, because a test may count its queries. Not for tenants,
+            # because their schema is not known yet.
+            if not schema_of(connection):
+                identify(connection)

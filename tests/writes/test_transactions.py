@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.internals import ROW_COUNT, DeleteQuery, UpdateQuery
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import (
     OtherConnection,
@@ -570,3 +571,67 @@ def test_a_read_begins_nothing(alice, bob):
         assert unread.status()[0].status.open == 0
         transaction.set_rollback(True)
     assert_exact(alice, bob)
+
+
+# ----------------------------------------------------------------------------------------- copies of the connection
+COPIES = {
+    "copy": lambda: connection.copy(),
+    "create_connection": lambda: connections.create_connection("default"),
+}
+
+
+@pytest.mark.parametrize("make", COPIES.values(), ids=COPIES)
+def test_a_copy_that_connects_in_the_middle_of_a_transaction(alice, make):
+    """As libraries do for locks and probes."""
+    with transaction.atomic():
+        add(alice, 2)
+        other = make()
+        with other.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        other.close()
+        assert unread.count(alice) == 2
+    assert unread.count(alice) == 2
+    assert_exact(alice)
+
+
+def through(copy: Any, query: Any) -> Any:
+    return query.get_compiler(connection=copy).execute_sql(ROW_COUNT)
+
+
+def mark(user: Any, **values: Any) -> Any:
+    query = objects.filter(user=user, **values).query.chain(UpdateQuery)
+    query.add_update_values({"read_at": timezone.now()})
+    return query
+
+
+@pytest.mark.parametrize("outer", [False, True], ids=["alone", "beside a transaction"])
+def test_statements_through_a_copy(alice, bob, outer):
+    """They commit at once, whatever becomes of the transaction of the connection itself."""
+    if outer and connection.vendor == "sqlite":
+        pytest.skip("SQLite lets one connection write at a time.")
+    notify(alice)
+    notify(bob)
+    copy = connection.copy()
+    with suppress(Undone), transaction.atomic() if outer else nullcontext():
+        if outer:
+            add(bob)
+        assert through(copy, mark(alice, title="0")) == 1
+        assert through(copy, objects.filter(user=alice, title__contains="1").query.chain(DeleteQuery)) == 1
+        if outer:
+            raise Undone
+    copy.close()
+    assert (unread.count(alice), unread.count(bob)) == (1, 3)
+    assert_exact(alice, bob)
+
+
+def test_a_transaction_of_a_copy(alice):
+    notify(alice)
+    copy = connection.copy()
+    copy.set_autocommit(False)
+    through(copy, mark(alice))
+    copy.rollback()
+    through(copy, mark(alice, title="0"))
+    copy.commit()
+    copy.close()
+    assert_heals(alice)
+    assert unread.count(alice) == 2
