@@ -7,7 +7,7 @@ from typing import Any
 
 from ..internals import CURSOR, ROW_COUNT
 from .facts import facts_of_where, fate
-from .rows import activity_of, add_up, difference, is_plain, locked, rows_of
+from .rows import activity_of, add_up, difference, is_plain, locked, locked_by_key, rows_of, selects_alike
 from .statement import Statement
 
 
@@ -16,11 +16,12 @@ class Delete(Statement):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Execute it, record what it changes, and return the number of rows."""
+        facts = facts_of_where(self.query.where) if self.known and is_plain(self.query) else {}
+        self.fates = {counter: fate(counter, facts, self.using) for counter in self.counters}
         if self.can_return and (self.connection.vendor == "postgresql" or self.compiler.single_alias):
-            facts = facts_of_where(self.query.where) if is_plain(self.query) else {}
-            fates = {counter: fate(counter, facts, self.using) for counter in self.counters}
-            named = all(f.names_owner for f in fates.values())
-            return self.ledger.write({c: f.members for c, f in fates.items()} if named else None, self._returning)
+            named = all(its.names_owner for its in self.fates.values())
+            owners = {counter: its.members for counter, its in self.fates.items()} if named else None
+            return self.ledger.write(owners, self._returning)
         return self.ledger.write(None, self._look_first)
 
     def _returning(self) -> int:
@@ -51,18 +52,16 @@ class Delete(Statement):
 
     def _look_first(self) -> int:
         found = locked(rows_of(self.query, self.using), self.counters)
-        if self.known and not self.finds_the_same_again:
-            number = 0
-            for chunk in self.in_chunks(found):
-                part = type(self.query)(self.query.model)
-                part.add_filter("pk__in", chunk)
-                number += self.execute(part.get_compiler(self.using), ROW_COUNT) or 0
-        else:
-            number = self.execute(self.compiler, ROW_COUNT) or 0
-        if number == len(found):
-            self.record_deltas(difference(found.values()))
-        else:
-            for counter in self.counters:
-                self.ledger.doubt(counter)
+        number = self.execute(self.compiler, ROW_COUNT) or 0
+        if number != len(found) or not (self.known and selects_alike(self.query)):
+            left = locked_by_key(self.model, self.using, list(found), self.counters)
+            found = {pk: state for pk, state in found.items() if pk not in left}
+        self.record_deltas(difference(found.values()))
+        if number != len(found):  # it has deleted others as well
+            for counter, its in self.fates.items():
+                if its.names_owner:
+                    self.ledger.record_deltas(counter, dict.fromkeys(its.members))
+                else:
+                    self.ledger.doubt(counter)
         self.ledger.record_activity(activity_of(found))
         return number

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import connections
-from django.db.models import F, Model, QuerySet
+from django.db.models import Exists, F, Func, Model, QuerySet
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Random
 
-from ..condition import expressions_of, is_lookup_of_django
+from ..condition import expressions_of
 from ..declaration import Declaration
-from ..internals import Col, Query, WhereNode
+from ..internals import ExtraWhere, Query
 
 RowState = list[tuple[Declaration, str | None, bool]]
 """What a row counts for: for each counter, its owner and whether it counts."""
@@ -51,11 +53,21 @@ def is_plain(query: Query) -> bool:
     )
 
 
-def selects_the_same_again(query: Query) -> bool:
-    """Return whether a query only compares columns of its own table with values. Anything else, such as the time, or a
-    subquery that draws rows by lot, may select other rows when it is run again."""
-    return is_plain(query) and all(
-        isinstance(node, WhereNode | Col) or is_lookup_of_django(node) for node in expressions_of(query.where)
+def selects_alike(query: Query, any_row: bool = False) -> bool:
+    """Return whether a query selects the same rows a moment later, if nobody has changed any. It may not if it draws
+    lots, as a slice without an order that decides does, and code that is not Django's. ``any_row``: it does not matter
+    which row a slice contains, as in EXISTS."""
+    if (query.is_sliced and not any_row) or query.extra or query.combinator:
+        return False
+    nodes = [node for root in (query.where, *query.annotations.values()) for node in expressions_of(root)]
+    existing = {id(node.query) for node in nodes if isinstance(node, Exists)}
+    return all(
+        selects_alike(node, id(node) in existing)
+        if isinstance(node, Query)
+        else type(node).__module__.startswith("django.")
+        and type(node) is not Func
+        and not isinstance(node, ExtraWhere | Random | RawSQL)
+        for node in nodes
     )
 
 

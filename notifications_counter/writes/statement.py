@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.db.models import Model
@@ -10,7 +10,7 @@ from django.db.models import Model
 from ..declaration import Declaration
 from .ledger import Ledger
 from .returning import Returning, returning
-from .rows import RowState, chunks, selects_the_same_again
+from .rows import RowState
 
 
 class Statement:
@@ -47,20 +47,6 @@ class Statement:
         a wrong ``column IS NULL`` if the first column of the table is NOT NULL."""
         features = self.connection.features
         return self.known and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
-
-    @property
-    def finds_the_same_again(self) -> bool:
-        """Whether it changes the rows that a SELECT has found before it, and no others. On SQLite, no other row can
-        appear."""
-        return self.connection.vendor == "sqlite" and selects_the_same_again(self.query)
-
-    def in_chunks(self, found: Mapping[Any, RowState]) -> list[Sequence[Any]]:
-        """Split the primary keys of rows into chunks, for a statement each. If one of these fails with autocommit off,
-        the site may commit the others, so the owners of all rows are recounted."""
-        parts = list(chunks(list(found), self.using))
-        if len(parts) > 1 and self.ledger.in_manual_transaction():
-            self.record_doubt(found.values())
-        return parts
 
     def record_deltas(self, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
         """Record what the statement has changed."""

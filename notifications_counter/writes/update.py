@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
+
+from django.core.exceptions import EmptyResultSet
 
 from ..declaration import Declaration
 from ..internals import CURSOR, ROW_COUNT, UpdateQuery
@@ -21,6 +23,7 @@ from .rows import (
     locked,
     locked_by_key,
     rows_of,
+    selects_alike,
     with_states,
 )
 from .statement import Statement
@@ -218,29 +221,34 @@ class Update(Statement):
         again.missed = self.missed | {*rows}
         return again.run()
 
-    def _of(self, pks: Sequence[Any]) -> Any:
-        """Return a compiler of the same statement for rows that are locked."""
-        query = self.query.clone()
-        query.clear_where()
-        query.add_filter("pk__in", pks)
-        return query.get_compiler(self.using)
-
     # -------------------------------------------------------------- elsewhere
     def _look_twice(self) -> Any:
-        """Lock and count the rows, update them, and count them again if necessary."""
+        """Lock and count the rows, execute the statement, and count them again if necessary."""
+        query = self.query
+        of_many = query.count_active_tables() > 1 and not self.connection.features.update_can_self_select
+        if not self.known or not (query.related_updates or of_many):
+            return self._look_around(self.known and selects_alike(query))
+        self.compiler.pre_sql_setup()  # Django selects the rows first, and then updates them by their keys
+        self.compiler.pre_sql_setup = lambda: None
+        try:
+            return self._look_around(True)
+        finally:
+            del self.compiler.pre_sql_setup
+
+    def _look_around(self, is_stable: bool) -> Any:
+        """``is_stable``: the statement changes the rows that a SELECT before it has found, if their number is the
+        same."""
         found = locked(rows_of(self.query, self.using), self.counters)
-        if not self.known or (found and self.finds_the_same_again):
-            result = self._call(self.compiler)
-        else:
-            result = [] if self.returns else 0
-            # Without rows, nothing goes to the database, but wrong values still raise.
-            for chunk in self.in_chunks(found) or [()]:
-                result += self._call(self._of(chunk))
+        if is_stable and not found:  # at that moment, it would have changed nothing; but wrong values raise
+            with suppress(EmptyResultSet):
+                self.compiler.as_sql()
+            return [] if self.returns else 0
+        result = self._call(self.compiler)
         number = _number(result)
-        if number > len(found):  # some were not locked, and nobody knows what they were
-            for counter in self.counters:
-                self.ledger.doubt(counter)
-        elif number == len(found) and all(change.tells_after for change in self.changes):
+        are_found = is_stable and number == len(found)
+        if self.known and not number:
+            return result
+        if are_found and all(change.tells_after for change in self.changes):
             self._record_difference(
                 found,
                 {
@@ -249,20 +257,26 @@ class Update(Statement):
                 },
             )
         elif self.changes_key:
-            self._doubt(found)
+            self._doubt(found, are_found)
         else:
-            self._record_difference(found, locked_by_key(self.model, self.using, list(found), self.counters))
+            after = locked_by_key(self.model, self.using, list(found), self.counters)
+            # Nobody else changes rows that are locked. So if as many have changed, they are all.
+            if are_found or number == sum(after.get(pk) != state for pk, state in found.items()):
+                self._record_difference(found, after)
+            else:
+                self._doubt(found, False)
         return result
 
     def _record_difference(self, before: dict[Any, RowState], after: dict[Any, RowState]) -> None:
         self.record_deltas(difference(before.values(), after.values()))
         self.ledger.record_activity(activity_of(before, after))
 
-    def _doubt(self, before: dict[Any, RowState]) -> None:
-        """Recount the owners before and after, because the rows cannot be found again."""
-        self.record_doubt(before.values())
+    def _doubt(self, found: dict[Any, RowState], are_found: bool) -> None:
+        """Recount the owners before and after. ``are_found``: the rows that were found are those that have changed.
+        Otherwise, the statement names the owners, or everyone is recounted."""
+        self.record_doubt(found.values())
         for change in self.changes:
-            if change.moves and not change.becomes.names_owner:
-                self.ledger.doubt(change.counter)
+            if change.names_owners if not are_found else change.becomes.names_owner or not change.moves:
+                self.ledger.record_deltas(change.counter, dict.fromkeys(change.members))
             else:
-                self.ledger.record_deltas(change.counter, dict.fromkeys(change.becomes.members))
+                self.ledger.doubt(change.counter)

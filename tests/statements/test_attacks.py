@@ -288,6 +288,8 @@ def test_rows_drawn_by_lot(write):
         drawn = model.objects.filter(pk__in=model.objects.order_by("?").values("pk")[:6])
         assert (drawn.update(sold=True) if write == "update" else drawn.delete()[0]) == 6
         assert model.objects.filter(sold=False).count() == 6
+        if connection.vendor == "sqlite":  # rows that nobody has seen before it
+            assert_heals(*projects, counter=counter)
         assert_exact(*projects, counter=counter)
 
 
@@ -497,6 +499,8 @@ def test_a_lookup_that_means_something_else(house):
         assert counter.count(house) == 2
         assert model.objects.filter(project=house, flags=2).update(flags=2) == 2
         assert counter.count(house) == 1
+        if connection.vendor != "postgresql":  # one of the two rows was as it is now
+            assert_heals(house, counter=counter)
         assert_exact(house, counter=counter)
 
 

@@ -152,7 +152,9 @@ def test_statements_that_wait(how, ann, ben, owners):
                 outcomes.append((running.result(30), contents(model)))
             with named(f"{second} while the first {first}"):
                 failed = isinstance(outcomes[0][0], str)
-                assert_counted(agents, *COUNTED, doubt=failed)
+                # MariaDB: what the subquery finds may differ from what it found a moment ago, when rows were locked.
+                doubt = failed or (connection.vendor == "mysql" and ("subquery" in second or second == "joined"))
+                assert_counted(agents, *COUNTED, doubt=doubt)
                 assert outcomes[0] == outcomes[-1]
-            if failed:
+            if doubt:
                 heal(*COUNTED)

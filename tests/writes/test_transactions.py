@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, DataError, IntegrityError, ProgrammingError, connection, connections, transaction
-from django.db.models import Case, F, Value, When
+from django.db import DatabaseError, IntegrityError, ProgrammingError, connection, connections, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -512,22 +511,6 @@ def test_autocommit_switched_off_by_hand(alice, bob, change):
     assert_reads(alice, bob)
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()
-
-
-@pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere it is one statement.")
-def test_a_statement_in_chunks_that_fails_in_the_second_without_autocommit(alice, monkeypatch):
-    last = notify(alice, 20)[-1]
-    too_long = Case(When(pk=last.pk, then=Value("x" * 1000)), default=F("title"))
-    monkeypatch.setattr(connection.features, "max_query_params", 10)
-    transaction.set_autocommit(False)
-    try:
-        with pytest.raises(DataError):
-            objects.filter(user__username="alice").update(read_at=Now(), title=too_long)
-        transaction.commit()
-    finally:
-        transaction.set_autocommit(True)
-    assert 0 < rows(alice) < 20
-    assert_heals(alice)
 
 
 def test_atomic_while_autocommit_is_off(alice):
