@@ -129,8 +129,9 @@ def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Decl
 
 
 def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = "", ahead: int = 0) -> bool:
-    """Start an epoch above all batches in Redis and in the database, if there is a reason: the given one, or one that
-    ``doubt`` finds. ``ahead`` is a batch that was found in the totals; it is a reason if Redis has not cut it yet.
+    """Start an epoch if there is a reason: the given one, or one that ``doubt`` finds. ``ahead`` is a batch that was
+    found in the totals; it is a reason if Redis has not cut it yet. The epoch lies above it, and above those that Redis
+    and the rows of the shards know. If other totals have later batches, the audit meets them, and starts another epoch.
 
     The lock is held until Redis and the database both know the epoch. Otherwise two processes could take turns forever.
 
@@ -154,10 +155,8 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
         if stored.declared != counter.fingerprint or (is_site and is_too_early(stored, status)):
             buffer.forget(stored.declared)
             return False
-        totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
-        flushed = totals.aggregate(batch=Max(counter.batch_field))["batch"] or 0
-        epoch = max(highest, status.epoch, status.batch // BATCHES, flushed // BATCHES) + 1
+        epoch = max(highest, status.epoch, status.batch // BATCHES, ahead // BATCHES) + 1
         buffer.recover(epoch, server)
         shard_row(counter, shard).update(epoch=epoch, finished=epoch * BATCHES, mark="", progress=0, audited="")
     level = logging.WARNING if stored.epoch else logging.INFO

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.buffer.shard import BATCHES, LEASE, Buffer
 from notifications_counter.counters import unread
+from notifications_counter.maintenance import recount
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.reader import Reader
 from tests.support import (
@@ -125,6 +127,32 @@ def test_a_healer_that_is_killed_while_it_starts_an_epoch(healed, alice, redis_c
     unread.heal()
     assert epochs() == left
     assert_exact(alice)
+
+
+@pytest.mark.once
+def test_an_epoch_begins_without_a_look_at_the_totals(healed, alice):
+    """There may be millions. The audit looks at them, a page at a time."""
+    notify(alice)
+    with CaptureQueriesContext(connection) as queries:
+        unread.invalidate()
+    assert epochs() == (2, 2)
+    assert not [query["sql"] for query in queries if UserNotificationsCount._meta.db_table in query["sql"]]
+
+
+@pytest.mark.keys
+def test_totals_from_elsewhere_with_batches_of_several_epochs(make_user, monkeypatch):
+    """The last of them are not on the first page of an audit, and belong to owners without rows."""
+    monkeypatch.setattr(recount, "PAGE", 2)
+    monkeypatch.setattr(recount, "LARGE_PAGE", 2)
+    users = sorted((make_user() for _ in range(9)), key=lambda user: str(user.pk))
+    for i, user in enumerate(users):
+        unheard(UserNotificationsCount.objects.create, pk=user.pk, flushed_batch=i // 3 * 5 * BATCHES + 7)
+    assert_heals()
+    assert epochs() == (11, 11)
+    for user in users:
+        Notification.objects.create(user=user, title="x")
+    unread.flush()
+    assert_exact(*users)
 
 
 # ------------------------------------------------------------------------------------------------------- adopted users

@@ -62,7 +62,7 @@ RULES = {
     "mark": "a finished batch has a random mark in both: equal numbers with other marks are a database that went back",
     "progress": "a slice is taken only where those before it are",
     "behind": "a Redis whose batch is behind the last that the database has finished went back",
-    "above": "a new epoch lies above every flushed_batch in the totals",
+    "above": "an audit looks at every stored total, also at those of zero, because each may have a batch from elsewhere",
     "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
     "window": "after a change of the declaration, no epoch begins until the last process of another one is gone",
     "declared": "a commit of another declaration is not added but recounted",
@@ -706,11 +706,10 @@ class Healer(NamedTuple):
         """Because of what was seen: requests, a batch that is ahead, or a Redis that is not the one that was left."""
         if db.locked:
             return
-        highest = max(row.batch for row in db.users)
         requests = self.seen if type(self.seen) is frozenset else None
-        ahead = type(self.seen) is int and self.seen > redis.batch
+        ahead = self.seen if type(self.seen) is int and self.seen > redis.batch else 0
         if is_lost(redis, db) or ahead or (requests and rule("always")):
-            epoch = max(db.epoch, redis.epoch or 0, highest // BATCHES if rule("above") else 0) + 1
+            epoch = max(db.epoch, redis.epoch or 0, ahead // BATCHES) + 1
             yield "", redis, db._replace(locked=True), ("recover", (epoch, redis.run, requests))
         else:  # another process has recovered it
             yield "", redis, db, ("delete", requests) if requests else ("go_on", None)
@@ -746,7 +745,9 @@ class Healer(NamedTuple):
 
     def _audit_stored(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         epoch, found = self.seen
-        found += tuple(user for user, row in enumerate(db.users) if row.count and not row.rows and user not in found)
+        for user, row in enumerate(db.users):
+            if user not in found and (row.count or (row.batch and rule("above"))):
+                found += (user,)
         yield "", redis, db, ("look", (epoch, found)) if found else ("complete", (epoch, redis.run))
 
     def _note(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
@@ -1113,6 +1114,8 @@ ELSEWHERE = (  # totals of another database, and a Redis that is new
 )
 STARTS = {
     "totals from elsewhere, writer, flusher, healer": ELSEWHERE,
+    "totals from elsewhere, writer, flusher, healer, reader": ELSEWHERE,
+    "totals from elsewhere, writer, 2 healers": ELSEWHERE,
     "recovery: part from before, healer, reader": LOST_AND_BEGUN,
     "recovery: part from before, writer, healer, flusher, reader": LOST_AND_BEGUN,
     "recovery: nothing wrong, writer, healer, flusher, reader": RIGHT,
@@ -1287,6 +1290,8 @@ SCENARIOS: dict[str, tuple] = {
         BACK,
     ),
     "totals from elsewhere, writer, flusher, healer": (W(1, 1), F(1), H("h")),
+    "totals from elsewhere, writer, flusher, healer, reader": (W(1, 1), F(1), H("h"), R("lags")),
+    "totals from elsewhere, writer, 2 healers": (W(1, 1), H("h"), H("i")),
     "writer, flusher, healer, totals loaded": (W(1, 1), F(1), H("h"), LOADED),
     "2 writers, flusher twice, healer, totals loaded": (W(1, 1), W(2, 1), F(2), H("h"), LOADED),
     # Redis goes back without a sign, or loses one key alone.
