@@ -27,8 +27,8 @@ MESSAGES = {
     "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: everyone is recounted; until then, "
     "the first read of each user counts rows.",
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
-    "declared": "its declaration has changed. Rows are counted until processes with another one have been gone for "
-    "%(wait)d s.",
+    "declared": "its declaration has changed. The flusher waits until processes with another one have been gone for "
+    "%(wait)d s, then recounts everyone. Rows are counted meanwhile.",
     "replaced": "a flusher of another release declares it differently. This process no longer flushes it. Restart it "
     "with the code of that release.",
     "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`.",

@@ -151,8 +151,7 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
             reason = "a stored total has a batch that is still to come"
         if not reason:
             return False
-        is_site = options.is_set("DEPLOY_SECONDS") or not (settings.DEBUG or buffer.ttl)  # not a test, nor development
-        if stored.declared != counter.fingerprint or (is_site and is_too_early(stored, status)):
+        if stored.declared != counter.fingerprint or is_too_early(stored, status, deploy_seconds(buffer)):
             buffer.forget(stored.declared)
             return False
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
@@ -164,13 +163,19 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
     return True
 
 
-def is_too_early(stored: Any, status: Status) -> bool:
+def deploy_seconds(buffer: Buffer) -> float:
+    """Return how long an epoch waits for processes of another declaration: DEPLOY_SECONDS; unless the site sets it, not
+    at all in development and in test databases."""
+    return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not (settings.DEBUG or buffer.ttl) else 0
+
+
+def is_too_early(stored: Any, status: Status, wait: float) -> bool:
     """Return whether processes of another declaration may still be running. Those that know this counter are heard of;
-    others get DEPLOY_SECONDS from the change on."""
+    others get ``wait`` seconds from the change on."""
     seconds = [(timezone.now() - stored.declared_at).total_seconds()]
     if status.foreign_at is not None:
         seconds.append(status.now - status.foreign_at)
-    return min(seconds) < options.DEPLOY_SECONDS
+    return min(seconds) < wait
 
 
 _started: dict[tuple[str, str], bool] = {}
@@ -189,7 +194,7 @@ def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
         now = timezone.now()
         shard_rows(counter).filter(shards=options.SHARDS).update(declared=counter.fingerprint, declared_at=now)
         is_in_force = True
-        record_event("declared", counter, level=logging.WARNING, wait=options.DEPLOY_SECONDS)
+        record_event("declared", counter, level=logging.WARNING, wait=deploy_seconds(counter.buffers[0]))
     elif not is_in_force and was_in_force:
         record_event("replaced", counter, level=logging.ERROR)
     _started[about] = is_in_force

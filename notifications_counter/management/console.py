@@ -19,10 +19,10 @@ from django.db import OperationalError, ProgrammingError, connections
 from django.template.defaultfilters import pluralize
 
 from ..checks.tables import missing_tables
-from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import BufferUnavailable, CounterError
 from ..maintenance.places import OUTAGES, LocalCounter, local_counters
+from ..maintenance.shards import deploy_seconds
 
 logger = logging.getLogger("notifications_counter")
 
@@ -152,7 +152,7 @@ def why_waiting(counter: Counter) -> str:
         return ""
     return (
         "The counter is new, or its declaration has changed. Rows are counted until no process of another release has "
-        f"been heard of for {options.DEPLOY_SECONDS:g} s (DEPLOY_SECONDS)."
+        f"been heard of for {deploy_seconds(counter.buffers[0]):g} s (DEPLOY_SECONDS)."
     )
 
 

@@ -21,7 +21,7 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.healing import ShardStatus
 from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
-from ..maintenance.shards import kept_though_off
+from ..maintenance.shards import deploy_seconds, kept_though_off
 from .display import grouped
 
 MAX_AGE = 300.0
@@ -65,6 +65,7 @@ class CounterReport:
     ``epoch``            the highest of all shards; each recovery starts a new one
     ``shards``           the state of each shard
     ``stats``            statistics since Redis was new
+    ``wait``             how long an epoch waits for processes of another declaration
     """
 
     counter: str
@@ -83,6 +84,7 @@ class CounterReport:
     epoch: int
     shards: list[ShardStatus]
     stats: Stats
+    wait: float = 0
 
     @property
     def age(self) -> float:
@@ -97,7 +99,7 @@ class CounterReport:
                 "The counter is new, or its declaration has changed. Rows are counted until no process of another "
                 "release has been heard of for %(limit)s s (DEPLOY_SECONDS) and flush_counters has counted everyone."
             )
-            found.append(("recovering", text % _grouped({"limit": options.DEPLOY_SECONDS})))
+            found.append(("recovering", text % _grouped({"limit": self.wait})))
         elif self.recovering:
             text = _(
                 "Redis does not hold complete counts. Until flush_counters has recovered shard %(shards)s, they are "
@@ -140,7 +142,7 @@ class CounterReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers, without the state of each shard."""
-        others = ("name", "place", "shards")
+        others = ("name", "place", "shards", "wait")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         return {"database": self.place.alias, "schema": self.place.schema, **numbers, "stats": asdict(self.stats)}
 
@@ -244,6 +246,7 @@ def look_at(counter: Counter) -> CounterReport:
         epoch=max(shard.epoch for shard in shards),
         shards=shards,
         stats=sum((m.stats for m in monitored), Stats()),
+        wait=deploy_seconds(counter.buffers[0]),
     )
 
 

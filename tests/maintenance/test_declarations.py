@@ -265,6 +265,16 @@ def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
     assert is_trusted()
 
 
+def test_a_test_database_does_not_wait_and_nothing_says_that_it_does(deployed, alice, caplog, settings):
+    own = settings.NOTIFICATIONS_COUNTER
+    settings.NOTIFICATIONS_COUNTER = {name: own[name] for name in own if name != "DEPLOY_SECONDS"}
+    assert unread.count(alice) == 2  # of which Redis hears
+    assert "has been heard of for 0 s" in look([unread]).problems()[0].text
+    unread.heal()
+    assert is_trusted()
+    assert [record.wait for record in caplog.records if getattr(record, "event", "") == "declared"] == [0]
+
+
 def test_a_clock_that_is_set_back_does_not_make_it_wait_for_longer(alice):
     with entries(DEPLOY_SECONDS=60):
         unread.heal()
