@@ -115,6 +115,15 @@ def test_the_name_of_the_setting_is_misspelt(name):
 
 
 @pytest.mark.parametrize(
+    ("name", "entry"), [("CACHE_ALIAS", "'CACHE_ALIAS'"), ("CACHE_ALIASS", "'CACHE_ALIAS'"), ("X", "'…'")]
+)
+def test_an_entry_as_a_setting_of_its_own(name, entry):
+    with override_settings(**{f"NOTIFICATIONS_COUNTER_{name}": "x"}):
+        assert found()["W009"].startswith(f"The NOTIFICATIONS_COUNTER_{name} setting has no effect on the counters.")
+        assert f"NOTIFICATIONS_COUNTER = {{{entry}: …}}" in found()["W009"]
+
+
+@pytest.mark.parametrize(
     ("location", "url"),
     [
         ("valkey://h:6379/2", "redis://h:6379/2"),
@@ -634,10 +643,13 @@ def of_redis() -> dict[str, str]:
 
 @pytest.mark.django_db  # from Django 6 on, other checks ask the databases
 def test_redis_is_asked_only_for_a_deployment():
-    with override_settings(CACHES={"default": cache(f"redis://127.0.0.1:{servers.free_port()}/0", SOCKET_TIMEOUT=1)}):
+    url = f"redis://app:secret@127.0.0.1:{(port := servers.free_port())}/3"
+    with override_settings(CACHES={"default": cache(url, SOCKET_TIMEOUT=1)}):
         assert found() == {}
         call_command("check")
         assert "is unreachable" in of_redis()["W006"]
+        assert f"The cache is at localhost:{port}, database 3: correct its LOCATION" in of_redis()["W006"]
+        assert "secret" not in of_redis()["W006"]
 
 
 @pytest.mark.django_db(transaction=True)

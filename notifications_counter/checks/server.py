@@ -20,7 +20,7 @@ from ..maintenance.places import at, places
 from ..primary_keys import CompositeKey, group_of
 from ..timeseries import TimeSeries
 from .registration import REDIS_TAG, Messages, check, id_, sound_counters
-from .settings import is_django_redis
+from .settings import addresses, is_django_redis
 
 MINIMUM_VERSION = (6, 2)
 """Of Redis: the first with ZMSCORE."""
@@ -41,7 +41,9 @@ def check_redis() -> Messages:
                         found.update((message.msg, message) for message in messages)
         found.update((message.msg, message) for message in check_logs())
     except BufferUnavailable as error:
-        yield Warning(f"{error}", hint="Counts are read from the database meanwhile.", id=id_("W006"))
+        where = addresses(options.CACHE_ALIAS)
+        hint = f"The cache is at {where}: correct its LOCATION if that is wrong. Rows are counted meanwhile."
+        yield Warning(f"{error}", hint=hint, id=id_("W006"))
     yield from found.values()
 
 

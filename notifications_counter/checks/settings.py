@@ -24,13 +24,14 @@ from .registration import TAG, Messages, check, id_, sound_counters
 @check(TAG)
 def check_settings() -> Messages:
     """Every entry of NOTIFICATIONS_COUNTER is known and has a valid value, and the setting's name is not misspelled."""
-    for name in get_close_matches(SETTING, filter(str.isupper, dir(settings)), n=5, cutoff=0.9):
-        if name != SETTING:
-            yield Warning(
-                f"The {name} setting has no effect on the counters.",
-                hint=f"Rename it to {SETTING}, or remove it.",
-                id=id_("W009"),
-            )
+    names = [name for name in dir(settings) if name.isupper() and name != SETTING]
+    flat = [name for name in names if name.startswith(f"{SETTING}_")]
+    for name in dict.fromkeys([*flat, *get_close_matches(SETTING, names, n=5, cutoff=0.9)]):
+        hint = f"Rename it to {SETTING}, or remove it."
+        if name in flat:
+            entry = next(iter(get_close_matches(name.removeprefix(f"{SETTING}_"), ENTRIES, n=1)), "…")
+            hint = f"Use an entry of the dict instead, {SETTING} = {{{entry!r}: …}}, or remove it."
+        yield Warning(f"The {name} setting has no effect on the counters.", hint=hint, id=id_("W009"))
     entries = getattr(settings, SETTING, {})
     if not isinstance(entries, dict):
         yield Error(f"The {SETTING} setting is not a dict.", hint="Set it to a dict, or remove it.", id=id_("E001"))
@@ -199,6 +200,11 @@ def _places(alias: str) -> set[tuple[Any, ...]]:
             (url.get("path"), "localhost" if host == "127.0.0.1" else host, url.get("port", 6379), int(database))
         )
     return places
+
+
+def addresses(alias: str) -> str:
+    """Return where the servers of a cache are, without passwords."""
+    return ", ".join(sorted(path or f"{host}:{port}, database {number}" for path, host, port, number in _places(alias)))
 
 
 def _timeout(alias: str, url: dict[str, Any]) -> Any:

@@ -1,11 +1,12 @@
-"""Deletes the stored totals of deleted owners."""
+"""Owners who were deleted, and their stored totals."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, Model, OuterRef, QuerySet
 
 from ..buffer.types import NOTHING
 from ..declaration import Declaration
@@ -38,6 +39,17 @@ def remove_orphans(counter: Declaration) -> int:
             removed += _remove(counter, counter.buffers.index(buffer), members, gone)
         page = gone.filter(pk__gt=rows[-1][0])
     return removed
+
+
+def missing_owners(counter: Declaration, keys: Iterable[Any]) -> Iterator[tuple[type[Model], Any]]:
+    """Yield each key, given as for ``recount``, whose first column refers to no row, and the model that lacks it."""
+    related = counter.owner_fields[0].remote_field
+    for key in keys if related else ():
+        first = counter.first_of_key(key) if counter.is_first(key) else counter.key(key)
+        if counter.has_several_columns:
+            first = first[0]
+        if not QuerySet(related.model, using=counter.db).filter(**{related.field_name: first}).exists():
+            yield related.model, key
 
 
 def _remove(counter: Declaration, shard: int, members: list[str], gone: QuerySet[Any]) -> int:

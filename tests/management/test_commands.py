@@ -609,6 +609,17 @@ def test_recount_says_what_is_wrong_with_a_key(few_healed):
     assert unread.status()[0].status.rejected == 0
 
 
+@pytest.mark.parametrize("named", ["unread", "unread_by_kind"])
+def test_recount_says_that_there_is_no_such_user(with_kinds, make_user, named):
+    user = make_user()
+    key = user.pk
+    user.delete()
+    other = make_user()
+    lines = run("recount_counters", "--user", str(key), "--user", str(other.pk), "--counter", named)
+    assert lines[0] == f"{named}: no user has the primary key {key}. Whatever it left behind is recounted."
+    assert len(lines) == 2
+
+
 def test_recount_without_redis_is_one_line():
     with redis_out_of_reach(), pytest.raises(CommandError, match="unreachable"):
         run("recount_counters")

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counters_of_notifications, get_counter, unread
-from ...maintenance.orphans import remove_orphans
+from ...maintenance.orphans import missing_owners, remove_orphans
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Correction
 from ..console import CounterCommand, Meter, find_counters, number, plain_errors, why_waiting
@@ -90,6 +90,9 @@ class Command(CounterCommand):
         resume = keys is None and not dry_run and not restart
         if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
             meter.say(f"{name}: resuming after user {after}, where a run was interrupted; --restart starts over.")
+        for model, key in missing_owners(counter, keys or ()):
+            who = model._meta.verbose_name
+            meter.say(f"{name}: no {who} has the primary key {key}. Whatever it left behind is recounted.")
         result = counter.recount(keys, dry_run, report, progress, resume=resume)
         removed = 0 if dry_run or keys is not None else remove_orphans(counter)
         meter.end()
