@@ -68,12 +68,17 @@ class Counter(Declaration):
     ) -> FlushResult:
         """Write what waits in Redis to the database, ``chunk_size`` users (by default FLUSH_CHUNK) in each statement.
 
-        After each chunk, ``progress`` is called with the number of users done and of all users in the batch, and the
+        A counter that is new is healed first. After each chunk, ``progress`` is called with the number of users done and of all users in the batch, and the
         flush ends if ``stopped`` returns True. Raises NotInTransaction inside a transaction.
         """
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, not {chunk_size!r}.")
-        return Flusher(self, chunk_size or options.FLUSH_CHUNK, progress, stopped).flush()
+        flusher = Flusher(self, chunk_size or options.FLUSH_CHUNK, progress, stopped)
+        result = flusher.flush()
+        if flusher.is_new:  # nobody has been counted yet, as in each test whose database starts empty
+            self.heal(stopped=stopped)
+            result = flusher.flush()
+        return result
 
     def heal(
         self,

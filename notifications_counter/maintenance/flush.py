@@ -62,6 +62,7 @@ class Flusher:
         self.chunk_size = chunk_size
         self.progress = progress or (lambda done, total: None)
         self.stopped = stopped
+        self.is_new = False  # whether a flush has found a shard of which nobody has been counted yet
         self.using = counter.db
         self.target = Target(counter, connections[self.using])
         self.apply = dialect(connections[self.using].vendor).apply
@@ -78,8 +79,9 @@ class Flusher:
         for shard, buffer in enumerate(self.counter.buffers):
             status = buffer.status()
             stored = shard_row(self.counter, shard).first()
-            if stored is None or damage(status, stored.epoch):
-                continue  # healing recovers it first
+            if stored is None or damage(status, stored.epoch):  # healing recovers it first
+                self.is_new |= stored is None or not stored.epoch
+                continue
             for _ in range(2 if status.flushing else 1):  # what another flusher left unfinished, then what is pending
                 cut = None if self.stopped() else buffer.cut(stored.epoch, stored.finished)
                 if cut is None or not self._flush_batch(shard, buffer, cut, result):

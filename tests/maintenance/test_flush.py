@@ -301,8 +301,23 @@ def test_the_number_of_an_earlier_batch_gets_nothing_and_drops_nothing(buffer):
     assert_exact(keys)
 
 
-def test_a_new_redis_is_left_to_healing():
+def test_a_new_counter_is_healed_first():
+    """As in a test of a site, whose database starts empty."""
     (key,) = make_keys(1)
+    notify({key: 3})
+    with entries(DEPLOY_SECONDS=3600):
+        assert unread.flush().batches == 0
+        assert unread.count(key) == 3
+    assert unread.flush().users == 1
+    assert stored() == {key: 3}
+    assert_exact([key])
+
+
+def test_a_redis_that_is_new_is_left_to_healing(redis_client):
+    """It may be the wrong one."""
+    (key,) = make_keys(1)
+    unread.heal()
+    redis_client.delete(*redis_client.keys(f"{unread.buffers[0].keys.base}*"))
     notify({key: 3})
     assert unread.flush().batches == 0
     assert stored() == {}
