@@ -68,8 +68,9 @@ class Counter(Declaration):
     ) -> FlushResult:
         """Write what waits in Redis to the database, ``chunk_size`` users (by default FLUSH_CHUNK) in each statement.
 
-        A counter that is new is healed first. After each chunk, ``progress`` is called with the number of users done and of all users in the batch, and the
-        flush ends if ``stopped`` returns True. Raises NotInTransaction inside a transaction.
+        A counter that is new is healed first. After each chunk, ``progress`` is called with the number of users done
+        and of all users in the batch, and the flush ends if ``stopped`` returns True. Raises NotInTransaction inside a
+        transaction.
         """
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, not {chunk_size!r}.")

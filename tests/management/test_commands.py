@@ -561,8 +561,10 @@ def test_recount_starts_an_epoch_if_redis_is_new(make_user):
     with redis_out_of_reach():
         notify(user, 2)
     lines = of_unread(run("recount_counters"))
-    assert f"unread: user {user.pk}: count 0, rows 2 → corrected (+2)" in lines
-    assert lines[-1].endswith("1 wrong, corrected 1.")
+    assert lines == [
+        "unread: first healed 1 user, whose rows were counted until now; completed 1 count.",
+        "unread: checked 1 user, 0 wrong, corrected 0.",
+    ]
     assert not unread.status()[0].recovering
 
 

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...counters import Counter, all_counters, counters_of_notifications, get_counter, unread
 from ...maintenance.orphans import missing_owners, remove_orphans
 from ...maintenance.places import LocalCounter, at, at_each
-from ...maintenance.recount import Correction
+from ...maintenance.recount import Correction, RecountResult
 from ..console import CounterCommand, Meter, find_counters, number, plain_errors, why_waiting
 
 
@@ -69,10 +69,16 @@ class Command(CounterCommand):
             for local in todo if restored else ():
                 with at(local.place):
                     local.counter.invalidate()
-            at_each(todo, lambda local: self.recount(local, user, dry_run, restart or restored, meter))
+            at_each(todo, lambda local: self.recount(local, user, dry_run, restored, restart, meter))
 
     def recount(
-        self, local: LocalCounter[Counter], keys: list[Any] | None, dry_run: bool, restart: bool, meter: Meter
+        self,
+        local: LocalCounter[Counter],
+        keys: list[Any] | None,
+        dry_run: bool,
+        restored: bool,
+        restart: bool,
+        meter: Meter,
     ) -> None:
         name, counter, _ = local
 
@@ -86,8 +92,14 @@ class Command(CounterCommand):
         def progress(checked: int) -> None:
             meter.show(f"{name}: users recounted", checked)
 
-        healed = None if dry_run else counter.heal(progress=progress, report=report)
-        resume = keys is None and not dry_run and not restart
+        healed = RecountResult() if dry_run else counter.heal(progress=progress, report=report if restored else None)
+        if healed.checked and not restored:  # readers did not see what these counts lacked
+            meter.say(
+                f"{name}: first healed {number(healed.checked, 'user')}, whose rows were counted until now; completed "
+                f"{number(healed.corrected, 'count')}."
+            )
+            healed = RecountResult()
+        resume = keys is None and not dry_run and not restart and not restored
         if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
             meter.say(f"{name}: resuming after user {after}, where a run was interrupted; --restart starts over.")
         for model, key in missing_owners(counter, keys or ()):
@@ -96,9 +108,8 @@ class Command(CounterCommand):
         result = counter.recount(keys, dry_run, report, progress, resume=resume)
         removed = 0 if dry_run or keys is not None else remove_orphans(counter)
         meter.end()
-        if healed:
-            result.wrong += healed.wrong
-            result.corrected += healed.corrected
+        result.wrong += healed.wrong
+        result.corrected += healed.corrected
         corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
         meter.say(f"{name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
         if result.in_doubt:
