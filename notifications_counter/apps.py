@@ -1,5 +1,5 @@
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, post_save
 from django.utils.translation import gettext_lazy as _
 
 from .internals import autodiscover_modules
@@ -12,10 +12,11 @@ class NotificationsCounterConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401
-        from .declaration import enter_after_migrate
+        from .declaration import enter_after_migrate, enter_restored
         from .writes import door, totals
 
         autodiscover_modules("counters")
         door.install()
         totals.listen()
         post_migrate.connect(enter_after_migrate, sender=self)
+        post_save.connect(enter_restored, sender=self.get_model("DatabaseId"))

@@ -159,6 +159,12 @@ def look_up(connection: Any) -> Database:
     return known
 
 
+def renew(connection: Any) -> None:
+    """Give a database that has been restored a new id, because its old keys count other rows."""
+    _rows(connection).update(uid=_new_row())
+    look_up(connection)
+
+
 @receiver(keys_left)
 def _forget(**_: Any) -> None:
     _known.clear()

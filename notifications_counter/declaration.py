@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from django.apps import apps
 from django.core.signals import setting_changed
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import Field, IntegerField, Model, Q
 from django.dispatch import receiver
 
@@ -26,7 +26,7 @@ from .buffer.client import client_of
 from .buffer.keys import Keys
 from .condition import Condition, expressions_of
 from .conf import SETTING, options
-from .databases import Database, alias_for, forget_buffers, identify, look_up
+from .databases import Database, alias_for, forget_buffers, identify, look_up, renew
 from .exceptions import BufferUnavailable, ConfigurationError
 from .internals import Col, MigrationWriter, Query
 from .owners import Owners, target_of
@@ -334,6 +334,18 @@ def enter_after_migrate(using: str, **_: Any) -> None:
             if counter.db == using:
                 for buffer in counter.buffers_in(connection):
                     buffer.enter()
+
+
+def enter_restored(using: str, raw: bool, **_: Any) -> None:
+    """Renew the id of a database that is loaded from a fixture. A test with ``serialized_rollback`` restores the id
+    that the tests before it had, and Django sends no ``post_migrate``."""
+    if raw:
+        transaction.on_commit(partial(_renew, using), using)
+
+
+def _renew(using: str) -> None:
+    renew(connections[using])
+    enter_after_migrate(using)
 
 
 @receiver(setting_changed)

@@ -67,6 +67,22 @@ def test_a_new_user_of_an_emptied_database_does_not_read_an_old_count(kept: Any,
     assert_heals(new)
 
 
+def test_a_test_with_serialized_rollback_does_not_read_the_counts_of_the_test_before(make_user: Any) -> None:
+    """Django restores the id of the database, and sends no ``post_migrate``."""
+    rows_of_migrations = connection.creation.serialize_db_to_string()
+    assert "databaseid" in rows_of_migrations
+    unread.heal()
+    user = make_user()
+    notify(user, 2)
+    assert_reads(user)
+    call_command("flush", interactive=False, verbosity=0, inhibit_post_migrate=True)
+    connection.creation.deserialize_db_from_string(rows_of_migrations)
+    other = make_user(pk=user.pk)
+    assert_reads(other)
+    notify(other)
+    assert_heals(other)
+
+
 def test_what_waits_for_an_emptied_database_is_not_flushed(kept: Any, make_user: Callable[..., Any]) -> None:
     Notification.objects.create(user=kept, title="waits")
     old = buffer()

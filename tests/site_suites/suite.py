@@ -4,6 +4,7 @@ import os
 from unittest import skipUnless
 
 from django.contrib.auth import get_user_model
+from django.core.management.sql import emit_post_migrate_signal
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
@@ -14,6 +15,10 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.signals import counts_changed
 
 HAS_REDIS = bool(os.environ.get("SUITE_HAS_REDIS"))
+
+
+KEY = get_user_model()._meta.pk.to_python(f"{1_000_000:032}")
+"""A number, a UUID or a text."""
 
 
 def note_database() -> None:
@@ -91,6 +96,22 @@ class Restored(Committed):
 
     serialized_rollback = True
     test_another_flush = Committed.test_a_flush
+
+    @skipUnless(HAS_REDIS, "Without Redis, rows are counted.")
+    def test_owners_of_the_same_key(self) -> None:
+        user = get_user_model().objects.create_user("ben", pk=KEY)
+        assert unread.count(user) == 0
+        unread.heal()
+        Notification.objects.create(user=user, title="new")
+        assert unread.count(user) == 1
+
+    test_another_owner_of_the_same_key = test_owners_of_the_same_key
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        """Django has not said that it emptied the database after the last of these tests."""
+        super().tearDownClass()
+        emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
 
 
 class RolledToo(Rolled): ...

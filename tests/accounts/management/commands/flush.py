@@ -24,4 +24,5 @@ class Command(flush.Command):
             cursor.execute("SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {name})" for name in names))
             used = compress(names, cursor.fetchone())
             connection.ops.execute_sql_flush([f"DELETE FROM {name}" for name in used])
-        enter_after_migrate(database)  # as after Django's own command, the database is another one
+        if not options.get("inhibit_post_migrate"):
+            enter_after_migrate(database)  # as after Django's own command, the database is another one
