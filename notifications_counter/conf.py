@@ -25,6 +25,12 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def shown(value: object) -> str:
+    """Return a value for a message. A cache or its URL, in place of the cache's name, may hold a password."""
+    text = repr(value)
+    return f"this {type(value).__name__}" if "://" in text or "pass" in text.lower() else text
+
+
 def _positive(value: Any) -> bool:
     return is_integer(value) and value > 0
 
@@ -118,7 +124,7 @@ def check_entries(entries: Mapping[str, Any]) -> None:
         if name not in ENTRIES:
             raise ValueError(f"{SETTING} has no entry {name!r}.")
         if not ENTRIES[name].valid(value):
-            raise ValueError(f"{name} must be {ENTRIES[name].expected}, not {value!r}.")
+            raise ValueError(f"{name} must be {ENTRIES[name].expected}, not {shown(value)}.")
 
 
 options = Options()

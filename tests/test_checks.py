@@ -8,6 +8,7 @@ from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.core.checks import run_checks
 from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import NotSupportedError, connection, models
 from django.db.models import Exists, F, OuterRef, Q, Value
 from django.db.models.expressions import RawSQL
@@ -19,6 +20,8 @@ from django.utils import timezone
 
 import servers
 from notifications_counter import checks, declaration
+from notifications_counter.buffer.client import client_of
+from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from notifications_counter.writes.totals import listen
 from tests.composite_owners.models import EXACT, Alert, AppCount, CourseNotification, Organization, Vote, VoteCount
@@ -106,6 +109,61 @@ def test_the_cache_is_not_of_django_redis(backend):
 def test_a_location_that_is_no_url_of_redis(location):
     with override_settings(CACHES={"default": cache(location)}):
         assert "is not the URL of a Redis" in found()["E033"]
+
+
+SECRET = "hunt3r-two"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:{}/x@h:6379/1",
+        "redis://:12#{}@h:6379/1",
+        "redis://user:12?{}@h/1",
+        "redis://user:12/{}@h/1",
+        "rediss://:[{}@h",
+        "unix://user:12/{}@/run/redis.sock",
+        "reds://:{}@h/1",
+        "user:{}@h:6379",
+    ],
+)
+@pytest.mark.parametrize("backend", [REDIS, LOCMEM])
+def test_a_location_with_a_password_is_never_shown(url, backend):
+    with override_settings(CACHES={"default": cache(url.format(SECRET), backend=backend)}):
+        texts = found()
+        assert SECRET not in str(texts)
+        if backend == REDIS:
+            assert "Percent-encode" in texts["E033"]
+            with pytest.raises(SystemCheckError) as caught:
+                call_command("flush_counters", "--check", skip_checks=False)
+            assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["redis://:{}@h/1", "valkey://user:{}@h/1", "redis://h/1?password={}"])
+def test_the_location_for_django_redis_with_a_password(url):
+    with override_settings(CACHES={"default": cache(url.format(SECRET), backend=LOCMEM)}):
+        text = found()["E005"]
+    assert SECRET not in text
+    assert "LOCATION to its URL, with redis:// at the beginning." in text
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:p%2Fw@h/1", "redis://h/1?client_name=a@b", "unix://u:p@/run/redis@1/s.sock?db=1"]
+)
+def test_a_location_that_is_a_url_of_redis(url):
+    with override_settings(CACHES={"default": cache(url)}):
+        assert "E033" not in found()
+
+
+@pytest.mark.parametrize("alias", [f"redis://:{SECRET}@h/1", cache(OPTIONS={"PASSWORD": SECRET})])
+def test_a_cache_in_place_of_its_name(alias):
+    with override_settings(NOTIFICATIONS_COUNTER={"CACHE_ALIAS": alias}):
+        texts = found()
+        assert texts.keys() & {"E003", "E004"}
+        assert SECRET not in str(texts)
+        with pytest.raises((ConfigurationError, TypeError)) as caught:
+            client_of(alias)
+        assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["NOTIFICATION_COUNTER", "NOTIFICATIONS_COUNTERS", "NOTIFICATIONS_COUNTR"])

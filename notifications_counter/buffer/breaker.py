@@ -8,6 +8,7 @@ import time
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, CommandRefused
+from .location import reason_of
 
 MISS_SECONDS = 60
 """Seconds between two warnings that all connections are in use."""
@@ -51,14 +52,14 @@ class Breaker:
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
-        now = time.monotonic()
+        now, reason = time.monotonic(), reason_of(error, self.alias)
         self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
-            about = {"event": "redis_lost", "cache": self.alias, "reason": str(error)}
+            about = {"event": "redis_lost", "cache": self.alias, "reason": reason}
             text = "Redis (cache %r) is unreachable; counts are read from the database meanwhile: %s"
-            logger.warning(text, self.alias, error, extra=about)
-        return BufferUnavailable(f"Redis (cache {self.alias!r}) is unreachable: {error}")
+            logger.warning(text, self.alias, reason, extra=about)
+        return BufferUnavailable(f"Redis (cache {self.alias!r}) is unreachable: {reason}")
 
     def miss(self, error: Exception) -> BufferUnavailable:
         """Note that all connections are in use, and return the exception to raise. This is not an outage."""
@@ -83,7 +84,7 @@ class Breaker:
     # ------------------------------------------------------------ single commands
     def refuse(self, error: Exception, name: str) -> CommandRefused:
         """Note that Redis will never run a command or script, and return the exception to raise. Others still run."""
-        reason = str(error).rstrip(".")
+        reason = reason_of(error, self.alias).rstrip(".")
         if reason not in self.refused.values():
             about = {"event": "redis_refuses", "cache": self.alias, "command": name, "reason": reason}
             text = (

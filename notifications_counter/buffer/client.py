@@ -16,13 +16,14 @@ from django_redis import get_redis_connection
 from redis import ConnectionPool
 from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
-from ..conf import options
+from ..conf import options, shown
 from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
 from ..internals import connection_factory, disconnect_idle, is_exhausted, send_packed
 from ..signals import redis_called
 from . import keys
 from .breaker import NEVER, Breaker
 from .connections import FAILURES, Connections
+from .location import HOW_TO_WRITE, parse, reason_of, urls_of
 from .scripts import Script, script
 
 try:
@@ -74,7 +75,11 @@ def client_of(alias: str) -> Client:
         try:
             factory = connection_factory(caches[alias])
         except InvalidCacheBackendError as error:
-            raise ConfigurationError(f"NOTIFICATIONS_COUNTER['CACHE_ALIAS'] is {alias!r}: {error}") from None
+            if alias in settings.CACHES:
+                raise ConfigurationError(f"The cache {alias!r} cannot be used: {error}") from None
+            raise ConfigurationError(
+                f"NOTIFICATIONS_COUNTER['CACHE_ALIAS'] is {shown(alias)}, which is not defined in CACHES."
+            ) from None
         if factory is None:
             raise ConfigurationError(
                 f"CACHE_ALIAS {alias!r} is not a django-redis cache; set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an "
@@ -198,7 +203,9 @@ class Client:
 
     @cached_property
     def redis(self) -> Any:
-        """The client of redis-py."""
+        """The client of redis-py. ConfigurationError if LOCATION is no URL; its own error would show a part of it."""
+        if None in map(parse, urls_of(self.alias)):
+            raise ConfigurationError(f"The LOCATION of the cache {self.alias!r} is not a URL of Redis. {HOW_TO_WRITE}")
         return get_redis_connection(self.alias)
 
     @cached_property
@@ -297,6 +304,8 @@ class Client:
 
     def announce(self, name: str, started: int, error: Exception | None) -> None:
         """Send ``redis_called`` for a command that was sent at ``started``, in nanoseconds."""
+        if error is not None:
+            reason_of(error, self.alias)
         about = {"name": name, "cache": self.alias, "started": started, "ended": time.time_ns(), "error": error}
         redis_called.send_robust(sender=type(self), **about)
 

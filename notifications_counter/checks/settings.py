@@ -12,9 +12,9 @@ from django.core.checks import Error, Warning
 from django.db import connections
 from django.utils.module_loading import import_string
 from django_redis.client import DefaultClient, ShardClient
-from redis.connection import parse_url
 
-from ..conf import ENTRIES, SETTING, options
+from ..buffer.location import HOW_TO_WRITE, parse, urls_of
+from ..conf import ENTRIES, SETTING, options, shown
 from ..counters import BUILT_IN
 from ..internals import default_socket_timeout
 from ..sql import SUPPORTED
@@ -43,7 +43,8 @@ def check_settings() -> Messages:
             yield Error(f"The {SETTING} setting has an unknown entry {name!r}.", hint=hint, id=id_("E002"))
         elif not ENTRIES[name].valid(value):
             yield Error(
-                f"The value of {SETTING}[{name!r}] must be {ENTRIES[name].expected}, not {value!r}.", id=id_("E003")
+                f"The value of {SETTING}[{name!r}] must be {ENTRIES[name].expected}, not {shown(value)}.",
+                id=id_("E003"),
             )
 
 
@@ -75,7 +76,7 @@ def check_cache() -> Messages:
     alias = options.CACHE_ALIAS
     if not isinstance(alias, str) or alias not in settings.CACHES:
         yield Error(
-            f"The counters use the cache {alias!r}, which is not defined in CACHES.",
+            f"The counters use the cache {shown(alias)}, which is not defined in CACHES.",
             hint=f"Define it, or set {SETTING}['CACHE_ALIAS'] to one of: {', '.join(settings.CACHES)}.",
             id=id_("E004"),
         )
@@ -87,13 +88,12 @@ def check_cache() -> Messages:
             id=id_("E005"),
         )
         return
-    for url in _urls(alias):
-        if not _parsed([url]):
-            yield Error(
-                f"The LOCATION of the cache {alias!r} is not the URL of a Redis: {url!r}.",
-                hint="Use a URL such as 'redis://127.0.0.1:6379/1'.",
-                id=id_("E033"),
-            )
+    if None in map(parse, urls_of(alias)):
+        yield Error(
+            f"The LOCATION of the cache {alias!r} is not the URL of a Redis.",
+            hint=HOW_TO_WRITE,
+            id=id_("E033"),
+        )
     client = _client(alias)
     if client is None or issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
         yield Error(
@@ -143,12 +143,14 @@ def is_django_redis(alias: Any) -> bool:
 
 
 def _how_to_use_django_redis(alias: str) -> str:
-    url = str(next(iter(_urls(alias)), "")).replace("valkey", "redis", 1)
-    if not _parsed([url]):
+    url = str(next(iter(urls_of(alias)), "")).replace("valkey", "redis", 1)
+    if not parse(url):
         url = "redis://127.0.0.1:6379/1"
+    location = str(settings.CACHES[alias].get("LOCATION"))
+    url = "its URL, with redis:// at the beginning" if {"@", "?"} & set(location) else repr(url)
     return (
         f"Change two lines: in CACHES[{alias!r}], set BACKEND to 'django_redis.cache.RedisCache' and LOCATION to "
-        f"{url!r}. If other code needs this cache as it is, add another one with these two lines, and set "
+        f"{url}. If other code needs this cache as it is, add another one with these two lines, and set "
         f"{SETTING}['CACHE_ALIAS'] to its name."
     )
 
@@ -169,22 +171,7 @@ def _options(alias: str) -> dict[str, Any]:
 
 def _locations(alias: str) -> list[dict[str, Any]]:
     """Return the parsed URLs of a cache; empty if it is not a Redis cache."""
-    return _parsed(_urls(alias))
-
-
-def _urls(alias: str) -> list[Any]:
-    locations = settings.CACHES[alias].get("LOCATION") or []
-    return locations.replace(";", ",").split(",") if isinstance(locations, str) else list(locations)
-
-
-def _parsed(urls: list[Any]) -> list[dict[str, Any]]:
-    found = []
-    for location in urls:
-        try:
-            found.append(parse_url(location.strip()))  # type: ignore[no-untyped-call]
-        except (AttributeError, ValueError):
-            continue
-    return found
+    return [arguments for arguments in map(parse, urls_of(alias)) if arguments is not None]
 
 
 def _places(alias: str) -> set[tuple[Any, ...]]:

@@ -25,6 +25,7 @@ from ..badges import Badge, Shown, counts_of
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.connections import FAILURES
+from ..buffer.location import reason_of
 from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter
@@ -129,9 +130,10 @@ class Live:
             except Exception as error:
                 if not self._is_deaf:
                     unforeseen = None if isinstance(error, FAILURES) else error
-                    about = {"event": "live_late", "reason": str(error)}
+                    reason = reason_of(error, options.CACHE_ALIAS)
+                    about = {"event": "live_late", "reason": reason}
                     text = "Live counts are late, because Redis cannot be heard: %s"
-                    logger.warning(text, error, exc_info=unforeseen, extra=about)
+                    logger.warning(text, reason, exc_info=unforeseen, extra=about)
                 self._is_deaf = True
             finally:
                 connections.close_all()

@@ -1,0 +1,96 @@
+"""No password is told by a message, a log or a traceback."""
+
+import itertools
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import servers
+from notifications_counter.buffer.client import client_of
+from notifications_counter.buffer.location import reason_of
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import BufferUnavailable, ConfigurationError
+from notifications_counter.signals import redis_called
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+numbers = itertools.count()
+
+SECRET = "hunt3r/two"
+
+
+@pytest.fixture
+def use(settings) -> Iterator[Callable[..., None]]:
+    """A function that puts the cache on another server."""
+    before = settings.CACHES
+
+    def put(location: str, **options: Any) -> None:
+        # django-redis keeps a pool for each address, and servers take turns on a port
+        cache = {**before["default"], "LOCATION": f"{location}#{next(numbers)}"}
+        settings.CACHES = {"default": {**cache, "OPTIONS": {**cache["OPTIONS"], **options}}}
+
+    yield put
+    settings.CACHES = before  # the keys of the test are deleted there
+
+
+@pytest.fixture
+def told_of_calls() -> Iterator[list[Any]]:
+    """The errors that ``redis_called`` tells of."""
+    errors: list[Any] = []
+
+    def note(error: Any, **_: Any) -> None:
+        errors.append(error)
+
+    redis_called.connect(note)
+    yield errors
+    redis_called.disconnect(note)
+
+
+def everything_said(error: BaseException, caplog: pytest.LogCaptureFixture, errors: list[Any]) -> str:
+    logged = [f"{record.getMessage()} {record.__dict__}" for record in caplog.records]
+    return "".join([*traceback.format_exception(error), *logged, *map(repr, errors)])
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("where", ["LOCATION", "OPTIONS"])
+def test_a_server_that_repeats_a_password(use, told_of_calls, caplog, protocol, where):
+    """As servers do that don't know a command."""
+    options = {"CONNECTION_POOL_KWARGS": {"protocol": protocol}}
+    credentials = f":{quote(SECRET, safe='')}@" if where == "LOCATION" else ""
+    if where == "OPTIONS":
+        options["PASSWORD"] = SECRET
+    with servers.redis("--rename-command", "HELLO", "", "--rename-command", "AUTH", "") as server:
+        use(server.url.replace("://", f"://{credentials}"), **options)
+        with pytest.raises(BufferUnavailable) as caught:
+            client_of("default").call("key", "GET", "key")
+        said = everything_said(caught.value, caplog, told_of_calls)
+    assert "unknown command" in said
+    assert "redis_" in said
+    assert SECRET not in said
+    assert quote(SECRET, safe="") not in said
+
+
+@pytest.mark.parametrize("url", ["redis://:{}@h/1", "redis://:{}@h:6379/1", "redis://:12#{}@h/1"])
+def test_a_location_that_is_no_url(use, url):
+    use(url.format(SECRET))
+    with pytest.raises(ConfigurationError, match="Percent-encode") as caught:
+        unread.count(1)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert not any(part in shown for part in SECRET.split("/"))
+
+
+def test_passwords_are_found_wherever_they_are(settings):
+    words = ["one", "two", "th,ree", "four", "f/ve"]
+    settings.CACHES = {
+        "x": {
+            "LOCATION": ["redis://h1/?password=one", "redis://u:two@h2,redis://:th%2Cree@h3"],
+            "OPTIONS": {"SENTINEL_KWARGS": {"password": "four"}, "CONNECTION_POOL_KWARGS": {"password": b"f/ve"}},
+        }
+    }
+    error = ValueError(" ".join(words))
+    error.__context__ = RuntimeError("th%2Cree")
+    assert reason_of(error, "x") == " ".join(["***"] * 5)
+    assert error.__context__.args == ("***",)
