@@ -14,6 +14,7 @@ import json
 import sys
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from asgiref.sync import sync_to_async
 
 from .buffer.client import ARGUMENTS, Argument, Client, client_of, in_groups
 from .buffer.scripts import script
-from .buffer.types import decode, pairs
+from .buffer.types import UNREADABLE, decode, pairs, parse_int
 from .conf import check_name, is_integer, options
 from .databases import current
 from .primary_keys import plain
@@ -106,7 +107,7 @@ class EventLog:
         key = self._key("event", event_id)
         fields = self._client.call(key, "HGETALL", key)
         flat = [x for pair in fields.items() for x in pair] if isinstance(fields, dict) else fields
-        return _decode(event_id, flat) if flat else None
+        return _decode(event_id, flat)
 
     def latest(self, limit: int = 100, type: str | None = None) -> list[Event]:
         """Return the newest events, newest first."""
@@ -135,7 +136,7 @@ class EventLog:
     def types(self) -> list[str]:
         """Return the types of the events in the log, sorted."""
         key = self._key("types")
-        return sorted(decode(kind) for kind in self._client.call(key, "SMEMBERS", key))
+        return sorted(filter(_is_type, map(decode, self._client.call(key, "SMEMBERS", key))))
 
     def count_types(self, start: When = None, end: When = None, scan: bool = False) -> dict[str, int]:
         """Return ``{type: n}`` for the events from ``start`` to ``end``, without types that have none.
@@ -151,11 +152,13 @@ class EventLog:
         cursor: Sequence[Argument] = ("", "")
         while True:
             score, last, *flat = self._run("count_event_types", low, high, EVENTS_PER_CALL, *cursor)
-            for kind, n in pairs(flat):
-                tally[json.loads(decode(kind))] += n
+            for text, n in pairs(flat):
+                with suppress(*UNREADABLE):
+                    if _is_type(kind := json.loads(text)):
+                        tally[kind] += n
             if not last:
                 return dict(sorted(tally.items()))
-            cursor = (decode(score), decode(last))
+            cursor = (score, last)
 
     def _count(self, key: str, start: When, end: When) -> int:
         return self._client.call(key, "ZCOUNT", key, *_range(start, end))
@@ -164,7 +167,8 @@ class EventLog:
         if not (is_integer(limit) and limit > 0):
             raise ValueError(f"limit must be an integer of at least 1, not {limit!r}.")
         key = self._key("events") if type is None else self._key("events", _type(type))
-        score = member = ""
+        score: Argument = ""
+        member: Argument = ""
         if isinstance(position, Mapping):
             try:
                 score, member = _timestamp(position["timestamp"]), f"{position['id']:016d}"
@@ -176,10 +180,11 @@ class EventLog:
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
             found = self._client.run(script("page_events"), (key,), (self.base, direction, size, score, member))
-            page += [_decode(int(id_), fields) for id_, _, fields in found if fields]
+            events = (_decode(parse_int(id_), fields) for id_, _, fields in found)
+            page += [event for event in events if event is not None]
             if len(found) < size:
                 break
-            member, score = map(decode, found[-1][:2])
+            member, score, _ = found[-1]
         return page
 
     # ------------------------------------------------------------------ async
@@ -192,9 +197,13 @@ class EventLog:
         return await sync_to_async(self.record_events)(events)
 
 
+def _is_type(kind: Any) -> bool:
+    return isinstance(kind, str) and 0 < len(kind) <= 200 and kind.encode(errors="ignore").decode() == kind
+
+
 def _type(kind: Any) -> str:
     kind = plain(kind)
-    if not isinstance(kind, str) or not kind or len(kind) > 200:
+    if not _is_type(kind):
         raise ValueError(f"The type of an event must be a string of 1 to 200 characters, not {kind!r}.")
     return kind
 
@@ -250,8 +259,13 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
     return [kind, "" if timestamp is None else _score(timestamp), len(fields), *flat]
 
 
-def _decode(event_id: int, flat: Sequence[Any]) -> Event:
-    return {"id": event_id, **{decode(name): json.loads(value) for name, value in pairs(flat)}}
+def _decode(event_id: int | None, flat: Sequence[Any]) -> Event | None:
+    """Return an event, or None if it is gone, or is not one that ``_encode`` has written."""
+    with suppress(*UNREADABLE):
+        event = {decode(name): json.loads(value) for name, value in pairs(flat)}
+        if event_id is not None and _is_type(event["type"]) and _is_number(event["timestamp"]):
+            return {"id": event_id, **event}
+    return None
 
 
 _log = EventLog()

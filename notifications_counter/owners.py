@@ -11,10 +11,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db.models import Field, IntegerField, Model
 
+from .buffer.types import UNREADABLE
 from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_json, fits, plain, primary_key
-
-UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
-"""What JSON or a field raises for a member that the app has not written."""
 
 
 class Owners:
@@ -123,9 +121,13 @@ class Owners:
 
     def parse_last(self, texts: Iterable[str]) -> list[Any]:
         """Return the values of the last column, given the texts that follow a ``group_of`` in members. All at once is
-        much faster."""
-        values = json.loads(f"[{','.join(text[:-1] for text in texts)}]")
-        return list(map(self.key_fields[-1].to_python, values))
+        much faster. ValidationError if one is not such a text."""
+        texts = list(texts)
+        with suppress(*UNREADABLE):
+            values = json.loads(f"[{','.join(text[:-1] for text in texts)}]")
+            if len(values) == len(texts):
+                return list(map(self.key_fields[-1].to_python, values))
+        raise ValidationError("Not all of these are values of the last column.")
 
     def decode(self, member: str) -> Any:
         """Return the primary key that a member stands for. Raises ValidationError if there is none.

@@ -9,6 +9,7 @@ from operator import or_
 from typing import Any
 from uuid import uuid4
 
+from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import Count, Q, QuerySet
 
@@ -102,7 +103,10 @@ class Reader:
                 elif negative := [group + last for last, count in counts.items() if count < 0]:
                     mark_dirty((counter, member) for member in negative)
                 else:
-                    found[first] = dict(zip(counter.parse_last(counts), counts.values(), strict=True))
+                    try:
+                        found[first] = dict(zip(counter.parse_last(counts), counts.values(), strict=True))
+                    except ValidationError:  # something else wrote it
+                        missed[first] = buffer
         if len(found) < len(firsts):
             found |= self._miss_groups(ledger, missed, [first for first in firsts if first not in found])
         return found

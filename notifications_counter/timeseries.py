@@ -23,7 +23,7 @@ from asgiref.sync import sync_to_async
 
 from .buffer.client import ARGUMENTS, Client, client_of, in_groups
 from .buffer.scripts import script
-from .buffer.types import decode
+from .buffer.types import decode, encode, pairs, parse_int
 from .conf import check_entries, check_name, is_integer, options
 from .databases import current
 from .primary_keys import plain
@@ -154,7 +154,9 @@ class TimeSeries:
 
         key = f"{self.base}:{precision}:{name}"
         clock, flat = self._client.run(script("read_series"), (key,), ())
-        counts = {int(flat[i]): int(flat[i + 1]) for i in range(0, len(flat), 2)}
+        # What something else wrote, and cannot be read, is left out.
+        read = ((parse_int(slice_), parse_int(count)) for slice_, count in pairs(flat))
+        counts = {slice_: count for slice_, count in read if slice_ is not None and count is not None}
         now, window = int(clock), self.samples * precision
         if counts and not any(now - window < slice_ <= now for slice_ in counts):
             now = max(counts)
@@ -180,14 +182,14 @@ class TimeSeries:
         precision = self.precisions[0] if precision is None else precision
         self._check_precision(precision)
         names: list[str] = []
-        low, high = f"({precision}:{after}" if after else _first(precision), _end(precision)
+        low, high = encode(f"({precision}:{after}" if after else _first(precision)), _end(precision)
         while len(names) < limit:
             most = min(limit - len(names), 1000)
             last, *members = self._client.run(script("list_series"), (f"{self.base}:known",), (low, high, most))
             if not last:
                 break
-            names += (decode(member).partition(":")[2] for member in members)
-            low = f"({decode(last)}"
+            names += filter(_is_valid, (decode(member).partition(":")[2] for member in members))
+            low = encode(f"({decode(last)}")
         return names
 
     # ----------------------------------------------------------------- clean
@@ -211,14 +213,14 @@ class TimeSeries:
             self._client.call(known, "ZLEXCOUNT", known, _first(precision), _end(precision)) for precision in precisions
         )
         for precision in precisions:
-            low, window = _first(precision), self.samples * precision
+            low, window = encode(_first(precision)), self.samples * precision
             while not stopped():
                 last, counters, slices, gone = self._client.run(
                     script("clean_series"), (known,), (low, _end(precision), window, time, PAGE, PAGE_WORK)
                 )
                 if not last:
                     break
-                low = f"({decode(last)}"
+                low = encode(f"({decode(last)}")
                 result.counters += counters
                 result.slices += slices
                 result.gone += gone
@@ -227,10 +229,15 @@ class TimeSeries:
         return result
 
     def _known_precisions(self) -> Iterator[int]:
-        """Yield the precisions of known counters, some of which may not be in the settings."""
+        """Yield the precisions of known counters, some of which may not be in the settings. Remove what is no name of a
+        counter."""
         known, low = f"{self.base}:known", "-"
         while found := self._client.call(known, "ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
-            precision = int(decode(found[0]).partition(":")[0])
+            text = decode(found[0]).partition(":")[0]
+            precision = parse_int(text)
+            if precision is None or str(precision) != text or precision <= 0:
+                self._client.call(known, "ZREM", known, found[0])
+                continue
             yield precision
             low = f"[{precision};"
 
@@ -277,6 +284,13 @@ def _first(precision: int) -> str:
 def _end(precision: int) -> str:
     """Return where the members of a precision end. The character after the colon is the semicolon."""
     return f"({precision};"
+
+
+def _is_valid(name: str) -> bool:
+    try:
+        return bool(_valid(name))
+    except ValueError:
+        return False
 
 
 def _valid(name: Any) -> str:

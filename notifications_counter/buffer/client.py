@@ -25,6 +25,7 @@ from .breaker import NEVER, Breaker
 from .connections import FAILURES, Connections
 from .location import HOW_TO_WRITE, parse, reason_of, urls_of
 from .scripts import Script, script
+from .types import parse_int
 
 try:
     # redis-py calls it as well, after spending twice its time on each argument.
@@ -333,4 +334,4 @@ class Client:
         """Return the outages that have ended, as processes have noticed them. BufferUnavailable during one."""
         key = keys.outages(options.KEY_PREFIX)
         number, milliseconds = self.call(key, "HMGET", key, "outages", "outage_ms")
-        return Outages(int(number or 0), int(milliseconds or 0) / 1000)
+        return Outages(parse_int(number or 0) or 0, (parse_int(milliseconds or 0) or 0) / 1000)

@@ -16,7 +16,21 @@ from .client import ARGUMENTS, Argument, Client, Reply
 from .keys import Keys
 from .packet import Call
 from .scripts import script
-from .types import NOTHING, Cut, Delta, Monitored, OpenPart, Snapshot, Stats, Status, Waiting, decode, pairs, parse_int
+from .types import (
+    NOTHING,
+    Cut,
+    Delta,
+    Monitored,
+    OpenPart,
+    Snapshot,
+    Stats,
+    Status,
+    Waiting,
+    decode,
+    encode,
+    pairs,
+    parse_int,
+)
 
 logger = logging.getLogger("notifications_counter")
 
@@ -233,7 +247,7 @@ class Buffer:
         for i in range(0, len(flat), 4):
             place, pending, flushing, dirty = flat[i : i + 4]
             users[members[place - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(dirty))
-        return Snapshot(self._ready(ready), int(epoch or 0), int(batch or 0), bool(cut), users)
+        return Snapshot(self._ready(ready), parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0, bool(cut), users)
 
     def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
         """Cache totals that follow from the snapshot, for users whose pending delta has not changed since."""
@@ -335,7 +349,7 @@ class Buffer:
         ``dirty``: they are no longer to be recounted.
         """
         for some in in_calls(list(members.items())):
-            flat = [value.encode(errors="surrogateescape") for pair in some for value in pair]
+            flat = [encode(value) for pair in some for value in pair]
             self._run("reject", int(dirty), *flat)
 
     def waiting(self) -> Iterator[list[str]]:
@@ -369,13 +383,13 @@ class Buffer:
     def status(self) -> Status:
         """Return the state of the shard at one moment. If Redis has lost whose keys these are, the next call enters
         again."""
-        *reply, is_known = self._run("status")
+        *reply, is_known, unreadable = self._run("status")
         self._entered = self._entered and bool(is_known)
         epoch, declared, foreign, server, ready, batch, mark, counted, waiting, flushing, dirty, now, *sizes = reply
         return Status(
-            int(epoch or 0), decode(declared), int(foreign) if foreign else None, decode(server), self._ready(ready),
-            int(batch or 0), decode(mark), int(counted or 0), int(waiting) if waiting else None,
-            int(flushing) if flushing else None, int(dirty) if dirty else None, int(now), *sizes,
+            parse_int(epoch) or 0, decode(declared), parse_int(foreign), decode(server), self._ready(ready),
+            parse_int(batch) or 0, decode(mark), parse_int(counted) or 0, parse_int(waiting), parse_int(flushing),
+            parse_int(dirty), int(now), bool(unreadable), *sizes,
         )  # fmt: skip
 
     def info(self) -> dict[str, str]:
@@ -398,7 +412,7 @@ class Buffer:
         USERS_PER_CALL parts at most."""
         suspected, oldest, *flat = self._run("monitor", math.ceil(heal_after), USERS_PER_CALL)
         known = {f.name for f in fields(Stats)}
-        stats = {name: int(value) for field, value in pairs(flat) if (name := decode(field)) in known}
+        stats = {name: parse_int(value) or 0 for field, value in pairs(flat) if (name := decode(field)) in known}
         return Monitored(suspected, oldest, Stats(**stats))
 
     def recover(self, epoch: int, server: str) -> bool:
@@ -408,6 +422,10 @@ class Buffer:
         Ask for ``server`` before this call: if another one takes over in between, its name will differ.
         """
         return bool(self._run("recover", epoch, epoch * BATCHES, server, self.fingerprint))
+
+    def drop_state(self) -> None:
+        """Drop a state that cannot be read, before ``recover`` writes another one."""
+        self.client.call(self.keys.state, "DEL", self.keys.state)
 
     def forget(self, awaited: str = "") -> None:
         """Have readers count rows until a new epoch begins, as if this Redis were new.
@@ -435,8 +453,7 @@ class Buffer:
         """Yield every part that has begun and not committed."""
         for page in self._scan("HSCAN", self.keys.open, 100):
             for part, entry in pairs(page):
-                about = json.loads(entry)
-                yield OpenPart(decode(part), about["seq"], about["began"], about["checked"], about["users"])
+                yield OpenPart.of(decode(part), entry)
 
     def recheck(self, part: str, checked: int | None) -> None:
         """Note when the users of an open part were recounted. None: drop the part, whose transaction must be dead."""
@@ -444,7 +461,7 @@ class Buffer:
 
     def seq(self) -> int:
         """Return the number of the newest begin or correction."""
-        return int(self.client.call(self.keys.state, "HGET", self.keys.state, "seq") or 0)
+        return parse_int(self.client.call(self.keys.state, "HGET", self.keys.state, "seq") or 0) or 0
 
     def drop_fences(self, before: int) -> None:
         """Drop the fences that are older than every open part."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
+
+UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+"""What Python raises for data that the app has not written."""
 
 Delta = int | None
 """The change of one user's count. None: unknown, so the user is recounted."""
@@ -19,6 +23,9 @@ class Waiting(NamedTuple):
 
 
 NOTHING = Waiting(0, 0, False)
+
+LIMIT = 2**63
+"""Redis and databases store integers of 64 bits."""
 
 
 class InEpoch:
@@ -82,7 +89,7 @@ class Status(InEpoch):
 
     ``declared`` is the fingerprint of the declaration in force, and ``foreign_at`` the last sign of life of a process
     with another one. ``server`` is the name of the server at the last recovery, ``mark`` that of the last finished
-    batch. ``counted_dirty`` is the size that ``dirty`` should have.
+    batch. ``counted_dirty`` is the size that ``dirty`` should have. ``unreadable``: something else wrote to ``state``.
     """
 
     epoch: int
@@ -97,6 +104,7 @@ class Status(InEpoch):
     flushing_since: int | None
     dirty_since: int | None
     now: int
+    unreadable: bool
     pending: int
     flushing: int
     open: int
@@ -155,13 +163,24 @@ class Monitored:
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """A part of a transaction that has begun and not committed to Redis. Times are seconds of the Redis clock."""
+    """A part of a transaction that has begun and not committed to Redis. Times are seconds of the Redis clock. If
+    something else wrote it, it cannot be read, and ``users`` is None."""
 
     id: str
-    seq: int
-    began: int
-    checked: int
-    users: list[str]
+    seq: int = 0
+    began: int = 0
+    checked: int = 0
+    users: list[str] | None = None
+
+    @classmethod
+    def of(cls, id: str, entry: Any) -> OpenPart:
+        """Return the part that ``open`` holds under an id."""
+        try:
+            about = json.loads(entry)
+            users = [user for user in about["users"] if user.encode() or True]
+            return cls(id, int(about["seq"]), int(about["began"]), int(about["checked"]), users)
+        except UNREADABLE:
+            return cls(id)
 
 
 def decode(value: Any) -> str:
@@ -169,17 +188,23 @@ def decode(value: Any) -> str:
     return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
 
 
+def encode(text: str) -> bytes:
+    """Return the bytes that ``decode`` was given."""
+    return text.encode(errors="surrogateescape")
+
+
 def parse_int(score: Any) -> int | None:
-    """Return a score as an int, or None if it is not an integer."""
+    """Return a score as an int, or None if it is not an integer of 64 bits."""
     try:
-        return int(score)
+        number = int(score)
     except ValueError:
-        pass
-    try:
-        number = float(score)
-    except ValueError:
-        return None
-    return int(number) if number.is_integer() else None
+        try:
+            number = int(float(score))
+        except (OverflowError, ValueError):
+            return None
+        if number != float(score):
+            return None
+    return number if -LIMIT <= number < LIMIT else None
 
 
 def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

@@ -26,7 +26,7 @@ from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.connections import FAILURES
 from ..buffer.location import reason_of
-from ..buffer.types import decode
+from ..buffer.types import UNREADABLE, decode
 from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable, DatabaseChanged
@@ -166,9 +166,10 @@ class Live:
                     channel = channels.get(decode(message["channel"] or ""))
                     if channel and message["type"] == "message":
                         place, counter = channel.source
-                        named = (Badge(counter, member) for member in json.loads(message["data"]))
-                        local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
-                        woken.update(badge for badge in local if badge in self._streams)
+                        with suppress(*UNREADABLE):  # something else may publish, too
+                            named = [Badge(counter, str(member)) for member in json.loads(message["data"])]
+                            local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
+                            woken.update(badge for badge in local if badge in self._streams)
                     elif channel and message["type"] == "subscribe":  # also after redis-py has reconnected by itself
                         self._is_deaf = False
                         subscribed.add(channel.source)

@@ -16,7 +16,19 @@ from ..conf import options
 from ..declaration import Declaration
 from .history import record_event, record_rejected
 from .recount import PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
-from .shards import damage, doubt, find_shards, put_in_force, refuse_in_transaction, shard_row, shard_rows, start_epoch
+from .shards import (
+    damage,
+    doubt,
+    find_shards,
+    put_in_force,
+    refuse_in_transaction,
+    shard_of,
+    shard_row,
+    shard_rows,
+    start_epoch,
+)
+
+UNREADABLE_PART = "an open transaction in Redis cannot be read, because something else wrote to it"
 
 FEW, MANY = 10, 100
 """Owners in one look of a heal: at first, and at most. A heal can take longer than it should by one look."""
@@ -147,6 +159,11 @@ class Healer:
         now = buffer.status().now
         oldest = buffer.seq() + 1
         for part in buffer.open_parts():
+            if part.users is None:  # nobody knows whose counts it was going to change
+                shard = shard_of(self.counter, buffer)
+                self.recounter.started_epoch |= start_epoch(self.counter, shard, buffer, UNREADABLE_PART)
+                buffer.recheck(part.id, None)
+                continue
             oldest = min(oldest, part.seq)
             age, age_then = now - part.began, part.checked - part.began
             dead = age >= options.MAX_TRANSACTION_AGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,18 @@ from django.db import InterfaceError, InternalError, OperationalError, connectio
 
 from ..databases import alias_for, in_schema, look_up, schema_of, working_on
 from ..declaration import Declaration
-from ..exceptions import BufferUnavailable
+from ..exceptions import BufferUnavailable, CounterError
+
+logger = logging.getLogger("notifications_counter")
 
 C = TypeVar("C", bound=Declaration)
 
 OUTAGES = (BufferUnavailable, OperationalError, InterfaceError, InternalError)
 """Errors that go away: Redis or the database is unreachable, or busy. PostgreSQL raises an InternalError where it is
 read-only, as during a failover, and if a transaction was idle for too long."""
+
+EXPECTED = (CounterError, *OUTAGES)
+"""Errors that are no mistake in the code. Their messages say what to do, so nobody needs a traceback."""
 
 
 class Place(NamedTuple):
@@ -159,15 +165,19 @@ def at(place: Place) -> Iterator[None]:
 
 
 def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], object]) -> None:
-    """Call a function at the place of each counter. If one is unreachable, the others do not have to wait for it: the
-    first error is raised at the end."""
-    failed: list[Exception] = []
+    """Call a function at the place of each counter. If it fails for one, the others do not have to wait for it. At the
+    end, one error is raised, a mistake in the code if there is one, and the others are logged."""
+    failed: list[tuple[bool, str, Exception]] = []
     for each in local:
         try:
             with at(each.place):
                 work(each)
-        except OUTAGES as error:
+        except Exception as error:
             connections[each.place.alias].close_if_unusable_or_obsolete()
-            failed.append(error)
+            failed.append((isinstance(error, EXPECTED), each.name, error))
     if failed:
-        raise failed[0]
+        (_, _, first), *others = sorted(failed, key=lambda failure: failure[0])
+        for is_expected, name, other in others:
+            about = {"event": "run_failed", "counter": name, "reason": str(other)}
+            logger.error("%s: %s", name, other, exc_info=None if is_expected else other, extra=about)
+        raise first

@@ -22,7 +22,7 @@ from ..primary_keys import CompositeKey, group_of
 from ..reader import Reader
 from ..sql.everyone import Everyone, Page
 from .history import record_rejected
-from .shards import refuse_in_transaction, start_epoch
+from .shards import refuse_in_transaction, shard_of, start_epoch
 
 PAGE = 1000
 """Owners in one look, and in the first page of everyone."""
@@ -267,8 +267,7 @@ class Recounter:
         ahead = max((counts[member][2] for member in counts.keys() & keys.keys()), default=0)
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
             # No flusher of this epoch wrote such a total, which would refuse every correction.
-            shard = [other.keys for other in self.counter.buffers].index(buffer.keys)
-            self.started_epoch |= start_epoch(self.counter, shard, buffer, ahead=ahead)
+            self.started_epoch |= start_epoch(self.counter, shard_of(self.counter, buffer), buffer, ahead=ahead)
         compared = look.compare(counts)
         wrong = {m: rows - was for m, (was, rows) in compared.items() if was is not None and was != rows}
         corrections = dict.fromkeys(keys, 0) | wrong
@@ -314,4 +313,4 @@ class Recounter:
         """Return the owners of transactions that may have committed to the database, and not to Redis yet."""
         parts = list(buffer.open_parts())
         now = buffer.status().now if parts else 0
-        return {m for part in parts if 0 <= now - part.began < options.HEAL_AFTER for m in part.users}
+        return {m for part in parts if 0 <= now - part.began < options.HEAL_AFTER for m in part.users or ()}

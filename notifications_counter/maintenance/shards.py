@@ -22,6 +22,10 @@ from ..declaration import Declaration, switched_off
 from ..exceptions import NotInTransaction, ShardsChanged
 from .history import record_event
 
+AHEAD = 1000
+"""Epochs that Redis may be ahead of the database, as after a backup was restored. One that is further ahead was not
+written by the app. If it were taken over, the numbers could run out."""
+
 OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 
 
@@ -39,6 +43,11 @@ def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
     return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
 
 
+def shard_of(counter: Declaration, buffer: Buffer) -> int:
+    """Return the number of a shard. Threads may each have made their own buffers."""
+    return [other.keys for other in counter.buffers].index(buffer.keys)
+
+
 def _make_row(counter: Declaration, shard: int, **defaults: Any) -> None:
     """Add the row of a shard if it is missing."""
     about = {"counter": counter.name, "shard": shard, "shards": options.SHARDS}
@@ -49,7 +58,9 @@ def damage(status: Status, epoch: int) -> str:
     """Return what shows that this Redis is not in the shard's ``epoch``, or has lost data; empty if nothing does."""
     if not epoch:
         return "its first audit begins"
-    if status.epoch != epoch or not status.ready:
+    if status.unreadable:
+        return "the key `state` in Redis cannot be read, because something else wrote to it"
+    if status.epoch != epoch or status.ready.rstrip("?") != str(epoch):
         return OTHER_REDIS
     return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""
 
@@ -155,6 +166,9 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
             buffer.forget(stored.declared)
             return False
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
+        if status.unreadable or max(status.epoch, status.batch // BATCHES) > highest + AHEAD:
+            buffer.drop_state()
+            status = buffer.status()
         epoch = max(highest, status.epoch, status.batch // BATCHES, ahead // BATCHES) + 1
         buffer.recover(epoch, server)
         shard_row(counter, shard).update(epoch=epoch, finished=epoch * BATCHES, mark="", progress=0, audited="")

@@ -20,8 +20,8 @@ from django.template.defaultfilters import pluralize
 
 from ..checks.tables import missing_tables
 from ..counters import Counter, all_counters
-from ..exceptions import BufferUnavailable, CounterError
-from ..maintenance.places import OUTAGES, LocalCounter, local_counters
+from ..exceptions import BufferUnavailable
+from ..maintenance.places import EXPECTED, OUTAGES, LocalCounter, local_counters
 from ..maintenance.shards import deploy_seconds
 
 logger = logging.getLogger("notifications_counter")
@@ -123,7 +123,7 @@ def plain_errors() -> Iterator[None]:
     """Turn errors that are not bugs into one line, without a traceback."""
     try:
         yield
-    except (CounterError, *OUTAGES) as error:
+    except EXPECTED as error:
         raise CommandError(reason_of(error)) from error
     except ProgrammingError as error:
         if missing := forgotten_migration():
@@ -157,24 +157,28 @@ def why_waiting(counter: Counter) -> str:
 
 
 class OutageLog:
-    """Logs an outage of Redis, or of each database, once, when it begins, and when the loop of a command works again.
-    Without LOGGING in the settings, these are lines on stderr."""
+    """Logs an outage of Redis or of a database, or an error of a counter, once, when it begins, and when the loop of a
+    command works again. Without LOGGING in the settings, these are lines on stderr."""
 
     def __init__(self, command: str, interval: float):
         self.command = command
         self.interval = interval
-        # The kinds of errors in the previous run, and in this one: the class, and the database if it is unreachable.
+        # The kinds of errors in the previous run, and in this one: the class, and the database or the counter.
         self._before: set[tuple[type[Exception], str | None]] = set()
         self._now: set[tuple[type[Exception], str | None]] = set()
 
     def failed(self, error: Exception, local: LocalCounter[Counter] | None = None) -> None:
-        """Note an error. The loop continues."""
-        kind = type(error), local.place.alias if local and not isinstance(error, BufferUnavailable) else None
+        """Note an error. The loop continues. A mistake in the code is logged with its traceback, for each counter."""
+        where = None
+        if local and not isinstance(error, BufferUnavailable):
+            where = local.place.alias if isinstance(error, OUTAGES) else local.name
+        kind = type(error), where
         if kind not in self._before | self._now:
             reason, counter = reason_of(error), local.name if local else None
             about = {"event": "run_failed", "command": self.command, "counter": counter, "reason": reason}
             what = f"{counter}: {reason}" if counter else reason
-            logger.error("%s (trying again every %g s)", what, self.interval, extra=about)
+            mistake = None if isinstance(error, EXPECTED) else error
+            logger.error("%s (trying again every %g s)", what, self.interval, exc_info=mistake, extra=about)
         self._now.add(kind)
 
     def end_run(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django.apps import apps
@@ -16,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ..buffer.shard import BATCHES
+from ..buffer.types import UNREADABLE
 from ..checks.server import check_server
 from ..conf import options
 from ..counters import Counter, all_counters, get_counter
@@ -28,6 +30,8 @@ from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment, signed
 from .report import MAX_AGE, MAX_SUSPECTED, CounterReport, look
+
+T = TypeVar("T")
 
 EVENTS = 10
 """Rows of the tables of flushes and events."""
@@ -85,13 +89,13 @@ def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
         ),
         Figure(_("Rejected"), grouped(report.rejected), bad=report.rejected > 0),
     ]
-    for event in flushes:
-        if event["counter"] == report.counter:
-            age = duration(max(0, round(time.time() - event["timestamp"])))
-            users = ngettext("%s user", "%s users", event["users"]) % grouped(event["users"])
-            found.append(Figure(_("Since last flush"), age, users))
-            break
-    return found
+
+    def last_flush(event: Event) -> Figure:
+        age = duration(max(0, round(time.time() - event["timestamp"])))
+        users = ngettext("%s user", "%s users", event["users"]) % grouped(event["users"])
+        return Figure(_("Since last flush"), age, users)
+
+    return found + readable((e for e in flushes if e.get("counter") == report.counter), last_flush)[:1]
 
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
@@ -168,6 +172,16 @@ def _number_in(info: Mapping[str, str], name: str, text: Callable[[int], str]) -
 
 
 # ------------------------------------------------------------------------ events
+def readable(events: Iterable[Event], show: Callable[[Event], T]) -> list[T]:
+    """Return what ``show`` makes of each event. Events without the fields or values that it expects are left out,
+    because something else wrote them."""
+    found: list[T] = []
+    for event in events:
+        with suppress(OSError, *UNREADABLE):
+            found.append(show(event))
+    return found
+
+
 def flush_table(flushes: Sequence[Event]) -> Table:
     """Return the last flushes of all counters."""
     return Table(
@@ -180,8 +194,9 @@ def flush_table(flushes: Sequence[Event]) -> Table:
             _("Rejected"),
             _("Duration"),
         ],
-        [
-            [
+        readable(
+            flushes,
+            lambda event: [
                 moment(event["timestamp"]),
                 event["counter"],
                 grouped(event["users"]),
@@ -189,9 +204,8 @@ def flush_table(flushes: Sequence[Event]) -> Table:
                 grouped(event["batches"]),
                 grouped(event["rejected"]),
                 duration(event["seconds"]),
-            ]
-            for event in flushes
-        ],
+            ],
+        ),
         numbers=2,
     )
 
@@ -200,9 +214,10 @@ def event_table() -> Table:
     """Return the last other events of all counters, in a round trip for each type."""
     found = [event for type_ in TYPES for event in history.latest(EVENTS, type_)]
     found.sort(key=lambda event: (event["timestamp"], event["id"]), reverse=True)
+    rows = readable(found, lambda e: [moment(e["timestamp"]), e["counter"], *TYPES[e["type"]](e)])
     return Table(
         [_("Time"), _("Counter"), _("Event"), _("Details")],
-        [[moment(e["timestamp"]), e["counter"], *TYPES[e["type"]](e)] for e in found[:EVENTS]],
+        rows[:EVENTS],
         numbers=4,
     )
 

@@ -62,7 +62,7 @@ RULES = {
     "mark": "a finished batch has a random mark in both: equal numbers with other marks are a database that went back",
     "progress": "a slice is taken only where those before it are",
     "behind": "a Redis whose batch is behind the last that the database has finished went back",
-    "above": "an audit looks at every stored total, also at those of zero, because each may have a batch from elsewhere",
+    "above": "an audit looks at every stored total, even one of zero: each may have a batch from elsewhere",
     "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
     "window": "after a change of the declaration, no epoch begins until the last process of another one is gone",
     "declared": "a commit of another declaration is not added but recounted",

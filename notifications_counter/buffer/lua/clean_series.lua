@@ -7,7 +7,7 @@ local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber
 local work = tonumber(ARGV[6])
 -- Counters of one precision have the same slices, so each is parsed only once.
 local is_old = setmetatable({}, {__index = function(seen, slice)
-  seen[slice] = (tonumber(slice) or math.huge) <= cutoff
+  seen[slice] = (tonumber(slice) or 0) <= cutoff
   return rawget(seen, slice)
 end})
 local last, counters, removed, gone = '', 0, 0, 0

@@ -25,10 +25,8 @@ while i <= #ARGV do
   local entry = redis.call('HGET', open, ARGV[i])
   redis.call('HDEL', open, ARGV[i])
   local seq
-  if entry then
-    local part = cjson.decode(entry)
-    if epoch and part.ready == epoch and not lost and not foreign then seq = part.seq end
-  end
+  local part = entry and part_of(entry)
+  if part and epoch and part.ready == epoch and not lost and not foreign then seq = part.seq end
   local last = i + 1 + 2 * tonumber(ARGV[i + 1])
   for j = i + 2, last, 2 do
     local user, delta = ARGV[j], ARGV[j + 1]
@@ -40,14 +38,19 @@ while i <= #ARGV do
       sent = sent + 1
     else
       redis.call('ZINCRBY', pending, delta, user)
-      if total then redis.call('INCRBY', totals .. user, delta) end
+      -- If something else wrote the total, it counts as missing.
+      if total and type(redis.pcall('INCRBY', totals .. user, delta)) == 'table' then
+        redis.call('DEL', totals .. user)
+      end
       if leased then redis.call('HDEL', leases, user) end
       local group, rest = group_of(user, epoch)
       local stamp = group and redis.call('HGET', group, '')
       if stamp and seq <= (tonumber(stamp) or math.huge) then
         redis.call('UNLINK', group)
-      elseif stamp and redis.call('HINCRBY', group, rest, delta) == 0 then
-        redis.call('HDEL', group, rest)
+      elseif stamp then
+        local count = redis.pcall('HINCRBY', group, rest, delta)
+        if count == 0 then redis.call('HDEL', group, rest) end
+        if type(count) == 'table' then redis.call('UNLINK', group) end
       end
       added = true
     end

@@ -9,7 +9,8 @@ local size = math.min(tonumber(ARGV[4]), redis.call('ZCOUNT', events, '-inf', AR
 local page = size > 0 and redis.call('ZRANGE', events, first, first + size - 1) or {}
 local counts = {}
 for _, id in ipairs(page) do
-  local kind = redis.call('HGET', ARGV[1] .. ':event:' .. string.format('%.0f', tonumber(id)), 'type')
+  local key = event_of(ARGV[1], id)
+  local kind = key and redis.call('HGET', key, 'type')
   if kind then counts[kind] = (counts[kind] or 0) + 1 end
 end
 local last = page[#page]

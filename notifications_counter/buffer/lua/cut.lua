@@ -4,7 +4,7 @@
 -- Reply batch ('' if there is nothing, or Redis is in another epoch, or went back), its number of users, the mark of the
 --       batch before ('' if none)
 local about = redis.call('HMGET', state, 'epoch', 'batch', 'mark', 'waiting_since')
-if about[1] ~= ARGV[1] or tonumber(about[2]) < tonumber(ARGV[2]) then return {'', 0, ''} end
+if about[1] ~= ARGV[1] or (tonumber(about[2]) or -1) < tonumber(ARGV[2]) then return {'', 0, ''} end
 if redis.call('EXISTS', flushing) == 0 then
   if redis.call('EXISTS', pending) == 0 then return {'', 0, ''} end
   redis.call('RENAME', pending, flushing)

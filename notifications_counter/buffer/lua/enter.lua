@@ -14,9 +14,12 @@ if before and before ~= ARGV[1] then
   local old = base:match('(.*):') .. ':' .. before .. ':'
   local parts = redis.call('HGETALL', old .. 'open')
   for i = 1, #parts, 2 do
-    local part = cjson.decode(parts[i + 1])
-    part.seq, part.ready = redis.call('HINCRBY', state, 'seq', 1), ''
-    redis.call('HSET', open, parts[i], cjson.encode(part))
+    local part = part_of(parts[i + 1])
+    if part then
+      part.seq, part.ready = redis.call('HINCRBY', state, 'seq', 1), ''
+      parts[i + 1] = cjson.encode(part)
+    end
+    redis.call('HSET', open, parts[i], parts[i + 1])
   end
   for _, name in ipairs({'pending', 'flushing', 'state', 'open', 'fences', 'dirty', 'rejected', 'stats'}) do
     redis.call('UNLINK', old .. name)

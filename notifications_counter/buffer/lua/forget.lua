@@ -6,7 +6,7 @@
 if redis.call('GET', ready) == 'left' then return LEFT end
 redis.call('DEL', ready)
 local now, about = redis.call('TIME')[1], redis.call('HMGET', state, 'awaited', 'foreign_at')
-local future = tonumber(about[2] or 0) > tonumber(now) -- the clock was set back
+local future = (tonumber(about[2]) or 0) > tonumber(now) -- the clock was set back
 if ARGV[1] ~= '' and (about[1] ~= ARGV[1] or future) then
   redis.call('HSET', state, 'awaited', ARGV[1], 'foreign_at', now)
 end

@@ -16,7 +16,7 @@ end
 local page = redis.call(before and 'ZREVRANGE' or 'ZRANGE', events, first, first + limit - 1, 'WITHSCORES')
 local reply = {}
 for i = 1, #page, 2 do
-  local key = ARGV[1] .. ':event:' .. string.format('%.0f', tonumber(page[i]))
-  reply[#reply + 1] = {page[i], page[i + 1], redis.call('HGETALL', key)}
+  local key = event_of(ARGV[1], page[i])
+  reply[#reply + 1] = {page[i], page[i + 1], key and redis.call('HGETALL', key) or {}}
 end
 return reply

@@ -6,8 +6,9 @@
 local entry = redis.call('HGET', open, ARGV[1])
 if not entry then return 0 end
 if ARGV[2] == '' then return redis.call('HDEL', open, ARGV[1]) end
-local part = cjson.decode(entry)
+local part = part_of(entry)
+if not part then return 0 end
 part.checked = tonumber(ARGV[2])
-part.began = math.min(part.began, part.checked)
+part.began = math.min(tonumber(part.began) or 0, part.checked)
 redis.call('HSET', open, ARGV[1], cjson.encode(part))
 return 1

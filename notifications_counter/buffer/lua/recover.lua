@@ -6,7 +6,7 @@
 -- Reply 1 if the epoch was started
 if redis.call('GET', ready) == 'left' then return LEFT end
 local current = redis.call('HGET', state, 'epoch')
-if current and tonumber(current) >= tonumber(ARGV[1]) then return 0 end
+if (tonumber(current) or 0) >= tonumber(ARGV[1]) then return 0 end
 redis.call('UNLINK', pending, flushing) -- a script whose first write is this also runs without memory
 redis.call('HDEL', state, 'waiting_since', 'flushing_since', 'mark', 'foreign_at', 'awaited')
 redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[4] .. '?')

@@ -33,23 +33,36 @@ local LEFT = redis.error_reply('LEFT The database does not use these keys any mo
 
 -- Returns whether Redis is in an earlier epoch than the one that the database knows.
 local function is_behind(known)
-  return tonumber(redis.call('HGET', state, 'epoch') or 0) < tonumber(known)
+  return (tonumber(redis.call('HGET', state, 'epoch')) or 0) < tonumber(known)
 end
 
--- Sends a user to a recount. Until then readers count rows; a correction under way is void.
+-- Sends a user to a recount. Until then readers count rows; a correction under way is void. If something else has written
+-- a text to state, the number of dirty users stays wrong until the recovery for which that is a reason.
 local function mark_dirty(user, epoch, now)
   redis.call('HDEL', leases, user)
   local group = epoch and group_of(user, epoch)
   if epoch then redis.call('DEL', total_of(user, epoch)) end
   if group then redis.call('UNLINK', group) end
-  if redis.call('ZADD', dirty, 'NX', now, user) == 1 then redis.call('HINCRBY', state, 'dirty', 1) end
+  if redis.call('ZADD', dirty, 'NX', now, user) == 1 then redis.pcall('HINCRBY', state, 'dirty', 1) end
 end
 
 -- Tells processes with open streams whose counters have changed.
 local function tell_listeners(users, now, live_until)
-  if #users > 0 and tonumber(live_until or 0) >= tonumber(now) then
+  if #users > 0 and (tonumber(live_until) or 0) >= tonumber(now) then
     redis.pcall('PUBLISH', base .. ':live', cjson.encode(users))
   end
+end
+
+-- Returns a part as open holds it; nothing if something else wrote it.
+local function part_of(entry)
+  local is_json, part = pcall(cjson.decode, entry)
+  if is_json and type(part) == 'table' and type(part.seq) == 'number' then return part end
+end
+
+-- Returns the key of an event, given its base and member of the set; nothing if something else wrote the member.
+local function event_of(log, member)
+  local id = tonumber(member)
+  return id and log .. ':event:' .. string.format('%.0f', id)
 end
 
 -- Returns the rank of what follows an event, in the order of ZRANK or ZREVRANK. A trimmed event still has its place.

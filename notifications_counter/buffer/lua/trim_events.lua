@@ -13,14 +13,13 @@ local beyond = ARGV[3] ~= '' and redis.call('ZCARD', events) - tonumber(ARGV[3])
 local size = math.min(math.max(aged, beyond), tonumber(ARGV[5]))
 if size <= 0 then return 0 end
 for _, id in ipairs(redis.call('ZRANGE', events, 0, size - 1)) do
-  local key = ARGV[1] .. ':event:' .. string.format('%.0f', tonumber(id))
-  local kind = redis.call('HGET', key, 'type')
-  if kind then
-    kind = cjson.decode(kind)
+  local key = event_of(ARGV[1], id)
+  local is_json, kind = pcall(cjson.decode, key and redis.call('HGET', key, 'type') or '')
+  if is_json and type(kind) == 'string' then
     redis.call('ZREM', ARGV[1] .. ':events:' .. kind, id)
     if redis.call('EXISTS', ARGV[1] .. ':events:' .. kind) == 0 then redis.call('SREM', types, kind) end
   end
-  redis.call('DEL', key)
+  if key then redis.call('DEL', key) end
   redis.call('ZREM', events, id)
 end
 return size

@@ -19,13 +19,13 @@ end
 local function trim(key, window)
   local slices, newest, is_current = redis.call('HKEYS', key), 0, false
   for _, slice in ipairs(slices) do
-    local start = tonumber(slice)
+    local start = tonumber(slice) or 0
     newest = math.max(newest, start)
     is_current = is_current or (start > present - window and start <= present)
   end
   local cutoff = (is_current and present or newest) - window
   for _, slice in ipairs(slices) do
-    if tonumber(slice) <= cutoff then redis.call('HDEL', key, slice) end
+    if (tonumber(slice) or 0) <= cutoff then redis.call('HDEL', key, slice) end
   end
 end
 

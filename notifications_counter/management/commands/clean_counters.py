@@ -8,7 +8,6 @@ from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
 from ...maintenance.cleaning import clean_everywhere
-from ...maintenance.places import OUTAGES
 from ..console import (
     CounterCommand,
     Meter,
@@ -49,7 +48,7 @@ class Command(CounterCommand):
             try:
                 # As in the book: a counter with slices of an hour is cleaned once an hour.
                 self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
-            except OUTAGES as error:
+            except Exception as error:
                 outages.failed(error)
             outages.end_run()
             passes += 1

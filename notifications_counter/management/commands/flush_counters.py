@@ -101,7 +101,7 @@ class Command(CounterCommand):
             todo: list[LocalCounter[Counter]] = []
             try:
                 todo = self.find_counters()
-            except OUTAGES as error:
+            except Exception as error:
                 outages.failed(error)
             for local in todo:
                 close_old_connections()
@@ -110,7 +110,7 @@ class Command(CounterCommand):
                     if local.name not in told:
                         told.add(local.name)
                         self.tell_why_waiting(local)
-                except OUTAGES as error:
+                except Exception as error:  # the other counters go on
                     connections[local.place.alias].close()
                     outages.failed(error, local)
                 if stop.asked():
