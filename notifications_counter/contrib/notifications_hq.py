@@ -8,6 +8,7 @@ notify.send(request.user, recipient=followers, verb="liked", target=photo)
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -27,8 +28,11 @@ from django.utils.translation import gettext
 from ..databases import require_autocommit
 from ..exceptions import ConfigurationError
 from ..internals import Apps
+from ..maintenance.places import OUTAGES
 from ..models import ImportProgress, Notification
 from ..primary_keys import primary_key
+
+logger = logging.getLogger("notifications_counter")
 
 BATCH = 1000
 """Notifications in one transaction."""
@@ -46,10 +50,12 @@ Returns ``[(function, [notifications])]``, as a signal does."""
 
 @dataclass
 class ImportResult:
-    """Notifications ``imported``, and those ``deleted`` that were left out."""
+    """Notifications ``imported``; those ``deleted`` that were left out; and those ``failed`` that could not be
+    imported."""
 
     imported: int = 0
     deleted: int = 0
+    failed: int = 0
 
 
 def create_notifications(
@@ -120,14 +126,17 @@ def import_notifications(
     using: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     stopped: Callable[[], bool] = lambda: False,
+    report: Callable[[int, str], None] = lambda key, reason: None,
 ) -> ImportResult:
     """Copy the notifications of django-notifications-hq, oldest first, except for those that users have deleted.
 
     Each batch is a transaction, which also stores how far the import has come. So another call continues after the last
     batch that was committed. It also looks for rows that were missing below it: databases assign keys before a
-    transaction is committed, so the next row may be there first. ``progress`` is called with the number of rows done
-    and of all rows, and ``stopped`` after each batch. Raises ConfigurationError if there is no such table, and
-    NotInTransaction if autocommit is off, because nothing would be committed.
+    transaction is committed, so the next row may be there first. Rows that cannot be imported are left out, and tried
+    again by the next call: the newest GAPS of them. ``report`` is called with the key of each and the reason,
+    ``progress`` with the number of rows done and of all rows, and ``stopped`` after each batch. Raises
+    ConfigurationError if there is no such table, and NotInTransaction if autocommit is off, because nothing would be
+    committed.
     """
     using = using or router.db_for_write(Notification)
     require_autocommit(connections[using])
@@ -143,22 +152,52 @@ def import_notifications(
     while not (done and stopped()):
         with transaction.atomic(using):
             note = notes.select_for_update().get(pk=note.pk)
-            late = {} if done else source.in_bulk(note.missing)
-            page = [*late.values(), *source.filter(pk__gt=note.position)[:BATCH]]
+            keys = source.values_list("pk", flat=True)
+            late = [] if done else [key for some in _batches(note.missing) for key in keys.filter(pk__in=some)]
+            page = [*late, *keys.filter(pk__gt=note.position)[:BATCH]]
             if not page:
                 break
-            active = [row for row in page if not row.deleted]
-            Notification.objects.using(using).bulk_create(_converted(active, using))
-            last = max(note.position, page[-1].pk)
+            copied, failed = 0, dict[int, str]()
+            for some in _batches(page):
+                copied += _copy(source, some, using, failed)
+            last = max(note.position, page[-1])
             gaps = {*note.missing, *range(max(note.position + 1, last - GAPS), last)}
-            note.missing = sorted(gaps.difference(row.pk for row in page))[-GAPS:]
+            note.missing = sorted(gaps.difference(page) | failed.keys())[-GAPS:]
             note.position = last
             note.save(using=using)
-        result.imported += len(active)
-        result.deleted += len(page) - len(active)
+        for key, reason in failed.items():
+            about = {"event": "import_failed", "table": table, "key": key, "reason": reason}
+            logger.warning("Row %s of %s could not be imported: %s", key, table, reason, extra=about)
+            report(key, reason)
+        result.imported += copied
+        result.deleted += len(page) - copied - len(failed)
+        result.failed += len(failed)
         done += len(page)
         progress(done, max(done, total))
     return result
+
+
+def _batches(keys: list[int]) -> Iterator[list[int]]:
+    for i in range(0, len(keys), BATCH):
+        yield keys[i : i + BATCH]
+
+
+def _copy(source: QuerySet, keys: list[int], using: str, failed: dict[int, str]) -> int:
+    """Copy rows, and return how many; without deleted rows, and without those for which this raises anything, such as
+    those that are no valid JSON, or whose actor's ``__str__`` fails. These go to ``failed``, with the reason."""
+    try:
+        with transaction.atomic(using):
+            rows = [row for row in source.filter(pk__in=keys) if not row.deleted]
+            return len(Notification.objects.using(using).bulk_create(_converted(rows, using)))
+    except Exception as error:
+        # SQLite raises an OperationalError for a text that is not UTF-8. Other outages are not about a row.
+        if isinstance(error, OUTAGES) and "Could not decode" not in str(error):
+            raise
+        if len(keys) == 1:
+            failed[keys[0]] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return 0
+    half = len(keys) // 2
+    return sum(_copy(source, some, using, failed) for some in (keys[:half], keys[half:]))
 
 
 @cache
@@ -180,6 +219,11 @@ def _converted(rows: list[Any], using: str) -> Iterator[Notification]:
     user_key = Notification._meta.get_field("user").target_field
     kinds = ContentType.objects.db_manager(_home(ContentType, using))
     objects = _objects(rows, kinds, using)
+    users: QuerySet[Any] = QuerySet(get_user_model(), using=_home(get_user_model(), using))
+    recipients = {user_key.to_python(row.recipient_id) for row in rows}
+    known = set(users.filter(**{f"{user_key.name}__in": recipients}).values_list(user_key.name, flat=True))
+    if recipients - known:  # databases say so at the end of a transaction only
+        raise LookupError("its recipient does not exist")
     for row in rows:
         references = {role: reference for role in ROLES if (reference := _reference_of(row, role))}
         data = json.loads(row.data, parse_constant=str) if row.data else {}  # NaN is no JSON for databases

@@ -3,6 +3,7 @@ import math
 import signal
 import subprocess
 import sys
+import uuid
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError
 from django.db import connection, models, transaction
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from notifications_counter.contrib import notifications_hq
@@ -160,6 +162,49 @@ def test_data_that_only_python_takes_for_json(healed, theirs, alice, bob):
     import_notifications()
     data = alice.notifications.get().data
     assert (data["ratio"], data["rest"]) == ("NaN", "-Infinity")
+
+
+ON_ANY = {"no JSON": {"data": "{"}, "deep JSON": {"data": "[" * 100_000}}
+UNCONSTRAINED = {"no actor's type": {"actor_content_type_id": 9999}, "no recipient": {"recipient_id": 9999}}
+BAD = {
+    "postgresql": {**ON_ANY, "NUL": {"data": '{"a": "\\u0000"}'}, "surrogate": {"data": '{"a": "\\ud800"}'}},
+    "mysql": {**ON_ANY, **UNCONSTRAINED},
+    "sqlite": {**ON_ANY, **UNCONSTRAINED, "no UTF-8": {"verb": RawSQL("CAST(x'ff' AS TEXT)", [])}},
+}[connection.vendor]
+
+
+@pytest.mark.parametrize("fields", BAD.values(), ids=list(BAD))
+def test_a_row_that_cannot_be_imported_is_left_out_and_named(healed, theirs, alice, bob, caplog, fields):
+    rows = [theirs(alice, bob, verb=verb) for verb in "abcdefg"]
+    spoilt = type(rows[2]).objects.filter(pk=rows[2].pk)
+    before = spoilt.values(*fields).get()
+    if "recipient_id" in fields and isinstance(alice.pk, uuid.UUID):
+        fields = {"recipient_id": uuid.uuid4()}
+    with connection.constraint_checks_disabled():
+        spoilt.update(**fields)
+    for _ in range(2):
+        with pytest.raises(CommandError, match="1 notification could not be imported; the log names each"):
+            run("import_from_notifications_hq")
+        [record] = [r for r in caplog.records if getattr(r, "event", "") == "import_failed"]
+        assert record.key == rows[2].pk
+        caplog.clear()
+        assert titles(alice) == [f"{bob} {verb}" for verb in "abdefg"]
+    spoilt.update(**before)
+    assert run("import_from_notifications_hq") == ["1 notification imported."]
+    assert run("import_from_notifications_hq") == ["0 notifications imported."]
+    assert_exact(alice)
+
+
+def test_a_name_that_cannot_be_told_does_not_stop_the_import(healed, theirs, alice, bob, monkeypatch):
+    """Nor does anything else that the code of the site raises."""
+    project = Project.objects.create()
+    monkeypatch.setattr(Project, "__str__", lambda self: 1 // 0)
+    theirs(alice, bob, verb="a", target=project)
+    theirs(alice, bob, verb="b")
+    failed: dict[int, str] = {}
+    result = import_notifications(report=failed.__setitem__)
+    assert (result.imported, result.failed) == (1, 1)
+    assert list(failed.values()) == ["ZeroDivisionError: integer division or modulo by zero"]
 
 
 def test_a_second_run_takes_what_came_since(healed, theirs, alice, bob, small_batches):

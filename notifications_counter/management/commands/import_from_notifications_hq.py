@@ -37,3 +37,8 @@ class Command(CounterCommand):
             meter.say(f"{number(result.imported, 'notification')} imported{deleted}.")
             if stop.asked():
                 meter.say("Stopped. Run the command again to continue.")
+        if result.failed:
+            raise CommandError(
+                f"{number(result.failed, 'notification')} could not be imported; the log names each. Correct these "
+                f"rows of {table}, or delete them, and run the command again: it tries them again."
+            )
