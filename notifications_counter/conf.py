@@ -143,3 +143,9 @@ def swappable() -> str | None:
     is the one setting for swapped models that every site has.
     """
     return None if options.NOTIFICATIONS else "AUTH_USER_MODEL"
+
+
+def user_model() -> str:
+    """Return the model that the keys of users in these models refer to. Without NOTIFICATIONS, when nobody uses them,
+    it is one of our own, because a site may have no users at all."""
+    return settings.AUTH_USER_MODEL if options.NOTIFICATIONS else "notifications_counter.DatabaseId"

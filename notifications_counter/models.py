@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import urljoin, urlsplit
 
-from django.conf import settings
 from django.db import models, router
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from .conf import swappable
+from .conf import swappable, user_model
 from .fields import ExactCharField
 from .internals import url_has_allowed_host_and_scheme
 from .querysets import NotificationQuerySet
@@ -31,7 +30,7 @@ class Notification(models.Model):
     ``seen_at`` is empty."""
 
     user = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
+        user_model(),
         on_delete=models.CASCADE,
         related_name="notifications",
         verbose_name=_("user"),
@@ -109,7 +108,7 @@ class UserNotificationsCount(BaseCount):
     """The stored numbers of a user's unread and unseen notifications. What waits in Redis is not included."""
 
     user = models.OneToOneField(
-        settings.AUTH_USER_MODEL,
+        user_model(),
         primary_key=True,
         on_delete=models.DO_NOTHING,
         db_constraint=False,
@@ -137,7 +136,7 @@ class UserKindNotificationsCount(BaseCount):
 
     pk = models.CompositePrimaryKey("user", "kind")
     user = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
+        user_model(),
         on_delete=models.DO_NOTHING,
         db_constraint=False,
         db_index=False,

@@ -3,16 +3,14 @@ from django.conf import settings
 from django.db import migrations, models
 from django.utils import timezone
 
-from notifications_counter.conf import swappable
+from notifications_counter.conf import options, swappable, user_model
 from notifications_counter.fields import ExactCharField
 
 
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
-    ]
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL)] if options.NOTIFICATIONS else []
 
     operations = [
         migrations.CreateModel(
@@ -53,7 +51,7 @@ class Migration(migrations.Migration):
                         primary_key=True,
                         related_name="notifications_count",
                         serialize=False,
-                        to=settings.AUTH_USER_MODEL,
+                        to=user_model(),
                         verbose_name="user",
                     ),
                 ),
@@ -134,7 +132,7 @@ class Migration(migrations.Migration):
                         db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="notifications",
-                        to=settings.AUTH_USER_MODEL,
+                        to=user_model(),
                         verbose_name="user",
                     ),
                 ),
@@ -171,7 +169,7 @@ class Migration(migrations.Migration):
                         db_index=False,
                         on_delete=django.db.models.deletion.DO_NOTHING,
                         related_name="+",
-                        to=settings.AUTH_USER_MODEL,
+                        to=user_model(),
                         verbose_name="user",
                     ),
                 ),
