@@ -16,6 +16,7 @@ from typing import Any
 from asgiref.sync import SyncToAsync
 from django.apps.registry import Apps
 from django.db import Error
+from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
@@ -76,6 +77,18 @@ __all__ = [
     "salted_hmac",
     "url_has_allowed_host_and_scheme",
 ]
+
+
+# ------------------------------------------------------------------- Django: errors
+def statement_of(error: BaseException) -> str:
+    """Return the SQL, without its parameters, of the statement that raised a database error; empty if it is unknown.
+    Neither Django nor the drivers tell."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is CursorWrapper._execute.__code__:  # type: ignore[attr-defined]
+            return str(traceback.tb_frame.f_locals.get("sql", ""))
+        traceback = traceback.tb_next
+    return ""
 
 
 # ------------------------------------------------------------ redis-py: connections

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import Error as DriverError
-from django.db import connections
+from django.db import OperationalError, ProgrammingError, connections
 from django.db.models import CharField, TextField
 
+from ..counters import all_counters
+from ..internals import Truncator, statement_of
 from .registration import TAG, id_, sound_counters
 
 
@@ -56,6 +59,35 @@ def _tells_apart(field: Any, using: str) -> bool:
     with connections[using].cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM ({' UNION '.join([column, *['SELECT %s'] * len(texts)])}) t", texts)
         return cursor.fetchone()[0] == len(texts)
+
+
+TIMEOUT = re.compile("timeout|max_statement_time|interrupted", re.IGNORECASE)
+"""Matches what databases say when a statement has taken too long."""
+
+LENGTH = 300
+"""Characters of a statement in a message."""
+
+
+def reason_of(error: BaseException, where: str = "") -> str:
+    """Return what is wrong, in one line: ``where``, with which statement, and what to do about it."""
+    if isinstance(error, OperationalError | ProgrammingError) and (forgotten := forgotten_migration()):
+        return forgotten
+    reason = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, DriverError) and (sql := " ".join(statement_of(error).split())):
+        reason = f"{reason.rstrip('.')}. The statement was: {Truncator(sql).chars(LENGTH)}"
+        if TIMEOUT.search(str(error)):
+            reason += (
+                " – Give the database user of flush_counters a longer time limit, and the counted table an index that "
+                "begins with the columns of the owner."
+            )
+    return f"{where}: {reason}" if where else reason
+
+
+def forgotten_migration() -> str:
+    """Return what to do if tables are missing, else an empty string. SQLite raises OperationalError for that, other
+    databases ProgrammingError."""
+    tables = [table for using in {counter.db for counter in all_counters()} for table in missing_tables(using)]
+    return f"The counters' tables are missing: {', '.join(tables)}. Run `manage.py migrate`." if tables else ""
 
 
 def missing_tables(using: str) -> list[str]:

@@ -174,6 +174,8 @@ def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], 
                 work(each)
         except Exception as error:
             connections[each.place.alias].close_if_unusable_or_obsolete()
+            if not isinstance(error, BufferUnavailable):  # which is about no counter
+                error.add_note(each.name)
             failed.append((isinstance(error, EXPECTED), each.name, error))
     if failed:
         (_, _, first), *others = sorted(failed, key=lambda failure: failure[0])

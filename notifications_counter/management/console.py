@@ -15,10 +15,10 @@ from io import TextIOBase
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import OperationalError, ProgrammingError, connections
+from django.db import ProgrammingError, connections
 from django.template.defaultfilters import pluralize
 
-from ..checks.tables import missing_tables
+from ..checks.tables import forgotten_migration, reason_of
 from ..counters import Counter, all_counters
 from ..exceptions import BufferUnavailable
 from ..maintenance.places import EXPECTED, OUTAGES, LocalCounter, local_counters
@@ -124,26 +124,13 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except EXPECTED as error:
-        raise CommandError(reason_of(error)) from error
+        raise CommandError(reason_of(error, " ".join(getattr(error, "__notes__", ())))) from error
     except ProgrammingError as error:
         if missing := forgotten_migration():
             raise CommandError(missing) from error
         raise
     except KeyboardInterrupt:
         raise CommandError("Interrupted. Nothing is lost; run the command again to continue.", returncode=130) from None
-
-
-def reason_of(error: Exception) -> str:
-    """Return what is wrong, in one line."""
-    forgotten = forgotten_migration() if isinstance(error, OperationalError) else ""
-    return forgotten or " ".join(str(error).split()) or type(error).__name__
-
-
-def forgotten_migration() -> str:
-    """Return what to do if tables are missing, else an empty string. SQLite raises OperationalError for that, other
-    databases ProgrammingError."""
-    tables = [table for using in {counter.db for counter in all_counters()} for table in missing_tables(using)]
-    return f"The counters' tables are missing: {', '.join(tables)}. Run `manage.py migrate`." if tables else ""
 
 
 def why_waiting(counter: Counter) -> str:

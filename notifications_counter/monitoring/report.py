@@ -16,6 +16,7 @@ from django.utils.translation import ngettext
 
 from ..buffer.client import Outages, client_of
 from ..buffer.types import Stats
+from ..checks.tables import reason_of
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
@@ -211,9 +212,9 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
                     off.update(kept_though_off(counter))
                 continue
         except CounterError as error:
-            errors.setdefault("", _one_line(error))
+            errors.setdefault("", reason_of(error))
         except DatabaseFailure as error:
-            errors[place.alias] = f"Database {place.alias!r}: {_one_line(error)}"
+            errors[place.alias] = reason_of(error, f"Database {place.alias!r}, counter {counter.name!r}")
             connections[place.alias].close_if_unusable_or_obsolete()
         unreachable.append(each)
     return Report(found, unreachable, list(errors.values()), _outages(), sorted(off))
@@ -259,7 +260,3 @@ def _outages() -> Outages | None:
 
 def _grouped(numbers: dict[str, float]) -> dict[str, str]:
     return {name: grouped(number) for name, number in numbers.items()}
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

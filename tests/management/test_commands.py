@@ -19,7 +19,7 @@ from django.test.utils import override_settings
 from django.utils import timezone
 
 import servers
-from notifications_counter.counters import all_counters, unread
+from notifications_counter.counters import Counter, all_counters, unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.orphans import remove_orphans
@@ -490,8 +490,16 @@ def test_an_outage_is_said_once(child_environment, arguments):
     assert result.stderr.count("is unreachable") == 1
 
 
-@pytest.mark.parametrize("model", [CounterShard, UserNotificationsCount])
-@pytest.mark.parametrize("arguments", [["flush_counters"], ["recount_counters"]])
+@pytest.mark.parametrize(
+    ("model", "arguments"),
+    [
+        (CounterShard, ["flush_counters"]),
+        (CounterShard, ["flush_counters", "--check"]),
+        (CounterShard, ["recount_counters"]),
+        (UserNotificationsCount, ["flush_counters"]),
+        (UserNotificationsCount, ["recount_counters"]),
+    ],
+)
 def test_a_migration_that_was_forgotten(few_healed, make_user, model, arguments):
     notify(make_user())
     with connection.schema_editor() as editor:
@@ -508,6 +516,36 @@ def test_a_migration_that_was_forgotten(few_healed, make_user, model, arguments)
             editor.create_model(model)
     found = checks.run_checks(include_deployment_checks=True, databases=["default"])
     assert "notifications_counter.E024" not in [message.id for message in found]
+
+
+SLOW = {
+    "postgresql": ["SET statement_timeout = '50ms'", "SELECT pg_sleep(60)", "SET statement_timeout = 0"],
+    "mysql": ["SET max_statement_time = 0.05", "SELECT SLEEP(60)", "SET max_statement_time = 0"],
+    "sqlite": ["SELECT 1", "SELECT missing", "SELECT 1"],
+}[connection.vendor]
+
+
+@pytest.mark.parametrize("arguments", [["flush_counters"], ["flush_counters", "--check"]])
+def test_a_statement_that_fails_is_named(few_healed, monkeypatch, caplog, arguments):
+    """With the counter, and what to do if it takes too long."""
+    before, statement, after = SLOW
+
+    def fail(counter, *args, **kwargs):
+        with connection.cursor() as cursor:
+            cursor.execute(before)
+            try:
+                cursor.execute(statement)
+            finally:
+                cursor.execute(after)
+
+    monkeypatch.setattr(Counter, "heal", fail)
+    monkeypatch.setattr(Counter, "status", fail)
+    with pytest.raises(CommandError) as caught:
+        run(*arguments)
+    text = str(caught.value)
+    assert re.match(r"(unread|Database 'default', counter 'unread'): ", text)
+    assert f". The statement was: {statement}" in text
+    assert ("a longer time limit" in text) == (connection.vendor != "sqlite")
 
 
 # -------------------------------------------------------------------------------------------------- recount_counters

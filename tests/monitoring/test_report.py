@@ -334,7 +334,7 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
     seen = json.loads(result.stdout)
     assert result.returncode == 1
     assert seen["ok"] is False
-    assert seen["error"].startswith("Database 'default': ")
+    assert seen["error"].startswith("Database 'default', counter 'unread': ")
     assert seen["unreachable"] == [counter.name for counter in all_counters()]
     assert "Traceback" not in result.stderr
 
