@@ -39,6 +39,10 @@ def _seconds(value: Any) -> bool:
     return (is_integer(value) or isinstance(value, float)) and 0 <= value < math.inf
 
 
+def _timeout(value: Any) -> bool:
+    return _seconds(value) and value > 0
+
+
 def _name(value: Any) -> bool:
     return isinstance(value, str) and value != "" and not set(value) & set("{}")
 
@@ -84,6 +88,8 @@ class Options:
         3600, lambda value: _seconds(value) and value >= 60, "a number of seconds, at least 60"
     )
     DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
+    READ_TIMEOUT = Entry[float](0.1, _timeout, "a positive number of seconds")
+    WRITE_TIMEOUT = Entry[float](0.5, _timeout, "a positive number of seconds")
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
     PRECISIONS = Entry[Sequence[int]](
         (1, 5, 60, 300, 3600, 18000, 86400),

@@ -11,6 +11,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from asgiref.sync import SyncToAsync
@@ -92,6 +93,43 @@ def statement_of(error: BaseException) -> str:
 
 
 # ------------------------------------------------------------ redis-py: connections
+def limit_setup(pool: Any, seconds: Callable[[], float | None]) -> None:
+    """Have the connections of a pool wait for at most ``seconds()`` for each reply while they are set up. None: for as
+    long as the site has set. A pool that limits their number sets them up itself, before it returns them."""
+    if not hasattr(pool.connection_class, "setup_is_limited"):
+        pool.connection_class = _limited(pool.connection_class, seconds)
+
+
+@cache
+def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
+    class Limited(kind):  # type: ignore[misc]
+        setup_is_limited = True
+
+        def _connect(self) -> Any:
+            if (limit := seconds()) is None:
+                return super()._connect()
+            theirs = self.socket_timeout, self.socket_connect_timeout
+            self.socket_timeout, self.socket_connect_timeout = (_shorter(limit, timeout) for timeout in theirs)
+            try:  # the socket keeps the limit for what follows, such as AUTH
+                return super()._connect()
+            finally:
+                self.socket_timeout, self.socket_connect_timeout = theirs
+
+    return Limited
+
+
+def limit_wait(connection: Any, limit: float | None) -> None:
+    """Have a connection wait for at most ``limit`` seconds for each reply from now on. None: for as long as the site
+    has set. It does nothing if the connection is still to be set up."""
+    timeout = _shorter(limit, connection.socket_timeout)
+    if connection._sock is not None and connection._sock.gettimeout() != timeout:  # setting it is a system call
+        connection._sock.settimeout(timeout)
+
+
+def _shorter(limit: float | None, timeout: float | None) -> float | None:
+    return limit if timeout is None or (limit is not None and limit < timeout) else timeout
+
+
 def new_connection(pool: Any) -> Any:
     """Make a connection with the class and arguments of a pool. The bookkeeping of a plain ``ConnectionPool`` would
     take a quarter of the time of a command."""

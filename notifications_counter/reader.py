@@ -14,7 +14,9 @@ from django.db import connections
 from django.db.models import Count, Q, QuerySet
 
 from .buffer import Buffer, Snapshot
+from .buffer.patience import Patience
 from .buffer.shard import in_calls
+from .conf import options
 from .declaration import Declaration, each_shard
 from .exceptions import BufferUnavailable
 from .primary_keys import CompositeKey, group_of
@@ -41,15 +43,13 @@ class Reader:
         counter, member = self.counter, str(key)
         ledger = Ledger.of(self.using)
         if not ledger.touched(counter, member) and not self._sees_old_data(ledger):
-            try:
+            with suppress(BufferUnavailable), Patience(options.READ_TIMEOUT):
                 buffer = counter.buffer_of(member, ledger.connection)
                 if (totals := buffer.totals((member,))) is not None:
                     (total,) = totals
                     if total is None:
                         return self._miss(ledger, buffer, [key])[key]
                     return total if total >= 0 else self._negative([key])[key]
-            except BufferUnavailable:
-                pass
         return self._rows([key])[key]
 
     def counts(self, keys: Sequence[Any]) -> dict[Any, int]:
@@ -76,7 +76,8 @@ class Reader:
                 for some in in_calls(missed):
                     result.update(self._miss(ledger, buffer, some))
 
-        by_rows += each_shard(counter, rest, read)
+        with Patience(options.READ_TIMEOUT):
+            by_rows += each_shard(counter, rest, read)
         return result | self._rows(by_rows) if by_rows else result
 
     def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
@@ -91,24 +92,25 @@ class Reader:
         missed: dict[tuple[Any, ...], Buffer] = {}
         by_rows = ledger.doubts(counter) or self._sees_old_data(ledger)
         touched = ledger.all_touched(counter)
-        for first in firsts:
-            group = group_of(first)
-            if by_rows or any(member.startswith(group) for member in touched):
-                continue
-            with suppress(BufferUnavailable):
-                buffer = counter.buffer_of(group, ledger.connection)
-                counts = buffer.group(group)
-                if counts is None:
-                    missed[first] = buffer
-                elif negative := [group + last for last, count in counts.items() if count < 0]:
-                    mark_dirty((counter, member) for member in negative)
-                else:
-                    try:
-                        found[first] = dict(zip(counter.parse_last(counts), counts.values(), strict=True))
-                    except ValidationError:  # something else wrote it
+        with Patience(options.READ_TIMEOUT):
+            for first in firsts:
+                group = group_of(first)
+                if by_rows or any(member.startswith(group) for member in touched):
+                    continue
+                with suppress(BufferUnavailable):
+                    buffer = counter.buffer_of(group, ledger.connection)
+                    counts = buffer.group(group)
+                    if counts is None:
                         missed[first] = buffer
-        if len(found) < len(firsts):
-            found |= self._miss_groups(ledger, missed, [first for first in firsts if first not in found])
+                    elif negative := [group + last for last, count in counts.items() if count < 0]:
+                        mark_dirty((counter, member) for member in negative)
+                    else:
+                        try:
+                            found[first] = dict(zip(counter.parse_last(counts), counts.values(), strict=True))
+                        except ValidationError:  # something else wrote it
+                            missed[first] = buffer
+            if len(found) < len(firsts):
+                found |= self._miss_groups(ledger, missed, [first for first in firsts if first not in found])
         return found
 
     def _miss_groups(

@@ -6,6 +6,8 @@ import logging
 import re
 import time
 
+from redis.exceptions import TimeoutError
+
 from ..conf import options
 from ..exceptions import BufferUnavailable, CommandRefused
 from .location import reason_of
@@ -53,13 +55,15 @@ class Breaker:
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
         now, reason = time.monotonic(), reason_of(error, self.alias)
+        is_late = isinstance(error, TimeoutError)
+        what = "does not answer in time" if is_late else "is unreachable"
         self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
-            about = {"event": "redis_lost", "cache": self.alias, "reason": reason}
-            text = "Redis (cache %r) is unreachable; counts are read from the database meanwhile: %s"
-            logger.warning(text, self.alias, reason, extra=about)
-        return BufferUnavailable(f"Redis (cache {self.alias!r}) is unreachable: {reason}")
+            about = {"event": "redis_slow" if is_late else "redis_lost", "cache": self.alias, "reason": reason}
+            text = "Redis (cache %r) %s; counts are read from the database meanwhile: %s"
+            logger.warning(text, self.alias, what, reason, extra=about)
+        return BufferUnavailable(f"Redis (cache {self.alias!r}) {what}: {reason}")
 
     def miss(self, error: Exception) -> BufferUnavailable:
         """Note that all connections are in use, and return the exception to raise. This is not an outage."""

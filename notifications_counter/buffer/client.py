@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,12 +18,13 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
 from ..conf import options, shown
 from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
-from ..internals import connection_factory, disconnect_idle, is_exhausted, send_packed
+from ..internals import connection_factory, disconnect_idle, is_exhausted, limit_setup, limit_wait, send_packed
 from ..signals import redis_called
 from . import keys
 from .breaker import NEVER, Breaker
 from .connections import FAILURES, Connections
 from .location import HOW_TO_WRITE, parse, reason_of, urls_of
+from .patience import Patience, current, limit
 from .scripts import Script, script
 from .types import parse_int
 
@@ -105,20 +106,35 @@ class Outages(NamedTuple):
 class Exchange:
     """A connection on which something was sent. Read what comes back or close it, or it is never returned."""
 
-    __slots__ = ("_client", "_pool", "_connections", "_started")
+    __slots__ = ("_client", "_pool", "_connections", "_started", "_patience")
 
     def __init__(self, client: Client):
         self._client = client
+        self._patience = current()
         self._started = time.time_ns() if redis_called.receivers else 0
         self._connections: list[Any] = []  # at most one; nothing that is taken out of a list is returned twice
 
     def _send(self, pool: Any, packed: bytes) -> None:
+        patience = self._patience
+        if patience is not None and patience.is_over:
+            raise BufferUnavailable(f"Redis (cache {self._client.alias!r}) takes too long.")
         self._pool = pool
-        self._connections.append(pool.get_connection())
-        send_packed(self._connections[0], packed)
+        started = time.monotonic()
+        connection = pool.get_connection()
+        self._connections.append(connection)
+        limit_wait(connection, limit())
+        send_packed(connection, packed)
+        self._spend(started)
+
+    def _spend(self, started: float) -> None:
+        if self._patience is not None:
+            self._patience.spend(time.monotonic() - started)
 
     def _return(self) -> None:
-        self._pool.release(self._connections.pop())
+        connection = self._connections.pop()
+        if self._patience is not None and type(self._pool) is not Connections:  # the site may use it next
+            limit_wait(connection, None)
+        self._pool.release(connection)
 
     def close(self) -> None:
         """Return the connection without reading the reply, which the next command would otherwise read as its own."""
@@ -146,13 +162,14 @@ class Reply(Exchange):
 
     def receive(self) -> Any:
         """Return what Redis answered, or raise the exception of redis-py."""
-        connection = self._connections[0]
+        connection, started = self._connections[0], time.monotonic()
         try:
             answer = connection.read_response()
         except NoScriptError:  # nothing was run, so this is not a second time
             assert self._script is not None
             send_packed(connection, pack_command(("EVAL", self._script.source, *self._command[2:])))
             answer = connection.read_response()
+        self._spend(started)
         self._return()
         return answer
 
@@ -223,6 +240,7 @@ class Client:
     @cached_property
     def _connections(self) -> Any:
         pool = self.redis.connection_pool
+        limit_setup(pool, limit)
         if type(pool) is ConnectionPool and not self.is_limited:
             return Connections(pool)
         return pool  # it enforces a limit, or finds the master among several servers
@@ -238,8 +256,13 @@ class Client:
 
         For RETRY_AFTER seconds after a failure, only ``urgent`` commands are sent. Others raise BufferUnavailable.
         """
-        if self.breaker.down_since is not None and not urgent:
+        if self.breaker.down_since is None or urgent:
+            return self._send(key, command, script)
+        with self.trial():
             self.check(key)
+            return self._send(key, command, script)
+
+    def _send(self, key: str, command: tuple[Argument, ...], script: Script | None) -> Reply:
         reply = Reply(self, script, command)
         try:
             reply.send(self.pool(key))
@@ -255,6 +278,11 @@ class Client:
     def node_of(self, key: str) -> Client:
         """Return the client of the server that holds ``key``."""
         return self
+
+    def trial(self) -> AbstractContextManager[None]:
+        """Return a context for what finds out whether Redis is still down. If the site waits for it, then no longer
+        than for a read, because others will have to try again."""
+        return nullcontext() if current() is None else Patience(options.READ_TIMEOUT)
 
     def check(self, key: str) -> None:
         """Raise BufferUnavailable while Redis is down.

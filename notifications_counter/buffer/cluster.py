@@ -13,10 +13,11 @@ from redis.exceptions import MovedError, ResponseError
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from ..internals import disconnect_nodes, node_pool, pool_options, reload_nodes
+from ..internals import disconnect_nodes, limit_setup, node_pool, pool_options, reload_nodes
 from .breaker import Breaker
 from .client import Argument, Client, Reply
 from .connections import FAILURES
+from .patience import limit
 from .scripts import Script
 
 
@@ -52,7 +53,9 @@ class Node(Client):
         """Return the connections to this node."""
         if self.breaker.down_since is not None:  # another node may have taken its place
             reload_nodes(self._cluster.redis)
-        return node_pool(self._cluster.redis, key)
+        pool = node_pool(self._cluster.redis, key)
+        limit_setup(pool, limit)
+        return pool
 
     def refused(self, error: ResponseError, script: Script | None, name: str) -> BufferUnavailable:
         """Note a refusal. If the key has moved, find out where all keys are now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -58,10 +59,14 @@ class Packet(Exchange):
     def send(self, urgent: bool) -> None:
         """Send the calls. If that fails, their outcomes are the exception to raise."""
         client, key = self._client, self.calls[0].keys[0]
+        packed = b"".join(call.pack("EVALSHA", call.script.sha) for call in self.calls)
         try:
-            if client.breaker.down_since is not None and not urgent:
-                client.check(key)
-            self._send(client.pool(key), b"".join(call.pack("EVALSHA", call.script.sha) for call in self.calls))
+            if client.breaker.down_since is None or urgent:
+                self._send(client.pool(key), packed)
+            else:
+                with client.trial():
+                    client.check(key)
+                    self._send(client.pool(key), packed)
         except BufferUnavailable as error:
             self._outcomes = [error] * len(self.calls)
         except FAILURES as error:
@@ -86,7 +91,7 @@ class Packet(Exchange):
     def _receive(self) -> list[Any]:
         if not self._connections:
             raise BufferUnavailable(f"Nobody waited for the replies of Redis (cache {self._client.alias!r}).")
-        connection, answers = self._connections[0], []
+        connection, answers, started = self._connections[0], [], time.monotonic()
         try:
             for _ in self.calls:
                 answers.append(_read(connection))
@@ -102,6 +107,7 @@ class Packet(Exchange):
         except BaseException:
             self.close()
             raise
+        self._spend(started)
         self._return()
         return answers
 

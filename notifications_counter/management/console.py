@@ -19,7 +19,7 @@ from django.db import ProgrammingError, connections
 from django.template.defaultfilters import pluralize
 
 from ..checks.tables import forgotten_migration, reason_of
-from ..counters import Counter, all_counters
+from ..counters import Counter
 from ..exceptions import BufferUnavailable
 from ..maintenance.places import EXPECTED, OUTAGES, LocalCounter, local_counters
 from ..maintenance.shards import deploy_seconds

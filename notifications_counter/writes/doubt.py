@@ -12,7 +12,9 @@ from django.db import connections, transaction
 from django.db.models import QuerySet
 
 from ..buffer import Buffer
+from ..buffer.patience import Patience
 from ..buffer.shard import USERS_PER_CALL
+from ..conf import options
 from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable
 
@@ -22,12 +24,13 @@ def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declarat
     grouped: dict[Declaration, list[str]] = defaultdict(list)
     for counter, member in owners:
         grouped[counter].append(member)
-    return [(c, member) for c, members in grouped.items() for member in each_shard(c, members, Buffer.mark_dirty)]
+    with Patience(options.WRITE_TIMEOUT):
+        return [(c, member) for c, members in grouped.items() for member in each_shard(c, members, Buffer.mark_dirty)]
 
 
 def forget(counter: Declaration) -> None:
     """Have readers count rows until everyone is recounted, which a RecountRequest asks for."""
-    with suppress(BufferUnavailable):
+    with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT):
         for buffer in counter.buffers:
             with suppress(BufferUnavailable):
                 buffer.forget()

@@ -21,8 +21,10 @@ from django.db import DatabaseError, Error, connections
 from ..buffer import Buffer
 from ..buffer.client import Reply, in_groups
 from ..buffer.packet import Call, PacketReply, send_together
+from ..buffer.patience import Patience
 from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
+from ..conf import options
 from ..databases import in_schema, schema_of, working_on
 from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable, DatabaseChanged
@@ -76,14 +78,15 @@ class TransactionLog:
         """
         failed: list[tuple[Declaration, str]] = []
         parts: list[Part] = []
-        for counter, members in owners.items():
-            begun = self.begun[counter]
-            new = [m for m in members if m not in begun]
-            failed += [(counter, m) for m in each_shard(counter, new, partial(_add_parts, parts, counter))]
-        for packet in in_groups(parts, lambda part: len(part.members), USERS_PER_CALL):
-            if self.unread:
-                failed += self.settle()
-            failed += self._begin(packet)
+        with Patience(options.WRITE_TIMEOUT):
+            for counter, members in owners.items():
+                begun = self.begun[counter]
+                new = [m for m in members if m not in begun]
+                failed += [(counter, m) for m in each_shard(counter, new, partial(_add_parts, parts, counter))]
+            for packet in in_groups(parts, lambda part: len(part.members), USERS_PER_CALL):
+                if self.unread:
+                    failed += self.settle()
+                failed += self._begin(packet)
         return failed
 
     def _begin(self, parts: list[Part]) -> list[tuple[Declaration, str]]:
@@ -289,9 +292,10 @@ class TransactionLog:
         calls = [buffer.commit_call([(part.id, deltas) for part, deltas in parts]) for buffer, parts in commits]
         replies: Sequence[Reply | PacketReply] = ()
         try:
-            replies = send_together(commits[0][0].client, calls, urgent=True)
-            for (_, parts), reply in zip(commits, replies, strict=True):
-                failed += self._finish(reply, parts)
+            with Patience(options.WRITE_TIMEOUT):
+                replies = send_together(commits[0][0].client, calls, urgent=True)
+                for (_, parts), reply in zip(commits, replies, strict=True):
+                    failed += self._finish(reply, parts)
         except BufferUnavailable:
             return _owners(parts for _, parts in commits)
         except BaseException:
@@ -319,7 +323,7 @@ class TransactionLog:
             name, n = self.activity.pop()
             counts[name] += n
         if counts:
-            with suppress(BufferUnavailable), working_on(self.using):
+            with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT), working_on(self.using):
                 TimeSeries().update_counters(counts)
 
 
