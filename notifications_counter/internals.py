@@ -36,7 +36,8 @@ from django.utils.functional import Promise
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.module_loading import autodiscover_modules
 from django.utils.text import Truncator
-from redis.connection import AbstractConnection
+from redis.cluster import RedisCluster
+from redis.connection import AbstractConnection, Connection
 
 __all__ = [
     # Every write of the ORM ends in a method of these, which the door wraps.
@@ -96,12 +97,14 @@ def statement_of(error: BaseException) -> str:
 def limit_setup(pool: Any, seconds: Callable[[], float | None]) -> None:
     """Have the connections of a pool wait for at most ``seconds()`` for each reply while they are set up. None: for as
     long as the site has set. A pool that limits their number sets them up itself, before it returns them."""
-    if not hasattr(pool.connection_class, "setup_is_limited"):
-        pool.connection_class = _limited(pool.connection_class, seconds)
+    pool.connection_class = _limited(pool.connection_class, seconds)
 
 
 @cache
 def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
+    if hasattr(kind, "setup_is_limited"):
+        return kind
+
     class Limited(kind):  # type: ignore[misc]
         setup_is_limited = True
 
@@ -170,6 +173,15 @@ def default_socket_timeout() -> float | None:
 
 
 # ---------------------------------------------------------------- redis-py: clusters
+def new_cluster(url: str, seconds: Callable[[], float | None], **options: Any) -> RedisCluster:
+    """Make the client of a cluster, whose connections are set up as those of ``limit_setup`` are; with TLS, only after
+    it has found the nodes for the first time."""
+    cluster = RedisCluster.from_url(url, **{"connection_class": _limited(Connection, seconds), **options})
+    theirs = cluster.nodes_manager.connection_kwargs
+    theirs["connection_class"] = _limited(theirs["connection_class"], seconds)
+    return cluster
+
+
 def node_pool(cluster: Any, key: str) -> Any:
     """Return the pool of the node that holds a key. ``execute_command`` would retry, and could count a delta twice."""
     return cluster.get_redis_connection(cluster.get_node_from_key(key)).connection_pool

@@ -4,6 +4,8 @@ import ast
 import asyncio
 import inspect
 import os
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -242,6 +244,42 @@ def test_a_new_connection_has_the_options_of_its_pool(connection):
     assert ask(connection, b"CLIENT", b"GETNAME") == b"made-outside"
 
 
+@pytest.mark.parametrize("scheme", ["redis", "unix", "none"])
+def test_the_setup_of_a_connection_is_limited(scheme):
+    """Each of these servers takes connections and says nothing."""
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(path := f"{directory}/socket")
+        silent.listen()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = {"redis": "redis://127.0.0.1:{1}?password=x", "unix": "unix://{0}?password=x"}
+            url["none"] = url["redis"] + "&socket_timeout=0.1"
+            pool = redis.ConnectionPool.from_url(
+                url[scheme].format(path, server.getsockname()[1]), socket_connect_timeout=600
+            )
+            limit: list[float | None] = [0.1 if scheme != "none" else None]
+            internals.limit_setup(pool, lambda: limit[0])
+            internals.limit_setup(pool, lambda: 600)  # it is limited already
+            connection = internals.new_connection(pool)
+            before = connection.socket_timeout
+            with pytest.raises(redis.TimeoutError):
+                connection.connect()
+            assert connection.socket_timeout == before
+
+
+def test_the_wait_of_a_connection_is_limited(connection):
+    internals.limit_wait(connection, 1)  # it is set up later
+    assert ask(connection, b"ECHO", b"x") == b"x"
+    default = connection.socket_timeout
+    for limit, timeout in [(0.25, 0.25), (None, default), (10**6, default or 10**6)]:
+        internals.limit_wait(connection, limit)
+        assert connection._sock.gettimeout() == timeout
+    internals.limit_wait(connection, 0.1)
+    internals.send_packed(connection, b"*3\r\n$5\r\nBLPOP\r\n$12\r\nnc-no-such-x\r\n$1\r\n0\r\n")
+    with pytest.raises(redis.TimeoutError):
+        connection.read_response()
+    assert connection._sock is None
+
+
 def test_a_pool_says_that_it_is_exhausted():
     pool = redis.ConnectionPool.from_url(os.environ["TEST_REDIS_URL"], max_connections=1)
     connection = pool.get_connection()
@@ -311,7 +349,9 @@ def test_the_default_timeout_is_that_of_a_connection():
 # ------------------------------------------------------------------------ redis-py: clusters
 def test_the_nodes_of_a_cluster():
     with servers.redis_cluster() as nodes:
-        cluster = redis.RedisCluster.from_url(nodes[0].url)
+        cluster = internals.new_cluster(nodes[0].url, lambda: None)
+        for node in cluster.get_primaries():
+            assert hasattr(node.redis_connection.connection_pool.connection_class, "setup_is_limited")
         ports = {internals.node_pool(cluster, f"key:{i}").connection_kwargs["port"] for i in range(50)}
         assert ports == {node.port for node in nodes}
         known = cluster.nodes_manager.slots_cache

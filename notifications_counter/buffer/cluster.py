@@ -13,7 +13,7 @@ from redis.exceptions import MovedError, ResponseError
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from ..internals import disconnect_nodes, limit_setup, node_pool, pool_options, reload_nodes
+from ..internals import disconnect_nodes, limit_setup, new_cluster, node_pool, pool_options, reload_nodes
 from .breaker import Breaker
 from .client import Argument, Client, Reply
 from .connections import FAILURES
@@ -119,7 +119,7 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
         url = params["url"]
         with self._lock:
             if url not in self._clusters:
-                self._clusters[url] = RedisCluster.from_url(**{**params, **pool_options(self)})
+                self._clusters[url] = new_cluster(seconds=limit, **{**params, **pool_options(self)})
             return self._clusters[url]
 
     def disconnect(self, connection: RedisCluster) -> None:

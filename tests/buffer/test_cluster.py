@@ -164,6 +164,33 @@ def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, djang
     assert unread.buffers[0].client.outages().number == 1
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "asked first"])
+def test_a_node_that_does_not_answer(nodes, cluster, users, settings, is_known):
+    """Neither for what it is asked, nor where the keys are. The test would hang otherwise."""
+    unread.heal()
+    notify(users)
+    assert_reads(*users)
+    never = {"SOCKET_TIMEOUT": 600, "SOCKET_CONNECT_TIMEOUT": 600}
+    default, before = settings.CACHES["default"], settings.CACHES
+    options = {**default["OPTIONS"], **never}
+    settings.CACHES = {"default": {**default, "LOCATION": f"{default['LOCATION']}#never", "OPTIONS": options}}
+    client = client_of("default")
+    if is_known:
+        assert_reads(*users)
+    for node in nodes:
+        node.pause()
+    with entries(SHARDS=SHARDS, RETRY_AFTER=600, READ_TIMEOUT=0.2, WRITE_TIMEOUT=0.2):
+        for _ in range(2):
+            for node in client._nodes.values():
+                node.breaker.retry_at = 0.0  # as if the time had passed
+            notify(users[:1])
+            assert_reads(*users)
+    for node in nodes:
+        node.resume()
+    settings.CACHES = before
+    assert_heals(*users)
+
+
 def test_a_process_that_starts_while_the_cluster_is_down(settings, users):
     """Nothing can be asked where the shards are."""
     options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
