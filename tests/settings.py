@@ -46,7 +46,7 @@ else:
             "NAME": name,
             "OPTIONS": {
                 "transaction_mode": "IMMEDIATE",
-                "timeout": 20,  # seconds
+                "timeout": 60,  # seconds
                 "init_command": "PRAGMA synchronous=OFF",
             },
             "TEST": {"NAME": name},
@@ -57,7 +57,7 @@ CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0"),
-        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 5, "SOCKET_TIMEOUT": 5},  # seconds
+        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 30, "SOCKET_TIMEOUT": 30},  # seconds
     }
 }
 

@@ -28,12 +28,15 @@ from servers import HOST, Server
 # Its name before Django 6.1.
 savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
 
+PATIENCE = 180
+"""Seconds after which a test takes something for hung. However busy the machine is, nothing takes that long."""
 
-def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+
+def wait_until(condition: Callable[[], Any]) -> Any:
     """What the condition returns, as soon as it is true."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while not (result := condition()):
-        assert time.monotonic() < deadline, f"not true after {seconds} seconds"
+        assert time.monotonic() < deadline, f"not true after {PATIENCE} seconds"
         time.sleep(0.01)
     return result
 
@@ -189,7 +192,7 @@ class OtherConnection:
         return self._thread.submit(function, *args, **kwargs)
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.start(function, *args, **kwargs).result(30)
+        return self.start(function, *args, **kwargs).result(PATIENCE)
 
 
 class Relay:

@@ -7,7 +7,6 @@ import os
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -46,7 +45,7 @@ from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.signals import counts_changed
 from notifications_counter.writes.door import DOORS
 from tests.source import trees
-from tests.support import OtherConnection
+from tests.support import OtherConnection, wait_until
 
 pytestmark = pytest.mark.once
 
@@ -308,9 +307,7 @@ def test_a_packed_command_is_sent_as_it_is(connection):
 
 def test_input_is_seen_before_it_is_read(connection):
     internals.send_packed(connection, b"*1\r\n$4\r\nPING\r\n" * 2)
-    deadline = time.monotonic() + 10
-    while not internals.has_input(connection):
-        assert time.monotonic() < deadline
+    wait_until(lambda: internals.has_input(connection))
     assert connection.read_response() == connection.read_response() == b"PONG"
     assert not internals.has_input(connection)
 
@@ -320,9 +317,7 @@ def test_the_end_of_a_connection_is_seen(connection):
     assert not internals.has_input(connection)
     with redis.Redis.from_url(os.environ["TEST_REDIS_URL"]) as other:
         other.client_kill_filter(_id=number)
-    deadline = time.monotonic() + 10
-    while not ended(connection):
-        assert time.monotonic() < deadline
+    wait_until(lambda: ended(connection))
 
 
 def ended(connection: Any) -> bool:

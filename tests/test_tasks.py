@@ -17,7 +17,7 @@ from notifications_counter.maintenance.places import OUTAGES
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.report import look
 from tests.docs.test_docs import page, python_blocks, section
-from tests.support import OtherConnection, assert_exact, rows, stored, unheard, wait_until
+from tests.support import PATIENCE, OtherConnection, assert_exact, rows, stored, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -116,7 +116,7 @@ def test_overlapping_runs_do_no_harm(few_healed, make_user):
             runs = [one.start(tasks.flush), two.start(tasks.recount)]
             tasks.flush()
             for run in runs:
-                run.result(30)
+                run.result(PATIENCE)
     assert_exact(*users)
     assert [stored(user) for user in users] == [rows(user) for user in users] == [10] * 5
 
@@ -136,7 +136,7 @@ def worker(child_environment, tmp_path):
     yield start
     for process in processes:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
     log.close()
     print((tmp_path / "log").read_text())  # for whoever looks why it failed
 
@@ -150,8 +150,8 @@ def test_celery_beat_and_a_worker(few_healed, alice, tmp_path, worker):
         *("--schedule", str(tmp_path / "schedule"), "--without-mingle", "--without-gossip"),
         TEST_REDIS_URL=settings.CACHES["default"]["LOCATION"],
     )
-    wait_until(lambda: stored(alice) == 1, 60)
-    wait_until(lambda: alice.notifications.count() == 1, 60)
+    wait_until(lambda: stored(alice) == 1)
+    wait_until(lambda: alice.notifications.count() == 1)
     notify(alice)
     wait_until(lambda: stored(alice) == 2)
     assert_exact(alice)
@@ -170,5 +170,5 @@ def test_a_worker_of_django_tasks(few_healed, alice, child_environment, worker):
     subprocess.run([sys.executable, "-c", code], env={**child_environment, **environment}, check=True)
     assert stored(alice) == 0
     worker("django", "db_worker", "--interval", "0.1", **environment)
-    wait_until(lambda: stored(alice) == 1, 60)
+    wait_until(lambda: stored(alice) == 1)
     assert_exact(alice)

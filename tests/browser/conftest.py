@@ -14,10 +14,9 @@ from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.live import live
 from servers import HOST, system_program
 from tests.asgi import serving
-from tests.support import wait_until
+from tests.support import PATIENCE, wait_until
 
-SECONDS = 30  # of patience
-expect.set_options(timeout=SECONDS * 1000)
+expect.set_options(timeout=PATIENCE * 1000)
 
 # What the script of the badge has told other scripts, for `expect(page.locator("body")).to_have_attribute`.
 NEWS = "document.addEventListener('notifications:counts', (e) => document.body.dataset.news = e.detail.unread);"

@@ -281,7 +281,7 @@ def test_what_has_begun_is_committed_although_redis_failed_meanwhile(use, server
 
 def test_a_server_that_does_not_answer(use, server, alice, monkeypatch):
     """Only one write waits for it, however many there are before RETRY_AFTER."""
-    breaker = use(server.url, SOCKET_TIMEOUT=0.3).breaker
+    breaker = use(server.url, SOCKET_TIMEOUT=2, SOCKET_CONNECT_TIMEOUT=2).breaker
     unread.heal()
     notify(alice)
     waited: list[Exception] = []

@@ -122,7 +122,7 @@ def test_a_cluster_that_is_down(nodes, cluster, users, caplog):
     started = time.monotonic()
     notify(users)
     assert_reads(*users)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # a busy machine takes its time, and retries of redis-py would take minutes
     assert RecountRequest.objects.count() == len(users)
     assert len([r for r in caplog.records if "unreachable" in r.message]) == 1
 

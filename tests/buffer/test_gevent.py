@@ -7,7 +7,7 @@ import sys
 import pytest
 from django.db import connection
 
-from tests.support import assert_heals
+from tests.support import PATIENCE, assert_heals
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -69,7 +69,7 @@ def test_greenlets_and_time_limits(child_environment, alice, bob):
     if connection.vendor == "sqlite":
         pytest.skip("SQLite waits for its lock without letting the other greenlets run.")
     command = [sys.executable, "-c", PROGRAM, json.dumps([str(alice.pk), str(bob.pk)])]
-    run = subprocess.run(command, env=child_environment, capture_output=True, text=True, timeout=100)
+    run = subprocess.run(command, env=child_environment, capture_output=True, text=True, timeout=PATIENCE)
     assert run.returncode == 0, run.stderr
     seen = json.loads(run.stdout.splitlines()[-1])
     assert 0 < seen["in_time"] < 70

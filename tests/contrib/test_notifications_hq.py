@@ -20,7 +20,7 @@ from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import ImportProgress, Notification
 from tests.management.test_commands import run
-from tests.support import OtherConnection, assert_exact, assert_heals
+from tests.support import PATIENCE, OtherConnection, assert_exact, assert_heals
 from tests.tasks.models import Project
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -258,7 +258,7 @@ def test_two_at_once_copy_each_once(healed, theirs, alice, bob, small_batches):
     with OtherConnection() as other:
         there = other.start(import_notifications)
         here = import_notifications()
-        assert here.imported + there.result(30).imported == 8
+        assert here.imported + there.result(PATIENCE).imported == 8
     assert sorted(titles(alice)) == [f"{bob} {verb}" for verb in "abcdefgh"]
     assert_exact(alice)
 

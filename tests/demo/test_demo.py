@@ -11,7 +11,7 @@ import pytest
 import redis
 from django.conf import settings
 
-from tests.support import wait_until
+from tests.support import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.once,
@@ -82,7 +82,7 @@ def start(tmp_path) -> Iterator[Callable[..., Demo]]:
 
 def test_every_badge_is_right_in_the_end(start):
     demo = start("demo", "--seconds=4", "--users=40", "--clients=4", "--kills=2")
-    output, _ = demo.process.communicate(timeout=100)
+    output, _ = demo.process.communicate(timeout=PATIENCE)
     assert demo.process.returncode == 0, output
     assert demo.has_left_nothing()
     table = dict(re.findall(r"│ (\S.*?) +│ +(\S.*?) │", output))
@@ -98,7 +98,7 @@ def test_every_badge_is_right_in_the_end(start):
 def test_leaves_nothing_in_a_redis_that_it_was_given(start):
     url = settings.CACHES["default"]["LOCATION"]
     demo = start("demo", "--seconds=1", "--users=10", "--clients=2", "--kills=0", REDIS_URL=url)
-    output, _ = demo.process.communicate(timeout=100)
+    output, _ = demo.process.communicate(timeout=PATIENCE)
     assert demo.process.returncode == 0, output
     with redis.Redis.from_url(url) as client:
         assert list(client.scan_iter(match="*nc-demo-*", count=1000)) == []
@@ -108,7 +108,7 @@ def test_ctrl_c_ends_everything(start):
     demo = start("demo", "--seconds=60")
     wait_until(demo.is_busy)
     demo.process.send_signal(signal.SIGINT)
-    output, _ = demo.process.communicate(timeout=30)
+    output, _ = demo.process.communicate(timeout=PATIENCE)
     assert demo.process.returncode == 130
     assert output.splitlines()[-1] == "Interrupted: every process that was started has ended."
     assert "Traceback" not in output
@@ -120,7 +120,7 @@ def test_no_process_outlives_it(start, signal_, code):
     demo = start("demo", "--seconds=60")
     wait_until(demo.is_busy)
     demo.process.send_signal(signal_)
-    demo.process.communicate(timeout=30)
+    demo.process.communicate(timeout=PATIENCE)
     assert demo.process.returncode == code
     wait_until(demo.has_left_nothing)
 
@@ -131,7 +131,7 @@ def test_serve_says_where_until_it_is_stopped(start):
     assert re.fullmatch(r"http://127\.0\.0\.1:18\d\d\d/\n", address)
     assert "admin / admin" in demo.process.stdout.readline()
     demo.process.send_signal(signal.SIGINT)
-    output, _ = demo.process.communicate(timeout=30)
+    output, _ = demo.process.communicate(timeout=PATIENCE)
     assert demo.process.returncode == 0
     assert output.splitlines()[-1] == "Stopped."
     assert demo.has_left_nothing()

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -36,5 +38,5 @@ class Child:
     def go_on(self) -> None:
         """Let it end its run."""
         self.process.send_signal(signal.SIGCONT)
-        self.process.communicate("\n", timeout=60)
+        self.process.communicate("\n", timeout=PATIENCE)
         assert self.process.returncode == 0

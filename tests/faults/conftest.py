@@ -12,6 +12,7 @@ from django.db import connections
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
+from tests.support import PATIENCE
 
 from .actors import Reader, Writer
 from .history import History
@@ -63,7 +64,7 @@ class Traffic:
         self._wait(self.history.writes, more)
 
     def _wait(self, calls: list[Any], more: int) -> None:
-        until, deadline = len(calls) + more, time.monotonic() + 60
+        until, deadline = len(calls) + more, time.monotonic() + PATIENCE
         while len(calls) < until and not self.failed:
             assert time.monotonic() < deadline, "the traffic stands still"
             time.sleep(0.002)

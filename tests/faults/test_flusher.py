@@ -12,7 +12,7 @@ from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.writes.doubt import request_recounts
-from tests.support import assert_heals, unheard
+from tests.support import PATIENCE, assert_heals, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -145,7 +145,7 @@ def test_a_change_that_overtakes_another(read, cached, users, monkeypatch):
     def late(self: Buffer, *args: Any) -> Any:
         if threading.current_thread() is writer:
             committed.set()
-            go_on.wait(60)
+            go_on.wait(PATIENCE)
         return commit(self, *args)
 
     def create() -> None:
@@ -156,7 +156,7 @@ def test_a_change_that_overtakes_another(read, cached, users, monkeypatch):
     writer = threading.Thread(target=create)
     writer.start()
     try:
-        assert committed.wait(60)
+        assert committed.wait(PATIENCE)
         seen = list(Notification.objects.values_list("pk", flat=True)[:2])
         assert NotificationController(user).mark_all_as_read(seen) == 2
         assert unread.buffers[0].status().open == 1

@@ -13,7 +13,7 @@ from notifications_counter.counters import unread
 from notifications_counter.maintenance import recount
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.sql import everyone
-from tests.support import OtherConnection, assert_exact, assert_heals, buffer, entries, notify, unheard
+from tests.support import PATIENCE, OtherConnection, assert_exact, assert_heals, buffer, entries, notify, unheard
 from tests.tasks.counters import visible_posts
 from tests.tasks.models import Post, Topic
 
@@ -95,7 +95,7 @@ def test_recounts_of_everyone_while_others_write(healed, small, make_user):
         while not writing.done():
             unread.recount()
             unread.flush()
-        writing.result(60)
+        writing.result(PATIENCE)
     assert_heals(*users)
 
 

@@ -144,12 +144,12 @@ def uncountable(user: Any) -> Iterator[None]:
         cursor.execute("CREATE SCHEMA slow")
         cursor.execute(  # so expensive that it is only called for rows that match all else
             "CREATE FUNCTION slow.wait() RETURNS bool LANGUAGE plpgsql COST 1000000"
-            " AS 'BEGIN PERFORM pg_sleep(20); RETURN TRUE; END'"
+            " AS 'BEGIN PERFORM pg_sleep(600); RETURN TRUE; END'"
         )
         cursor.execute(
             f"CREATE VIEW slow.{table} AS SELECT * FROM {table} WHERE user_id <> %s OR slow.wait()", [user.pk]
         )
-        cursor.execute("SET search_path = slow, public; SET statement_timeout = 200")
+        cursor.execute("SET search_path = slow, public; SET statement_timeout = 2000")
     yield
     with connection.cursor() as cursor:
         cursor.execute("SET search_path = public; SET statement_timeout = 0; DROP SCHEMA slow CASCADE")

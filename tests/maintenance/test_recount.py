@@ -16,6 +16,7 @@ from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.maintenance.recount import Correction, RecountResult
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import (
+    PATIENCE,
     OtherConnection,
     assert_exact,
     assert_heals,
@@ -231,7 +232,7 @@ def test_recounts_while_others_write(healed, alice, bob):
                 unread.flush()
         finally:
             stop.set()
-        writing.result(30)
+        writing.result(PATIENCE)
     assert rows(alice) > 0
     assert_heals(alice, bob)
 

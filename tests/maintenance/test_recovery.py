@@ -14,6 +14,7 @@ from notifications_counter.maintenance import recount
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.reader import Reader
 from tests.support import (
+    PATIENCE,
     OtherConnection,
     assert_exact,
     assert_heals,
@@ -85,7 +86,7 @@ def test_two_healers_start_one_epoch(healed, alice, redis_client, monkeypatch):
 
     def slow(self: Buffer, epoch: int, server: str) -> bool:
         inside.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
         return recover(self, epoch, server)
 
     def noted(self: Buffer) -> Any:
@@ -98,9 +99,9 @@ def test_two_healers_start_one_epoch(healed, alice, redis_client, monkeypatch):
     monkeypatch.setattr(Buffer, "status", noted)
     with OtherConnection() as one, OtherConnection() as two:
         first = one.start(unread.heal)
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         two.run(unread.heal)
-        first.result(30)
+        first.result(PATIENCE)
     monkeypatch.undo()
     assert epochs() == (2, 2)
     assert_heals(alice)  # of two that recount a user at once, one may leave it to the next

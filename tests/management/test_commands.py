@@ -26,11 +26,9 @@ from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.maintenance.places import LocalCounter, Place
 from notifications_counter.management.console import OutageLog, Stop
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import buffer, entries, redis_out_of_reach, unheard, wait_until
+from tests.support import PATIENCE, buffer, entries, redis_out_of_reach, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-SECONDS = 30  # to wait for a condition
 
 
 def run(*arguments, **options) -> list[str]:
@@ -246,7 +244,7 @@ class Child:
 
     def end(self, signum: int) -> int:
         self.process.send_signal(signum)
-        return self.process.wait(SECONDS)
+        return self.process.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -395,7 +393,7 @@ def test_a_large_batch_has_a_bar_on_a_terminal(child_environment, few_healed, ma
         pass
     finally:
         os.close(terminal)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(PATIENCE) == 0
     text = output.decode()
     assert "unread: users flushed" in text
     assert "2/3" in text

@@ -16,6 +16,7 @@ from notifications_counter.maintenance import retention
 from notifications_counter.maintenance.retention import prune
 from notifications_counter.models import Notification
 from tests.support import (
+    PATIENCE,
     OtherConnection,
     assert_exact,
     assert_heals,
@@ -175,7 +176,7 @@ def test_a_deadlock_leaves_the_batch(healed, alice, bob, monkeypatch):
         monkeypatch.setattr(QuerySet, "delete", delete_when_the_other_waits)
         reads: list[Future] = []
         result = prune(90 * DAY)
-        reads[0].result(30)
+        reads[0].result(PATIENCE)
     assert (result.deleted, result.in_use) in {(0, 2), (2, 0)}
     assert left(alice) == ([] if result.deleted else [99, 100])
     assert_exact(alice, bob)
@@ -339,7 +340,7 @@ def test_a_signal_ends_it_between_two_batches(healed, alice, pruning, signum):
     process = pruning(BETWEEN_TWO_BATCHES)
     assert process.stdout.readline() == "resting\n"
     process.send_signal(signum)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "2 notifications deleted, " in out
     assert out.splitlines()[-1] == "Stopped. Run the command again to continue."

@@ -22,6 +22,7 @@ from notifications_counter import declaration
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
 from tests.support import (
+    PATIENCE,
     OtherConnection,
     assert_exact,
     assert_heals,
@@ -525,11 +526,11 @@ def test_a_deadlock_that_the_site_ignores(alice):
             with connection.cursor() as cursor:
                 cursor.execute(update, [one.pk])
                 waiting = session.start(other)
-                locked.wait(30)
+                locked.wait(PATIENCE)
                 with pytest.raises(OperationalError, match="1213"):
                     cursor.execute(update, [two.pk])
             Notification.objects.create(user=alice, title="kept")
-        waiting.result(30)
+        waiting.result(PATIENCE)
     assert unread.count(alice) == 4
     assert_exact(alice)
 

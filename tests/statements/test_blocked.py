@@ -4,7 +4,6 @@ Both also run on a table that nobody counts: a counter alters nothing of what a 
 """
 
 import itertools
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Case, F, Value, When
 
-from tests.support import OtherConnection, session, waits
+from tests.support import PATIENCE, OtherConnection, session, wait_until, waits
 
 from .counters import open_tickets, urgent_tickets
 from .models import BaseTicket, Ticket, UncountedTicket
@@ -101,9 +100,7 @@ def contents(model: Model) -> list[tuple[Any, ...]]:
 
 def wait_until_blocked(running: Future, session: int) -> None:
     """… or done: not every statement meets the rows of the first transaction."""
-    deadline = time.monotonic() + 30
-    while not running.done() and not waits(session):
-        assert time.monotonic() < deadline, "It neither waits nor ends."
+    wait_until(lambda: running.done() or waits(session))
 
 
 def in_autocommit(work: Work, model: Model, ann: int, ben: int) -> Any:
@@ -149,7 +146,7 @@ def test_statements_that_wait(how, ann, ben, owners):
                     change(model, *agents)
                     running = other.start(outcome, how, work, model, *agents)
                     wait_until_blocked(running, its)
-                outcomes.append((running.result(30), contents(model)))
+                outcomes.append((running.result(PATIENCE), contents(model)))
             with named(f"{second} while the first {first}"):
                 failed = isinstance(outcomes[0][0], str)
                 # MariaDB: what the subquery finds may differ from what it found a moment ago, when rows were locked.

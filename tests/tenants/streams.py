@@ -15,7 +15,7 @@ from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox.live import live
 from notifications_counter.inbox.stream import stream
 from notifications_counter.models import Notification
-from tests.support import wait_until
+from tests.support import PATIENCE, wait_until
 
 At = Callable[[str], AbstractContextManager[Any]]
 """A function that works for a tenant."""
@@ -35,7 +35,7 @@ class Listener:
     async def reach(self, unread: int) -> None:
         """Wait for this count. AssertionError if a higher one comes."""
         count = -1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while count != unread:
                 if found := re.search(rb"data: (.*)", await anext(self.events)):
                     count = json.loads(found[1])["unread"]

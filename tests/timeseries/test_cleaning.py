@@ -8,7 +8,7 @@ import redis
 import servers
 from notifications_counter.buffer.client import client_of
 from notifications_counter.timeseries import PAGE, TimeSeries, clean_counters, counters, get_slices, update_counter
-from tests.support import wait_until
+from tests.support import PATIENCE, wait_until
 
 from . import actor
 from .support import LONG_AGO, MONTH, known, redis_clock, slices
@@ -117,8 +117,8 @@ def test_updates_and_cleaners_in_many_processes_lose_nothing(child_environment):
             for child in (*updating, *cleaning):
                 assert child.stdout.readline() == "begins\n"
             wait_until(lambda: counted(actor.NAMES[0]) > 500)
-            updated = [int(child.communicate(timeout=30)[0]) for child in updating]
-            gone = [int(child.communicate(timeout=30)[0]) for child in cleaning]
+            updated = [int(child.communicate(timeout=PATIENCE)[0]) for child in updating]
+            gone = [int(child.communicate(timeout=PATIENCE)[0]) for child in cleaning]
         finally:
             for child in (*updating, *cleaning):
                 child.kill()

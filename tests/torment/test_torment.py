@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 
 from tests.faults.child import ROOT
+from tests.support import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -48,7 +49,7 @@ def test_tenants(child_environment):
 
 def torment(child_environment: dict[str, str], *arguments: str) -> None:
     command = [sys.executable, "-m", "tests.torment", "--seconds", "0", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=child_environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, env=child_environment, capture_output=True, text=True, timeout=PATIENCE)
     print(done.stdout, done.stderr)
     if missing := re.search("missing: .*", done.stdout):
         pytest.skip(missing[0])

@@ -18,7 +18,7 @@ def own_redis():
     caches = copy.deepcopy(settings.CACHES)
     with servers.redis() as server:
         caches["default"]["LOCATION"] = server.url
-        caches["default"]["OPTIONS"]["SOCKET_TIMEOUT"] = 0.2  # seconds
+        caches["default"]["OPTIONS"]["SOCKET_TIMEOUT"] = 2  # seconds
         with override_settings(CACHES=caches), isolated_counters(RETRY_AFTER=0):
             yield server
 

@@ -15,7 +15,18 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import OtherConnection, assert_exact, assert_heals, entries, notify, rows, session, wait_until, waits
+from tests.support import (
+    PATIENCE,
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    entries,
+    notify,
+    rows,
+    session,
+    wait_until,
+    waits,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -32,14 +43,14 @@ def race(*works: Callable[[int], Any]) -> list[list[Any]]:
     def run(work: Callable[[int], Any]) -> list[Any]:
         results = []
         for number in range(ROUNDS):
-            barrier.wait(30)
+            barrier.wait(PATIENCE)
             results.append(again(work, number, failed=failed))
         return results
 
     with ExitStack() as stack:
         threads = [stack.enter_context(OtherConnection()) for _ in works]
         running = [thread.start(run, work) for thread, work in zip(threads, works, strict=True)]
-        results = [future.result(60) for future in running]
+        results = [future.result(PATIENCE) for future in running]
     if failed:  # the users of a transaction that ended in a deadlock are in doubt
         with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
             unread.heal()
@@ -196,8 +207,8 @@ def test_reads_while_others_write_and_flush(alice):
             # The last one may be committed to the database and not to Redis yet.
             assert before - 1 <= read <= rows(alice)
             seen.append(read)
-        writing.result(60)
-        flushing.result(60)
+        writing.result(PATIENCE)
+        flushing.result(PATIENCE)
     assert unread.count(alice) == 21
     assert_heals(alice)  # a recount leaves a busy user to the next run
 
@@ -211,7 +222,7 @@ def test_a_transaction_waits_for_the_row_of_another(alice):
         with transaction.atomic():
             objects.filter(pk=one.pk).update(read_at=Now())
             marking = other.start(objects.for_user(alice.pk).mark_as_read)
-        assert marking.result(30) == 2
+        assert marking.result(PATIENCE) == 2
     assert unread.count(alice) == 0
     assert_exact(alice)
 
@@ -242,7 +253,7 @@ def test_a_statement_that_commits_after_its_client_is_gone(alice):
             wait_until(lambda: waits(its))
             cut_off(driver)
             with pytest.raises(OperationalError):
-                marking.result(30)
+                marking.result(PATIENCE)
             flusher.run(unread.heal)
             assert flusher.run(unread.count, alice.pk) == 3
         wait_until(lambda: rows(alice) == 2)
