@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter as Numbers
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -43,6 +44,10 @@ PAUSE = 0.002  # between two messages, after which the counts are read …
 BATCH = 0.05  # … or this long after the first, so that a busy site does not hold them up
 
 
+MOST = 20
+"""Streams that one user can have in this process. A browser needs one, and each takes an open file of the server."""
+
+
 class Source(NamedTuple):
     """A counter at a place, which Redis tells about on one channel for each shard."""
 
@@ -71,13 +76,15 @@ class LocalBadge(NamedTuple):
 class Stream:
     """One open stream. Only its own event loop touches it."""
 
-    __slots__ = ("loop", "news", "badges", "counts")
+    __slots__ = ("loop", "news", "user", "badges", "counts", "is_open")
 
-    def __init__(self, badges: Iterable[LocalBadge]) -> None:
+    def __init__(self, user: str, badges: Iterable[LocalBadge]) -> None:
         self.loop = asyncio.get_running_loop()
         self.news = asyncio.Event()
+        self.user = user
         self.badges = frozenset(badges)
         self.counts: dict[LocalBadge, Shown] = {}
+        self.is_open = True
 
     def tell(self, badge: LocalBadge, count: Shown) -> None:
         if count != self.counts.get(badge):
@@ -96,14 +103,22 @@ class Live:
     def __init__(self) -> None:
         self._lock = Lock()
         self._streams: dict[LocalBadge, set[Stream]] = {}
+        self._numbers: Numbers[str] = Numbers()  # of streams, by user
         self._thread: Thread | None = None
         self._is_deaf = False
         self._has_changed = True  # are there other streams than when channels were last chosen?
 
-    def open(self, badges: Iterable[LocalBadge]) -> Stream:
-        """Open a stream of what badges show. The caller must close it."""
-        stream = Stream(badges)
+    def has_room(self, user: str) -> bool:
+        """Return whether a user can have one more stream."""
+        return self._numbers[user] < MOST
+
+    def open(self, user: str, badges: Iterable[LocalBadge]) -> Stream | None:
+        """Open a stream of what badges show, or return None if the user has too many. The caller must close it."""
+        stream = Stream(user, badges)
         with self._lock:
+            if not self.has_room(user):
+                return None
+            self._numbers[user] += 1
             for badge in stream.badges:
                 self._streams.setdefault(badge, set()).add(stream)
             self._has_changed = True
@@ -113,12 +128,19 @@ class Live:
         return stream
 
     def close(self, stream: Stream) -> None:
+        """Close a stream, if it is not closed yet."""
         with self._lock:
+            if not stream.is_open:
+                return
+            stream.is_open = False
             for badge in stream.badges:
                 streams = self._streams[badge]
                 streams.remove(stream)
                 if not streams:
                     del self._streams[badge]
+            self._numbers[stream.user] -= 1
+            if not self._numbers[stream.user]:
+                del self._numbers[stream.user]
             self._has_changed = True
 
     # ----------------------------------------------------------------- thread

@@ -7,13 +7,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from http.client import HTTPConnection
+from http.client import HTTPConnection, IncompleteRead
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 import redis
 from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.sessions.models import Session
 from django.core.asgi import get_asgi_application
 from django.db import connection
 from django.test import Client
@@ -286,7 +288,100 @@ def test_a_stream_ends_so_that_the_browser_shows_again_who_it_is(listen, monkeyp
         assert block["id"] == "0"
 
 
+def ends(events: Events) -> bool:
+    """Read up to the end of a stream."""
+    while events.next_block():
+        pass
+    return True
+
+
+def test_a_stream_that_nobody_reads_ends_as_well(listen, with_kinds, monkeypatch, alice):
+    monkeypatch.setattr(stream_module, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(stream_module, "MAX_AGE", 5.0)
+    monkeypatch.setattr(stream_module, "GRACE", 0.1)
+    Notification.objects.bulk_create(Notification(user=alice, title="x", kind=f"{i:0>64}") for i in range(3000))
+    events = listen(alice)
+    wait_until(lambda: not live._streams)
+    with pytest.raises(IncompleteRead):  # it was in the middle of an event, and not asked for the next
+        events.response.read()
+
+
 # ---------------------------------------------------------------------- access
+def log_out(user: Any) -> None:
+    Session.objects.all().delete()
+
+
+def deactivate(user: Any) -> None:
+    type(user).objects.update(is_active=False)
+
+
+def delete(user: Any) -> None:
+    user.delete()
+
+
+def change_password(user: Any) -> None:
+    user.set_password("new")
+    user.save()
+
+
+@pytest.mark.parametrize("engine", ["db", "signed_cookies"])
+@pytest.mark.parametrize("leave", [log_out, deactivate, delete, change_password])
+def test_a_stream_ends_with_the_login(settings, request, monkeypatch, alice, leave, engine):
+    if (leave, engine) == (log_out, "signed_cookies"):
+        pytest.skip("Whoever has kept the cookie is still logged in.")
+    settings.SESSION_ENGINE = f"django.contrib.sessions.backends.{engine}"
+    monkeypatch.setattr(stream_module, "HEARTBEAT", 0.05)
+    events = request.getfixturevalue("listen")(alice)
+    assert [events.next_count() for _ in range(3)] == [0, 0, 0]
+    leave(alice)
+    assert ends(events)
+
+
+@pytest.mark.parametrize("leave", [deactivate, delete])
+def test_a_stream_of_a_user_without_a_session(settings, request, monkeypatch, alice, bob, leave):
+    """A middleware says who it is, as for a token, or for an admin who acts for somebody else."""
+    monkeypatch.setattr(stream_module, "HEARTBEAT", 0.05)
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{__name__}.as_alice"]
+    notify(alice)
+    events = request.getfixturevalue("listen")(bob)
+    assert [events.next_count() for _ in range(3)] == [3, 3, 3]
+    leave(alice)
+    assert ends(events)
+
+
+def as_alice(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    def middleware(request: Any) -> Any:
+        request.user = get_user_model().objects.get(username="alice")
+        return get_response(request)
+
+    return middleware
+
+
+def test_a_user_has_so_many_streams(listen, port, alice, bob, monkeypatch, caplog):
+    monkeypatch.setattr(live_module, "MOST", 3)
+    streams = [listen(alice) for _ in range(3)]
+    for _ in range(2):
+        refused = listen(alice)
+        assert refused.response.status == 429
+    assert listen(bob).next_count() == 0
+    assert not caplog.records  # the script polls
+    streams.pop().close()
+    wait_until(lambda: live._numbers.total() == 3)
+    assert listen(alice).next_count() == 0
+    for events in streams:
+        assert events.next_count() == 0
+
+
+def test_so_many_streams_at_once(listen, alice, monkeypatch):
+    """When the last is let in, the first has not begun. One that is too many ends, and its browser is refused later."""
+    monkeypatch.setattr(live_module, "MOST", 1)
+    first = listen(alice)
+    answers = iter([True, False])
+    monkeypatch.setattr(live, "has_room", lambda user: next(answers))
+    assert listen(alice).retry == {}
+    assert first.next_count() == 0
+
+
 def test_nobody_is_refused(port):
     connection = HTTPConnection(servers.HOST, port, timeout=PATIENCE)
     connection.request("GET", reverse("notifications:stream"), headers={"Host": "testserver"})
