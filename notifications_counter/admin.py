@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django.apps import apps
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from .counters import Counter, counters_of_notifications, get_counter, unread, unseen
+from .counters import Counter, all_counters, counters_of_notifications, get_counter, unread, unseen
 from .databases import outside_transactions
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
 from .maintenance.places import Place, at
@@ -47,6 +49,36 @@ PATIENCE = 20.0
 USERNAME = get_user_model().USERNAME_FIELD
 
 
+COUNTED = 10_000
+"""Rows of a list that are counted, and whose pages are linked. To count millions takes seconds."""
+
+RECENT = 1000
+"""The newest notifications, whose kinds can be filtered by."""
+
+
+class FirstPages(Paginator):
+    """The pages of the first rows."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return rows.order_by()[:COUNTED].count()
+
+
+class KindFilter(admin.SimpleListFilter):
+    """Of the kinds of recent notifications, because to find all would take a look at every row."""
+
+    title = _("kind")
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
+        recent = model_admin.get_queryset(request).order_by("-pk").values_list("kind", flat=True)[:RECENT]
+        return [(kind, kind) for kind in sorted({*recent, self.value() or ""}) if kind]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
 class ReadFilter(admin.SimpleListFilter):
     title = _("read state")
     parameter_name = "read"
@@ -62,9 +94,13 @@ class ReadFilter(admin.SimpleListFilter):
 @admin.register(Notification)
 class NotificationAdmin(NotificationModelAdmin):
     list_display = ["title", "user", "kind", "created_at", "read_at"]
-    list_filter = [ReadFilter, "kind", "created_at"]
+    list_filter = [ReadFilter, KindFilter, "created_at"]
     list_select_related = ["user"]
     search_fields = ["title", f"user__{USERNAME}"]
+    # No list reads or sorts the whole table.
+    ordering = ["-pk"]
+    sortable_by = ()
+    paginator: ClassVar[type] = FirstPages
     show_full_result_count = False
     raw_id_fields = ["user"]
     readonly_fields = ["created_at"]
@@ -90,6 +126,7 @@ class NotificationAdmin(NotificationModelAdmin):
 class ReadOnly:
     """An admin for rows that only the counters write."""
 
+    paginator: ClassVar[type] = FirstPages
     show_full_result_count = False
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -191,6 +228,7 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
     fields = ["owner", "stored", "waiting", "total", "updated_at", "flushed_batch"]
     search_fields = ["user"]
     ordering = ["pk"]
+    sortable_by = ["owner"]
     actions = ["flush", "recount"]
 
     # ------------------------------------------------------------------ pages
@@ -313,8 +351,21 @@ class CounterShardAdmin(ReadOnly, ModelAdmin):
     list_display = ["counter", "shard", "shards", "epoch", "closed", "audited"]
 
 
+class CounterFilter(admin.SimpleListFilter):
+    title = _("counter")
+    parameter_name = "counter"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
+        return [(counter.name, counter.name) for counter in all_counters()]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.filter(counter=self.value()) if self.value() else queryset
+
+
 @admin.register(RecountRequest)
 class RecountRequestAdmin(ReadOnly, ModelAdmin):
     list_display = ["counter", "owner", "created_at"]
-    list_filter = ["counter", "created_at"]
+    ordering = ["-pk"]
+    sortable_by = ()
+    list_filter = [CounterFilter, "created_at"]
     search_fields = ["owner"]

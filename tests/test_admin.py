@@ -77,6 +77,35 @@ def test_filters(admin_client, make_user, query, found):
     assert len(table(admin_client.get(url(Notification) + query))) == found
 
 
+@pytest.mark.parametrize(
+    ("model", "query"),
+    [
+        *[(Notification, query) for query in ("", "?p=2", "?kind=news", "?read=no")],
+        *[(UserNotificationsCount, query) for query in ("", "?p=2")],
+        *[(RecountRequest, query) for query in ("", "?p=2", "?counter=unread")],
+    ],
+)
+def test_no_list_reads_or_sorts_a_whole_table(admin_client, healed, monkeypatch, model, query):
+    monkeypatch.setattr(admin, "COUNTED", 250)
+    users = [get_user_model().objects.create(username=str(i)) for i in range(300)]
+    Notification.objects.bulk_create(Notification(user=user, title="x", kind="news") for user in users)
+    unread.flush()
+    RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(user.pk)) for user in users)
+    with CaptureQueriesContext(connection) as queries:
+        response = admin_client.get(url(model) + query)
+    assert response.context["cl"].result_count == 250
+    quote = connection.ops.quote_name
+    here, key = quote(model._meta.db_table), quote(model._meta.pk.column)
+    statements = [query["sql"] for query in queries if f"FROM {here}" in query["sql"]]
+    assert len(statements) >= 2
+    for sql in statements:
+        assert "DISTINCT" not in sql
+        assert "LIMIT" in sql or f"{key} IN" in sql, sql
+        for order in re.findall(r"ORDER BY (.*?) LIMIT", sql):
+            assert order.removesuffix(" DESC").removesuffix(" ASC") == f"{here}.{key}", sql
+    assert model is UserNotificationsCount or b"?o=" not in response.content  # no link sorts
+
+
 def test_search_by_user(admin_client, make_user):
     notify(make_user(username="ann"))
     notify(make_user(username="bob"))

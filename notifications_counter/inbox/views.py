@@ -64,8 +64,13 @@ class OwnPage(OwnNotifications):
 
     @property
     def is_seen(self) -> bool:
-        """Whether somebody looks at the page. A browser may fetch one before it is asked for."""
-        return self.request.method == "GET" and "prefetch" not in self.request.headers.get("Sec-Purpose", "")
+        """Whether somebody looks at the page. A browser may fetch one before it is asked for, or because the page of
+        another site names it as an image."""
+        headers = self.request.headers
+        is_page = headers.get("Sec-Fetch-Dest", "document") == "document"
+        is_ours = headers.get("Sec-Fetch-Site", "same-origin") == "same-origin"
+        is_early = "prefetch" in headers.get("Sec-Purpose", "")
+        return self.request.method == "GET" and (is_page or is_ours) and not is_early
 
     @property
     def has_htmx(self) -> bool:

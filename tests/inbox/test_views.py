@@ -83,11 +83,32 @@ def test_what_nobody_looks_at_stays_unseen(client, alice):
     notify(alice)
     client.head(url())
     client.get(url(), headers={"Sec-Purpose": "prefetch;prerender"})
+    for elsewhere in ("cross-site", "same-site"):
+        for what in ("image", "iframe", "script", "empty"):
+            client.get(url(), headers={"Sec-Fetch-Site": elsewhere, "Sec-Fetch-Dest": what})
     client.get(url("api-inbox"))
     assert unseen.count(alice) == 3
     with own_urls:
         client.get(url(), {"kind": "sale", "show": "unread"})
     assert unseen.count(alice) == 0  # whichever of them the page shows
+
+
+@pytest.mark.usefixtures("with_unseen")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "none", "Sec-Fetch-Dest": "document"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"},
+        {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "empty"},
+        {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "iframe"},
+    ],
+    ids=str,
+)
+def test_what_a_user_looks_at_is_seen(client, alice, headers):
+    notify(alice)
+    client.get(url(), headers=headers)
+    assert unseen.count(alice) == 0
 
 
 def test_nobody_sees_where_unseen_is_switched_off(client, alice):
@@ -383,6 +404,8 @@ def test_looking_opens_where_the_site_wants_that(client, alice, django_assert_nu
     row, other = notify(alice, 2)
     assert client.head(url("open", row.pk)).status_code == 200
     assert client.get(url("open", row.pk), headers={"Sec-Purpose": "prefetch"}).status_code == 200
+    image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"}
+    assert client.get(url("open", row.pk), headers=image).status_code == 200
     assert unread.count(alice) == 2
     assert client.get(url("open", row.pk)).context["notification"].is_read
     assert unread.count(alice) == 1
