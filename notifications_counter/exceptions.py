@@ -14,6 +14,11 @@ class CommandRefused(BufferUnavailable):
     still right. ``manage.py check --deploy`` names every such command."""
 
 
+class ScriptFailed(BufferUnavailable):
+    """A script has met something in a key of the counters that they have not written. It is deleted, and everyone is
+    recounted. Counts are still right."""
+
+
 class DatabaseChanged(BufferUnavailable):
     """The database that the keys belong to has another id now, or Redis has lost them. The next call looks it up."""
 

@@ -111,7 +111,7 @@ def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
         def _connect(self) -> Any:
             if (limit := seconds()) is None:
                 return super()._connect()
-            theirs = self.socket_timeout, self.socket_connect_timeout
+            theirs: Any = self.socket_timeout, self.socket_connect_timeout
             self.socket_timeout, self.socket_connect_timeout = (_shorter(limit, timeout) for timeout in theirs)
             try:  # the socket keeps the limit for what follows, such as AUTH
                 return super()._connect()

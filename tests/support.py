@@ -223,3 +223,41 @@ class Relay:
                     to = client if source is server else server
                     if not (data := source.recv(2**20)) or not self.pass_on(data, source is server, to):
                         return
+
+
+NEVER = 600
+"""Seconds after which a reply comes that never comes."""
+
+
+class SlowRelay(Relay):
+    """Passes each reply on after so many seconds, or once the delay is over. Commands do not wait."""
+
+    def __init__(self, server: Server):
+        self.delay = 0.0
+        self.hurry = threading.Event()
+        super().__init__(server)
+
+    @contextmanager
+    def slow(self, seconds: float = NEVER) -> Iterator[None]:
+        self.hurry.clear()
+        self.delay = seconds
+        yield
+        self.delay = 0.0
+        self.hurry.set()
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            commands = threading.Thread(target=self._pump, args=(client, server, False), daemon=True)
+            commands.start()
+            self._pump(server, client, True)
+            commands.join()
+
+    def _pump(self, source: socket.socket, to: socket.socket, is_reply: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(2**20):
+                if is_reply and self.delay:
+                    self.hurry.wait(self.delay)
+                to.sendall(data)
+        for end in (source, to):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

@@ -9,11 +9,11 @@ import time
 from redis.exceptions import TimeoutError
 
 from ..conf import options
-from ..exceptions import BufferUnavailable, CommandRefused
+from ..exceptions import BufferUnavailable, CommandRefused, ScriptFailed
 from .location import reason_of
 
 MISS_SECONDS = 60
-"""Seconds between two warnings that all connections are in use."""
+"""Seconds between two messages that all connections are in use, or that a script has failed."""
 
 NEVER = re.compile(
     r"unknown (redis )?command|unknown subcommand|no ?perm|can't (run|access)|not allowed from|undeclared key|"
@@ -22,6 +22,14 @@ NEVER = re.compile(
 )
 """Matches the errors of commands that a server will refuse until its configuration changes. While its disk is full, the
 data set cannot be modified (MISCONF), which ends by itself."""
+
+BROKEN = re.compile(
+    r"WRONGTYPE|not an integer|not a (valid )?float|overflow|user_script:\d+: (attempt to|bad argument|Expected)"
+)
+"""Matches the errors of a script that meets a key or a value that is not ours."""
+
+WHERE = re.compile(r"^.*@user_script:\s*\d+: | script: \w+, on @user_script.*$")
+"""Matches what Redis adds to the error of a script."""
 
 logger = logging.getLogger("notifications_counter")
 
@@ -33,9 +41,12 @@ class Breaker:
     def __init__(self, alias: str):
         self.alias = alias
         self.down_since: float | None = None
+        self.reason = ""  # of the outage
+        self.is_late = False  # whether Redis answered too late
         self.retry_at = 0.0
         self.refuses = False
         self.missed_at: float | None = None
+        self.broke_at: float | None = None
         self.no_room_for: set[str] = set()
         self.refused: dict[str, str] = {}  # commands and scripts that Redis will not run, and why
 
@@ -55,12 +66,12 @@ class Breaker:
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
         now, reason = time.monotonic(), reason_of(error, self.alias)
-        is_late = isinstance(error, TimeoutError)
-        what = "does not answer in time" if is_late else "is unreachable"
+        self.is_late, self.reason = isinstance(error, TimeoutError), reason
+        what = "does not answer in time" if self.is_late else "is unreachable"
         self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
-            about = {"event": "redis_slow" if is_late else "redis_lost", "cache": self.alias, "reason": reason}
+            about = {"event": "redis_slow" if self.is_late else "redis_lost", "cache": self.alias, "reason": reason}
             text = "Redis (cache %r) %s; counts are read from the database meanwhile: %s"
             logger.warning(text, self.alias, what, reason, extra=about)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) {what}: {reason}")
@@ -75,15 +86,16 @@ class Breaker:
             logger.warning(text, self.alias, extra=about)
         return BufferUnavailable(f"All connections to Redis (cache {self.alias!r}) are in use: {error}")
 
-    def reset(self) -> float | None:
-        """Note that Redis answers again. Returns the seconds of the outage, None if none has ended."""
+    def reset(self) -> tuple[str, str, float] | None:
+        """Note that Redis answers again. Returns the kind of the outage, its reason and its seconds, None if none has
+        ended."""
         since, self.down_since, self.refuses = self.down_since, None, False
         if since is None:
             return None
         seconds = time.monotonic() - since
         about = {"event": "redis_found", "cache": self.alias, "seconds": round(seconds, 3)}
         logger.warning("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
-        return seconds
+        return "slow" if self.is_late else "lost", self.reason, seconds
 
     # ------------------------------------------------------------ single commands
     def refuse(self, error: Exception, name: str) -> CommandRefused:
@@ -98,6 +110,20 @@ class Breaker:
             logger.error(text, self.alias, name, reason, extra=about)
         self.refused[name] = reason
         return CommandRefused(f"Redis (cache {self.alias!r}) does not run {name}: {reason}")
+
+    def fail(self, error: Exception, name: str) -> ScriptFailed:
+        """Note that a script, or a command, cannot read what it found, and return the exception to raise."""
+        reason, now = WHERE.sub("", str(error)), time.monotonic()
+        if self.broke_at is None or now - self.broke_at > MISS_SECONDS:
+            self.broke_at = now
+            about = {"event": "redis_broken", "cache": self.alias, "command": name, "reason": reason}
+            text = (
+                "%s failed, because a key of the counters in Redis (cache %r) holds something that they have not "
+                "written: %s. It is deleted, and counts are read from the database until flush_counters has recounted "
+                "everyone. Find out what else writes there."
+            )
+            logger.error(text, name, self.alias, reason, extra=about)
+        return ScriptFailed(f"{name} failed on what Redis (cache {self.alias!r}) holds: {reason}")
 
     def trip_full(self, error: Exception, script: str) -> BufferUnavailable:
         """Note that there is no memory for a script, and return the exception to raise. Scripts that only read, or free

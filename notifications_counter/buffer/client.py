@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.cache import InvalidCacheBackendError, caches
@@ -14,19 +14,25 @@ from django.core.signals import setting_changed
 from django.dispatch import Signal, receiver
 from django_redis import get_redis_connection
 from redis import ConnectionPool
-from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError, TimeoutError
 
 from ..conf import options, shown
 from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
-from ..internals import connection_factory, disconnect_idle, is_exhausted, limit_setup, limit_wait, send_packed
+from ..internals import (
+    connection_factory,
+    disconnect_idle,
+    is_exhausted,
+    limit_setup,
+    limit_wait,
+    send_packed,
+)
 from ..signals import redis_called
-from . import keys
-from .breaker import NEVER, Breaker
+from .breaker import BROKEN, NEVER, Breaker
 from .connections import FAILURES, Connections
 from .location import HOW_TO_WRITE, parse, reason_of, urls_of
 from .patience import Patience, current, limit
 from .scripts import Script, script
-from .types import parse_int
+from .troubles import Outages, TroubleLog
 
 try:
     # redis-py calls it as well, after spending twice its time on each argument.
@@ -40,6 +46,8 @@ except ImportError:
 
 
 Argument = str | int | bytes
+TypedKeys = Sequence[tuple[Argument, str]]
+"""Keys, each with what TYPE should say of it."""
 T = TypeVar("T")
 ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
@@ -96,13 +104,6 @@ def used_clients() -> list[Client]:
     return list(_clients.values())
 
 
-class Outages(NamedTuple):
-    """How often processes could not reach Redis, and for how many seconds, summed over all processes."""
-
-    number: int
-    seconds: float
-
-
 class Exchange:
     """A connection on which something was sent. Read what comes back or close it, or it is never returned."""
 
@@ -156,6 +157,13 @@ class Reply(Exchange):
     def _name(self) -> str:
         return self._script.name if self._script is not None else str(self._command[0])
 
+    @property
+    def _typed_keys(self) -> TypedKeys:
+        if self._script is not None:
+            return list(zip(self._command[3:], self._script.types, strict=False))
+        types = {"H": "hash", "Z": "zset"}
+        return [(key, types.get(self._name[0], "string")) for key in self._command[1:2]]
+
     def send(self, pool: Any) -> None:
         """Send the command over a connection of the pool."""
         self._send(pool, pack_command(self._command))
@@ -188,11 +196,11 @@ class Reply(Exchange):
             self.announce(error)
             if may_be_refused:
                 return None
-            raise client.refused(error, self._script, self._name) from error
+            raise client.refused(error, self._script, self._name, self._typed_keys) from error
         except FAILURES as error:
             self.close()
             self.announce(error)
-            raise client.breaker.trip(error) from error
+            raise client.lost(error) from error
         except BaseException:
             self.close()
             raise
@@ -218,6 +226,7 @@ class Client:
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias)
+        self.troubles = TroubleLog(self)
 
     @cached_property
     def redis(self) -> Any:
@@ -314,22 +323,39 @@ class Client:
         return self.call(keys[0], "EVALSHA", script.sha, len(keys), *keys, *args, script=script, urgent=urgent)
 
     def lost(self, error: Exception) -> BufferUnavailable:
-        """Note that a command could not be sent, and return the exception to raise."""
-        return self.breaker.miss(error) if is_exhausted(error) else self.breaker.trip(error)
+        """Note that a command could not be sent or got no reply, and return the exception to raise."""
+        if is_exhausted(error):
+            return self.breaker.miss(error)
+        if isinstance(error, TimeoutError) and not self.is_limited:
+            self.troubles.note_later("slow", str(error))
+        return self.breaker.trip(error)
 
-    def refused(self, error: ResponseError, script: Script | None, name: str) -> BufferUnavailable:
+    def refused(self, error: ResponseError, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
         """Note a refusal, and return the exception to raise."""
-        if str(error).startswith("LEFT "):
+        text = str(error)
+        if text.startswith("LEFT "):
             keys_left.send(sender=self)
             reason = "The database was replaced or emptied, or Redis has lost its keys."
             return DatabaseChanged(f"{reason} Counts are read from the rows meanwhile.")
         # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
-        if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in str(error)):
+        if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in text):
+            self.troubles.note("full", text)
             return self.breaker.trip_full(error, script.name)
-        if NEVER.search(str(error)):
+        if BROKEN.search(text):
+            failed = self.breaker.fail(error, name)
+            self.troubles.note("broken", str(failed))
+            self._mend(keys)
+            return failed
+        if NEVER.search(text):
+            self.troubles.note("refused", f"{name}: {text}")
             return self.breaker.refuse(error, name)
         self.breaker.refuses = True
         return self.breaker.trip(error)
+
+    def _mend(self, keys: TypedKeys) -> None:
+        """Delete what scripts cannot read, once in a while."""
+        if keys and self.troubles.is_due(str(keys[0][0])):
+            self.run_aside("mend", [str(key) for key, _ in keys], [kind for _, kind in keys])
 
     def announce(self, name: str, started: int, error: Exception | None) -> None:
         """Send ``redis_called`` for a command that was sent at ``started``, in nanoseconds."""
@@ -341,25 +367,23 @@ class Client:
     # ---------------------------------------------------------------- outages
     def answered(self, name: str) -> None:
         """Note that Redis has run a command or script, after an outage or a refusal."""
-        if self.breaker.down_since is not None and (seconds := self.breaker.reset()) is not None:
-            with suppress(*FAILURES):  # this is for statistics only
-                self._count_outage(seconds)
+        if self.breaker.down_since is not None and (outage := self.breaker.reset()) is not None:
+            self.troubles.note_outage(*outage)
         self.breaker.accept(name)
 
-    def _count_outage(self, seconds: float) -> None:
-        """Add an outage to the statistics. Not with send(), which would count a failure as another outage."""
-        key = keys.outages(options.KEY_PREFIX)
-        for field, number in (("outages", 1), ("outage_ms", round(seconds * 1000))):
-            reply = Reply(self, None, ("HINCRBY", key, field, number))
+    def run_aside(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> None:
+        """Run a script on which no count depends. Not with send(), which would count a failure as an outage."""
+        called = script(name)
+        reply = Reply(self, called, ("EVALSHA", called.sha, len(keys), *keys, *args))
+        with suppress(BufferUnavailable, *FAILURES):
             try:
-                reply.send(self.pool(key))
+                reply.send(self.pool(keys[0]))
                 reply.receive()
             except BaseException:
                 reply.close()
                 raise
 
     def outages(self) -> Outages:
-        """Return the outages that have ended, as processes have noticed them. BufferUnavailable during one."""
-        key = keys.outages(options.KEY_PREFIX)
-        number, milliseconds = self.call(key, "HMGET", key, "outages", "outage_ms")
-        return Outages(parse_int(number or 0) or 0, (parse_int(milliseconds or 0) or 0) / 1000)
+        """Return the outages that have ended, as processes have noticed them, and other trouble. BufferUnavailable
+        during an outage."""
+        return self.troubles.read()

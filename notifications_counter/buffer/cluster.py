@@ -15,7 +15,7 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from ..internals import disconnect_nodes, limit_setup, new_cluster, node_pool, pool_options, reload_nodes
 from .breaker import Breaker
-from .client import Argument, Client, Reply
+from .client import Argument, Client, Reply, TypedKeys
 from .connections import FAILURES
 from .patience import limit
 from .scripts import Script
@@ -35,7 +35,7 @@ class NodeBreaker(Breaker):
         self.retry_at = self.down_since + options.RETRY_AFTER
         return self._cluster.breaker.trip(error)
 
-    def reset(self) -> float | None:
+    def reset(self) -> tuple[str, str, float] | None:
         """Note that this node, or the one in its place, answers again. The outage ends with the last node."""
         self.down_since, self.refuses = None, False
         return None if self._cluster.has_node_down() else self._cluster.breaker.reset()
@@ -57,10 +57,10 @@ class Node(Client):
         limit_setup(pool, limit)
         return pool
 
-    def refused(self, error: ResponseError, script: Script | None, name: str) -> BufferUnavailable:
+    def refused(self, error: ResponseError, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
         """Note a refusal. If the key has moved, find out where all keys are now."""
         if not isinstance(error, MovedError):
-            return super().refused(error, script, name)
+            return super().refused(error, script, name, keys)
         try:
             reload_nodes(self._cluster.redis)
         except FAILURES as failure:

@@ -10,7 +10,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from ..exceptions import BufferUnavailable
 from ..internals import send_packed
-from .client import Argument, Client, Exchange, Reply, pack_command
+from .client import Argument, Client, Exchange, Reply, TypedKeys, pack_command
 from .connections import FAILURES
 from .scripts import Script
 
@@ -19,6 +19,10 @@ class Call(NamedTuple):
     script: Script
     keys: Sequence[str]
     args: Sequence[Argument]
+
+    @property
+    def typed_keys(self) -> TypedKeys:
+        return list(zip(self.keys, self.script.types, strict=True))
 
     def pack(self, command: str, script: str | bytes) -> bytes:
         return pack_command((command, script, len(self.keys), *self.keys, *self.args))
@@ -80,7 +84,9 @@ class Packet(Exchange):
             client, answers = self._client, self._receive()
             self._announce(answers)
             self._outcomes = [
-                client.refused(answer, call.script, call.script.name) if isinstance(answer, ResponseError) else answer
+                client.refused(answer, call.script, call.script.name, call.typed_keys)
+                if isinstance(answer, ResponseError)
+                else answer
                 for call, answer in zip(self.calls, answers, strict=True)
             ]
             if not any(isinstance(outcome, BufferUnavailable) for outcome in self._outcomes):
@@ -101,7 +107,7 @@ class Packet(Exchange):
                     answers[i] = _read(connection)
         except FAILURES as error:
             self.close()
-            lost = self._client.breaker.trip(error)
+            lost = self._client.lost(error)
             answers += [lost] * (len(self.calls) - len(answers))
             return [lost if isinstance(answer, NoScriptError) else answer for answer in answers]
         except BaseException:

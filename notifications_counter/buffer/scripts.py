@@ -11,16 +11,19 @@ from hashlib import sha1
 from importlib.resources import files
 
 KEYS = re.compile(r"^-- KEYS((?:.|\n-- {5})+)", re.MULTILINE)
-KEY = re.compile(r"(\w+) \((?:hash|integer|none|set|text|zset)\b")
+KEY = re.compile(r"(\w+) \((hash|integer|none|set|text|zset)\b")
+TYPES = {"integer": "string", "text": "string"}
+"""What Redis calls the types of keys."""
 COMMENT = re.compile(r"--.*")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """``keys`` are the names of its keys, in the order of KEYS."""
+    """``keys`` are the names of its keys, in the order of KEYS, and ``types`` what TYPE says of them."""
 
     name: str
     keys: tuple[str, ...]
+    types: tuple[str, ...]
     source: bytes
     sha: str
 
@@ -31,9 +34,15 @@ def script(name: str) -> Script:
     body = _read(name)
     head = KEYS.search(body)
     assert head, f"{name}.lua does not name its KEYS"
-    keys = tuple(KEY.findall(head[1]))
+    keys, types = zip(*KEY.findall(head[1]), strict=True)
     source = f"local {', '.join(keys)} = unpack(KEYS)\n{_shared(body)}{body}".encode()
-    return Script(name, keys, source, sha1(source, usedforsecurity=False).hexdigest())
+    return Script(
+        name,
+        keys,
+        tuple(TYPES.get(kind, kind) for kind in types),
+        source,
+        sha1(source, usedforsecurity=False).hexdigest(),
+    )
 
 
 def _read(name: str) -> str:

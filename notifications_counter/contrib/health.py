@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from asgiref.sync import sync_to_async
@@ -36,4 +36,4 @@ class Counters(HealthCheck):  # type: ignore[misc]
         if report.errors:
             raise ServiceUnavailable(_("Redis or the database is unreachable.")) from CounterError(*report.errors)
         if problems := report.problems(self.max_age):
-            raise ServiceWarning(" ".join(map(str, problems)))
+            raise ServiceWarning(" ".join(str(replace(problem, reason="")) for problem in problems))

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from ..buffer.troubles import KINDS
 from ..databases import outside_transactions
 from ..maintenance.places import Place
 from ..monitoring.report import CounterReport, Report, look
@@ -86,11 +87,15 @@ def _metrics(report: Report) -> Iterator[Metric]:
     seconds = CounterMetricFamily(
         f"{PREFIX}redis_outage_seconds", "Time from a failure to the next answer, all processes added up.", labels=[]
     )
+    trouble = GaugeMetricFamily(f"{PREFIX}redis_trouble", "Has a process had it in the last minute?", labels=["kind"])
     if report.outages is not None:
+        for name in sorted({*KINDS} - {"lost"}):
+            trouble.add_metric([name], any(found.kind == name for found in report.troubles))
         number.add_metric([], report.outages.number)
         seconds.add_metric([], report.outages.seconds)
     yield number
     yield seconds
+    yield trouble
 
 
 def _labels(counter: str, place: Place) -> list[str]:

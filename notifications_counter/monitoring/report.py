@@ -14,7 +14,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..buffer.client import Outages, client_of
+from ..buffer.client import client_of
+from ..buffer.troubles import Outages, Trouble
 from ..buffer.types import Stats
 from ..checks.tables import reason_of
 from ..conf import options
@@ -36,14 +37,16 @@ answers too late, one is left until MAX_TRANSACTION_AGE."""
 @dataclass(frozen=True)
 class Problem:
     """A problem with a ``counter``, or with Redis or a database (then ``counter`` is None): its ``kind``, which is a
-    stable name, and a sentence about it."""
+    stable name, a sentence about it, and the ``reason`` that Redis gave, which may name hosts and users."""
 
     counter: str | None
     kind: str
     text: str
+    reason: str = ""
 
     def __str__(self) -> str:
-        return f"{self.counter}: {self.text}" if self.counter else self.text
+        text = f"{self.text} ({self.reason})" if self.reason else self.text
+        return f"{self.counter}: {text}" if self.counter else text
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,20 @@ class Report:
             "The counter is switched off, but not in flush_counters. Restart flush_counters with the current settings."
         )
         off = [Problem(name, "switched_off", text) for name in self.off]
-        return unreachable + [problem for counter in self.counters for problem in counter.problems(max_age)] + off
+        troubles = [
+            Problem(None, f"redis_{trouble.kind}", what_to_do(trouble), trouble.reason) for trouble in self.troubles
+        ]
+        return (
+            unreachable
+            + troubles
+            + [problem for counter in self.counters for problem in counter.problems(max_age)]
+            + off
+        )
+
+    @property
+    def troubles(self) -> list[Trouble]:
+        """The trouble that processes have with Redis now."""
+        return [trouble for trouble in self.outages.troubles if trouble.goes_on] if self.outages else []
 
     @property
     def age(self) -> float:
@@ -185,7 +201,7 @@ class Report:
             "age": self.age,
             "counters": {counter.name: counter.as_json() for counter in self.counters},
             "unreachable": [local.name for local in self.unreachable],
-            "outages": self.outages._asdict() if self.outages else None,
+            "outages": self.outages.as_json() if self.outages else None,
         }
 
 
@@ -194,7 +210,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
     every place. ``local`` names counters and places instead. Does not raise if Redis or a database is unreachable.
 
     Each counter costs three round trips for each shard, and two queries, or three if a built-in counter of its source
-    is switched off. All together cost one more round trip. If there are several databases or schemas, each costs a
+    is switched off. All together cost two more round trips. If there are several databases or schemas, each costs a
     query.
     """
     found: list[CounterReport] = []
@@ -249,6 +265,29 @@ def look_at(counter: Counter) -> CounterReport:
         stats=sum((m.stats for m in monitored), Stats()),
         wait=deploy_seconds(counter.buffers[0]),
     )
+
+
+def what_to_do(trouble: Trouble) -> str:
+    """Return a sentence about trouble with Redis that goes on."""
+    texts = {
+        "full": _(
+            "Redis is out of memory. Counts are read from the database, and changed users wait for a recount. Raise "
+            "maxmemory, or find out what fills it."
+        ),
+        "slow": _(
+            "Processes do not get an answer from Redis within READ_TIMEOUT or WRITE_TIMEOUT, and read counts from the "
+            "database. Look for slow commands, a busy server or a slow network."
+        ),
+        "refused": _(
+            "Redis does not run a command that the counters need, and counts are read from the database. Run "
+            "'manage.py check --deploy --tag notifications_counter_redis'."
+        ),
+        "broken": _(
+            "Something else writes to the keys of the counters in Redis. What it has written is deleted, and everyone "
+            "is recounted. Find out what it is."
+        ),
+    }
+    return texts[trouble.kind]
 
 
 def _outages() -> Outages | None:

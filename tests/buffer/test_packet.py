@@ -146,7 +146,7 @@ def test_each_call_has_its_own_outcome(house, wire):
         client_of("default"), [buffer(counter).begin_call("part", [str(house.pk)]) for counter in BOTH]
     )
     seq = begun.read()
-    assert client_of("default").breaker.refuses
+    assert client_of("default").breaker.down_since is None
     with pytest.raises(BufferUnavailable, match="WRONGTYPE"):
         refused.read()
     assert seq == buffer(urgent_issues).seq()

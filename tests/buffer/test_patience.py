@@ -2,10 +2,8 @@
 
 import itertools
 import logging
-import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,36 +16,23 @@ from notifications_counter.buffer.patience import Patience, current, limit
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import Relay, assert_heals, assert_reads, begin_now, buffer, entries, notify, rows, sent, wait_until
+from tests.support import (
+    NEVER,
+    SlowRelay,
+    assert_heals,
+    assert_reads,
+    begin_now,
+    buffer,
+    entries,
+    notify,
+    rows,
+    sent,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
-NEVER = 600
-"""Seconds after which a reply comes that never comes."""
-
 numbers = itertools.count()
-
-
-class SlowRelay(Relay):
-    """Passes each reply on after so many seconds, or until the delay is over."""
-
-    def __init__(self, server: servers.Server):
-        self.delay = 0.0
-        self.hurry = threading.Event()
-        super().__init__(server)
-
-    def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
-        if is_reply and self.delay:
-            self.hurry.wait(self.delay)
-        return super().pass_on(data, is_reply, to)
-
-    @contextmanager
-    def slow(self, seconds: float = NEVER) -> Iterator[None]:
-        self.hurry.clear()
-        self.delay = seconds
-        yield
-        self.delay = 0.0
-        self.hurry.set()
 
 
 @pytest.fixture

@@ -248,7 +248,7 @@ def test_outages_are_counted_once_redis_answers_again(alice):
         cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
         with override_settings(CACHES={"default": cache}):
             unread.heal()
-            assert look([unread]).outages == (0, 0)
+            assert look([unread]).outages == (0, 0, ())
             server.kill()
             assert unread.count(alice) == unread.count(alice) == 0
             assert look([unread]).outages is None
@@ -257,6 +257,7 @@ def test_outages_are_counted_once_redis_answers_again(alice):
             outages = look([unread]).outages
     assert outages.number == 1
     assert outages.seconds > 0
+    assert [(trouble.kind, trouble.goes_on) for trouble in outages.troubles] == [("lost", False)]
 
 
 # ------------------------------------------------------------------------------------------------------------ --check
@@ -304,7 +305,7 @@ def test_check_writes_json(few_healed):
     seen = json.loads(out)
     assert (seen["ok"], seen["error"], seen["problems"], seen["max_age"]) == (True, None, [], 300)
     assert seen["unreachable"] == []
-    assert seen["outages"] == {"number": 0, "seconds": 0}
+    assert seen["outages"] == {"number": 0, "seconds": 0, "troubles": []}
     assert list(seen["counters"]) == [counter.name for counter in all_counters()]
     assert seen["counters"]["unread"]["requests"] == 1
 

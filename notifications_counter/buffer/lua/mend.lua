@@ -1,0 +1,26 @@
+-- Deletes what something else has written to keys of ours and scripts cannot read, and has readers count rows until a
+-- new epoch begins: the script that failed may have done a half of its work.
+-- KEYS  first (none), and the other keys of that script
+-- ARGV  the type of each as TYPE calls it, 'none' for any
+-- Reply nothing
+local base = first:match('(.*):') or first
+if redis.call('TYPE', base .. ':ready').ok == 'string' and redis.call('GET', base .. ':ready') == 'left' then return end
+for i, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  if ARGV[i] ~= 'none' and kind ~= 'none' and kind ~= ARGV[i] then redis.call('UNLINK', key) end
+end
+if redis.call('TYPE', base .. ':state').ok == 'hash' then
+  local texts = {declared = true, awaited = true, server = true, mark = true}
+  local about = redis.call('HGETALL', base .. ':state')
+  for i = 1, #about, 2 do
+    if not texts[about[i]] and not about[i + 1]:match('^%d+$') then redis.call('HDEL', base .. ':state', about[i]) end
+  end
+end
+if redis.call('TYPE', base .. ':open').ok == 'hash' then
+  local parts = redis.call('HGETALL', base .. ':open')
+  for i = 1, #parts, 2 do
+    local is_json, part = pcall(cjson.decode, parts[i + 1])
+    if not is_json or type(part) ~= 'table' or not tonumber(part.seq) then redis.call('HDEL', base .. ':open', parts[i]) end
+  end
+end
+redis.call('DEL', base .. ':ready')

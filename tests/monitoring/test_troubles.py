@@ -1,0 +1,185 @@
+"""Trouble with Redis that other processes have: whoever watches sees it, and what to do."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+import redis
+
+import servers
+from notifications_counter.buffer import client as client_module
+from notifications_counter.buffer import keys
+from notifications_counter.buffer.client import client_of
+from notifications_counter.conf import options
+from notifications_counter.counters import all_counters, unread
+from notifications_counter.databases import forget_buffers
+from notifications_counter.exceptions import ScriptFailed
+from notifications_counter.models import Notification
+from notifications_counter.monitoring.report import look
+from tests.support import SlowRelay, assert_heals, assert_reads, entries, notify, wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+
+@pytest.fixture
+def server() -> Iterator[servers.Server]:
+    with servers.redis() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def use(settings, server) -> Iterator[Callable[[str], None]]:
+    """A function that puts the cache at an address."""
+    before = settings.CACHES
+
+    def put(location: str) -> None:
+        settings.CACHES = {"default": {**before["default"], "LOCATION": location}}
+
+    put(server.url)
+    unread.heal()
+    yield put
+    settings.CACHES = before
+
+
+@contextmanager
+def another_process() -> Iterator[None]:
+    """Inside, what a process would know of Redis that has just started: nothing."""
+    mine = dict(client_module._clients)
+    client_module._clients.clear()
+    forget_buffers()
+    yield
+    client_module._clients.clear()
+    client_module._clients.update(mine)
+    forget_buffers()
+
+
+def seen() -> list[str]:
+    """The kinds of problems that another process reports."""
+    with another_process():
+        return [problem.kind for problem in look([unread]).problems()]
+
+
+def change(client: redis.Redis, field: str, seconds: int) -> None:
+    client.hincrby(keys.outages(options.KEY_PREFIX), field, seconds)
+
+
+def test_redis_is_full(use, client, alice):
+    assert seen() == []
+    client.config_set("maxmemory", 1)
+    assert seen() == ["redis_full"]  # nobody has tried to write yet
+    Notification.objects.create(user=alice, title="x")
+    assert unread.count(alice) == 1
+    assert seen() == ["redis_full"]
+    [problem] = look([unread]).problems()
+    assert "Raise maxmemory" in problem.text
+    assert "maxmemory" in problem.reason
+    client.config_set("maxmemory", 0)
+    assert seen() == ["redis_full"]  # a moment ago, as a process has noted although there was no memory
+    change(client, "full_at", -61)  # as if a minute had passed
+    assert seen() == []
+
+
+def test_redis_refuses_a_command(use, client, alice):
+    client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-zincrby"])
+    Notification.objects.create(user=alice, title="x")
+    assert seen() == ["redis_refused"]
+    assert "commit: " in look([unread]).problems()[0].reason
+    assert look([unread]).as_json()["outages"]["troubles"][0]["kind"] == "refused"
+
+
+def test_redis_is_slow(use, server, client, alice):
+    """For some processes, and not for the one that looks. A single late reply is nothing to worry about."""
+    relay = SlowRelay(server)
+    use(relay.url)
+    assert unread.count(alice) == 0
+    key = keys.outages(options.KEY_PREFIX)
+    with entries(READ_TIMEOUT=0.2), relay.slow(0.6):
+        assert unread.count(alice) == 0
+        wait_until(lambda: client.hexists(key, "slow_reason"))  # noted while it is slow
+        assert seen() == []
+        change(client, "slow_at", -5)  # as if the time had passed
+        change(client, "slow_since", -5)
+        at = client.hget(key, "slow_at")
+        client_of("default").troubles._noted.clear()
+        client_of("default").breaker.retry_at = 0.0
+        assert unread.count(alice) == 0
+        wait_until(lambda: client.hget(key, "slow_at") != at)
+        assert seen() == ["redis_slow"]
+    change(client, "slow_at", -61)
+    assert seen() == []
+    relay.socket.close()
+
+
+def test_metrics_of_trouble(use, client, alice):
+    pytest.importorskip("prometheus_client")
+    from notifications_counter.contrib.prometheus import CounterCollector
+
+    client.config_set("maxmemory", 1)
+    [metric] = [metric for metric in CounterCollector().collect() if metric.name.endswith("redis_trouble")]
+    assert {sample.labels["kind"]: sample.value for sample in metric.samples} == {
+        **dict.fromkeys(["broken", "refused", "slow"], 0),
+        "full": 1,
+    }
+
+
+def test_health_does_not_tell_the_reason(use, client, alice):
+    pytest.importorskip("health_check")
+    from health_check.exceptions import ServiceWarning
+
+    from notifications_counter.contrib.health import Counters
+
+    for counter in all_counters():
+        counter.heal()
+
+    client.config_set("maxmemory", 1)
+    with pytest.raises(ServiceWarning) as warning:
+        Counters()._run()
+    assert "out of memory" in str(warning.value)
+    assert "used_memory" not in str(warning.value)
+
+
+# ------------------------------------------------------------------------------------------- what is not ours
+def spoil(client: redis.Redis, name: str, value: Any) -> None:
+    key = getattr(unread.buffers[0].keys, name)
+    if isinstance(value, dict):
+        client.hset(key, mapping=value)
+    else:
+        client.delete(key)
+        client.set(key, value) if name != "ready" else client.lpush(key, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "x") for name in ("pending", "flushing", "state", "ready", "open", "fences", "dirty", "leases")),
+        *((name, "x") for name in ("rejected", "stats")),
+        ("state", {"seq": "x"}),
+        ("state", {"live_until": "x"}),
+    ],
+    ids=str,
+)
+def test_what_something_else_has_written_is_mended(use, client, alice, bob, caplog, name, value):
+    """Counts are right all the time, and nobody takes it for an outage."""
+    notify(alice, 3)
+    notify(bob, 2)
+    assert_reads(alice, bob)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("notifications_counter.buffer.troubles.NOTE_SECONDS", 0)
+        spoil(client, name, value)
+        for _ in range(3):
+            Notification.objects.create(user=alice, title="x")
+            assert_reads(alice, bob)
+        for _ in range(3):  # each meets one thing that it cannot read, at most
+            with suppress(ScriptFailed):
+                unread.heal()
+                unread.flush()
+        assert_heals(alice, bob)
+    assert client_of("default").breaker.down_since is None
+    assert not [record for record in caplog.records if record.message.count("unreachable")]
