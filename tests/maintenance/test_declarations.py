@@ -194,15 +194,6 @@ def test_a_process_of_the_old_release_that_goes_on_for_too_long(deployed, alice)
     assert_heals(alice)
 
 
-def test_a_read_of_the_old_release_says_that_it_lives(deployed, alice):
-    unread.heal()
-    assert unread.count(alice) == 2
-    assert deployed.count(alice) == 1
-    assert not is_trusted()
-    assert_reads(alice)
-    assert_heals(alice)
-
-
 def test_a_batch_that_the_old_release_has_cut(deployed, alice):
     deployed.create(alice, "task")
     deployed.run("setattr(unread, 'cut', unread.buffers[0].cut(1))")

@@ -37,17 +37,6 @@ def statements(do: Any) -> int:
 
 
 @pytest.mark.keys
-def test_a_wrong_cached_total_beside_a_stored_zero(healed, alice, redis_client):
-    Notification.objects.create(user=alice, title="x").delete()
-    unread.flush()
-    UserNotificationsCount.objects.get_or_create(pk=alice.pk)
-    redis_client.set(buffer().keys.total("1", str(alice.pk)), 9)
-    assert unread.count(alice) == 9
-    unread.recount()
-    assert unread.count(alice) == 0
-
-
-@pytest.mark.keys
 @pytest.mark.parametrize("seed", range(5))
 def test_any_damage_is_corrected(healed, small, make_user, redis_client, seed):
     """Rows that nobody counted, totals that somebody wrote, and what waits in Redis, of some owners only."""

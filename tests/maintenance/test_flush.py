@@ -93,23 +93,6 @@ def test_new_users_get_a_row_and_known_ones_are_added_to(buffer, statements):
     assert_exact(keys)
 
 
-def test_batches_are_numbered_within_their_epoch(buffer):
-    (key,) = make_keys(1)
-    epoch = buffer.status().epoch
-    for cut in (1, 2):
-        notify({key: 1})
-        unread.flush()
-        row = UserNotificationsCount.objects.get()
-        assert row.flushed_batch == epoch * BATCHES + cut
-        assert row.unread_count == cut
-
-
-def test_nothing_to_flush(buffer):
-    result = unread.flush()
-    assert (result.users, result.net, result.batches, result.rejected) == (0, 0, 0, 0)
-    assert not UserNotificationsCount.objects.exists()
-
-
 def test_many_chunks(healed, statements):
     keys = make_keys(23)
     notify({key: 1 + i % 3 for i, key in enumerate(keys)})
@@ -129,14 +112,6 @@ def test_a_chunk_is_fetched_in_parts_that_do_not_hold_redis_for_long(healed, mon
     progress = []
     result = unread.flush(progress=lambda done, of: progress.append(done), chunk_size=chunk)
     assert (result.users, progress[0], progress[-1]) == (users, min(users, chunk), users)
-    assert_exact(keys)
-
-
-def test_chunks_that_divide_the_batch_exactly(healed):
-    keys = make_keys(10)
-    notify(dict.fromkeys(keys, 1))
-    with entries(FLUSH_CHUNK=5):
-        assert unread.flush().users == 10
     assert_exact(keys)
 
 
@@ -171,24 +146,6 @@ def test_a_count_may_be_called_like_a_column_of_the_chunk(name):
         cursor.execute(f"SELECT {target.count} FROM totals")
         assert cursor.fetchall() in ([(6,)], ((6,),))
         cursor.execute("DROP TABLE totals")
-
-
-def test_the_statement_of_a_database_does_what_the_orm_does(buffer):
-    keys = make_keys(40)
-    chunks = [
-        (BATCHES + 1, keys[:20], range(20)),
-        (BATCHES + 2, keys[10:30], range(-10, 10)),
-        (BATCHES + 2, keys[20:40], range(100, 120)),
-        (BATCHES + 1, keys, range(40)),
-    ]
-    outcomes = []
-    for apply in (dialect(connection.vendor).apply, generic.apply):
-        UserNotificationsCount.objects.all().delete()
-        for batch, users, deltas in chunks:
-            apply(Target(unread, connection), batch, Chunk([users], list(deltas)))
-        outcomes.append(sorted(UserNotificationsCount.objects.values_list("pk", "unread_count", "flushed_batch")))
-    assert outcomes[0] == outcomes[1]
-    assert len(outcomes[0]) == 40
 
 
 # --------------------------------------------------------------------- unfinished batches
@@ -447,18 +404,6 @@ def test_a_flush_inside_a_transaction_is_refused(buffer):
     assert buffer.status().pending == 1
     unread.flush()
     assert_exact([key])
-
-
-def test_deleted_owners_end_at_zero(buffer):
-    user = get_user_model().objects.create(username="gone")
-    key = user.pk
-    notify({key: 2})
-    unread.flush()
-    user.delete()
-    unread.heal()
-    unread.flush()
-    assert stored() == {key: 0}
-    assert unread.count(key) == 0
 
 
 def test_data_errors_are_data_errors(buffer, statements):

@@ -30,15 +30,6 @@ def test_recovery_flush_and_recount_are_recorded(make_user: Callable[..., Any]) 
     assert (events[3]["checked"], events[3]["corrected"]) == (1, 0)
 
 
-def test_rejected_members_are_recorded() -> None:
-    unread.heal()
-    (buffer,) = unread.buffers
-    buffer.client.redis.zadd(buffer.keys.pending, {"\0nobody": 3})
-    unread.flush()
-    (rejected,) = [event for type_, event in recorded() if type_ == "rejected"]
-    assert (rejected["member"], rejected["delta"]) == ("\0nobody", "3")
-
-
 def test_nothing_is_recorded_with_record_events_off(make_user: Callable[..., Any]) -> None:
     with isolated_counters(RECORD_EVENTS=False):
         unread.heal()

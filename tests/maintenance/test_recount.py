@@ -1,6 +1,5 @@
 """Recounts: whatever is wrong is found and corrected, whatever is right is left alone."""
 
-import threading
 from typing import Any
 
 import pytest
@@ -16,16 +15,12 @@ from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.maintenance.recount import Correction, RecountResult
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import (
-    PATIENCE,
-    OtherConnection,
     assert_exact,
     assert_heals,
     assert_reads,
     buffer,
     entries,
     notify,
-    rows,
-    stored,
     unheard,
 )
 from tests.tasks.counters import visible_posts
@@ -212,49 +207,11 @@ def test_users_who_are_busy_are_left_to_the_next_run(healed, alice, bob):
     assert_exact(alice, bob, dirty=1)
 
 
-def test_recounts_while_others_write(healed, alice, bob):
-    """Real locks, real time: counts are exact when all is over, and never wrong by more than what is under way."""
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.is_set():
-            Notification.objects.create(user_id=alice.pk, title="x")
-            Notification.objects.filter(user=bob.pk).mark_as_read()
-            with transaction.atomic():
-                Notification.objects.bulk_create(Notification(user_id=bob.pk, title="x") for _ in range(3))
-
-    with OtherConnection() as other:
-        writing = other.start(write)
-        try:
-            for _ in range(10):
-                unread.recount([alice, bob])
-                unread.heal()
-                unread.flush()
-        finally:
-            stop.set()
-        writing.result(PATIENCE)
-    assert rows(alice) > 0
-    assert_heals(alice, bob)
-
-
 # -------------------------------------------------------------------------------------------------- first install
 def make_keys(number: int) -> list[Any]:
     model = get_user_model()
     model.objects.bulk_create(model(username=f"u{i}") for i in range(number))
     return list(model.objects.order_by("pk").values_list("pk", flat=True))
-
-
-@pytest.mark.keys
-def test_first_install_on_existing_rows(make_user):
-    users = [make_user() for _ in range(5)]
-    for number, user in enumerate(users):
-        create_uncounted(user.pk, number)
-    assert unread.counts(users) == {user.pk: number for number, user in enumerate(users)}
-    Notification.objects.create(user=users[0], title="counted, but there is no epoch yet")
-    assert unread.count(users[0]) == 1
-    assert_heals(*users)
-    assert unread.status()[0].epoch == 1
-    assert not unread.status()[0].recovering
 
 
 @pytest.mark.keys
@@ -280,68 +237,7 @@ def test_first_install_that_is_stopped_half_way():
     assert unread.recount(dry_run=True).wrong == 0
 
 
-def test_a_stored_count_of_someone_without_rows_is_audited(alice, bob):
-    UserNotificationsCount.objects.create(pk=alice.pk, unread_count=4)
-    UserNotificationsCount.objects.create(pk=bob.pk, unread_count=-4)
-    assert_heals(alice, bob)
-
-
 # ------------------------------------------------------------------------------------------------------- oddities
-def members_that_are_no_key() -> list[str]:
-    odd = {
-        "CharField": ["x" * 101, "with\0zero"],
-        "UUIDField": ["nobody", "", "12345678123456781234567812345678", "12345678-1234-5678-1234-56781234567A"],
-    }
-    return odd.get(unread.key_fields[0].get_internal_type(), ["nobody", "", "007", " 7", "7.0", "+7", "-0", "9" * 30])
-
-
-@pytest.mark.keys
-@pytest.mark.parametrize("where", ["pending", "dirty"])
-def test_members_that_are_no_key_are_put_aside(healed, alice, redis_client, where):
-    notify(alice)
-    Notification.objects.create(user=alice, title="x")
-    odd = members_that_are_no_key()
-    keys = buffer().keys
-    redis_client.zadd(getattr(keys, where), dict.fromkeys(odd, 3))
-    unread.heal()
-    unread.flush()
-    assert stored(alice) == 4
-    assert {member.decode() for member in redis_client.hkeys(keys.rejected)} == set(odd)
-    status = unread.status()[0].status
-    assert (status.pending, status.flushing, status.dirty) == (0, 0, 0)
-    assert_reads(alice)
-
-
-@pytest.mark.parametrize("score", [1.5, "inf", "-inf", 2**31, -(2**31), 2**40, 1e300])
-def test_scores_that_no_count_can_be(healed, alice, bob, redis_client, score):
-    notify(alice)
-    notify(bob)
-    redis_client.zadd(buffer().keys.pending, {str(alice.pk): score})
-    Notification.objects.create(user=bob, title="x")
-    unread.recount([alice])
-    for _ in range(3):
-        unread.heal()
-        unread.flush()
-    assert {user.pk: stored(user) for user in (alice, bob)} == {alice.pk: 3, bob.pk: 4}
-    assert_reads(alice, bob)
-    status = unread.status()[0].status
-    assert (status.pending, status.flushing, status.dirty) == (0, 0, 0)
-
-
-def test_a_stored_count_at_the_end_of_its_range(healed, alice):
-    notify(alice)
-    UserNotificationsCount.objects.update(unread_count=2**31 - 1)
-    Notification.objects.create(user=alice, title="x")
-    unread.heal()
-    unread.flush()
-    unread.recount()
-    for _ in range(2):
-        unread.heal()
-        unread.flush()
-    assert stored(alice) == 4
-    assert_reads(alice)
-
-
 def test_requests_are_answered_once(healed, alice, bob):
     notify(alice)
     create_uncounted(alice.pk, 1)

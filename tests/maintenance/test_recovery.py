@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer.shard import BATCHES, LEASE, Buffer
+from notifications_counter.buffer.shard import LEASE, Buffer
 from notifications_counter.counters import unread
 from notifications_counter.maintenance import recount
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
@@ -21,7 +21,6 @@ from tests.support import (
     assert_reads,
     buffer,
     notify,
-    rows,
     sent,
     unheard,
 )
@@ -182,17 +181,6 @@ def test_the_first_read_counts_the_rows_and_later_ones_cost_a_command(alice, bob
 
 
 @pytest.mark.usefixtures("recovering")
-def test_many_are_adopted_at_once(alice, bob, make_user, django_assert_num_queries):
-    users = [alice, bob, make_user(), make_user()]
-    right = {user.pk: rows(user) for user in users}
-    with django_assert_num_queries(2), sent() as commands:
-        assert unread.counts(users) == right
-    assert commands == ["MGET", "snapshot", "fix"]
-    with django_assert_num_queries(0):
-        assert unread.counts(users) == right
-
-
-@pytest.mark.usefixtures("recovering")
 def test_writes_are_added_to_an_adopted_user_and_others_are_recounted(alice, bob, django_assert_num_queries):
     unread.count(alice)
     for user in (alice, bob):
@@ -286,15 +274,6 @@ def test_a_transaction_that_has_written_nothing_adopts(alice, django_assert_num_
         assert other.run(transaction.atomic(unread.count), alice) == 4
     with django_assert_num_queries(0):
         assert unread.count(alice) == 4
-
-
-@pytest.mark.usefixtures("recovering")
-def test_nobody_is_adopted_whose_total_has_a_batch_still_to_come(alice):
-    """Such a total would refuse the correction."""
-    unheard(UserNotificationsCount.objects.filter(pk=alice.pk).update, flushed_batch=99 * BATCHES)
-    assert unread.count(alice) == 4
-    assert buffer().totals([str(alice.pk)]) == [None]
-    assert_heals(alice)
 
 
 @pytest.mark.usefixtures("recovering")

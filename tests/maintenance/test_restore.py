@@ -83,15 +83,6 @@ def test_what_was_cut_before_a_restore_is_not_written_after_it(healed, alice, ba
     assert_heals(alice)
 
 
-def test_readers_count_rows_at_once(healed, alice, bob, backup):
-    restore = backup()
-    notify(alice, 2)
-    restore()
-    unread.invalidate()
-    assert_reads(alice, bob)
-    assert unread.status()[0].recovering
-
-
 def test_a_restore_is_of_everyone(healed, alice):
     for option in (["--dry-run"], ["--user", str(alice.pk)]):
         with pytest.raises(CommandError, match="--restored recounts and corrects everyone"):
