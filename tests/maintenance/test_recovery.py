@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer.shard import LEASE, Buffer
+from notifications_counter.buffer.shard import BATCHES, LEASE, Buffer
 from notifications_counter.counters import unread
 from notifications_counter.maintenance import recount
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.core.exceptions import ValidationError
 from django.db import DatabaseError, IntegrityError, ProgrammingError, connection, connections, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from notifications_counter.counters import unread
-from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.internals import ROW_COUNT, DeleteQuery, UpdateQuery
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import (
@@ -25,7 +23,6 @@ from tests.support import (
     begin_now,
     notify,
     rows,
-    savepoint_create,
     sent,
 )
 
@@ -44,20 +41,6 @@ def add(user: Any, number: int = 1) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- transactions
-@pytest.mark.keys
-def test_a_transaction(alice, bob):
-    with transaction.atomic():
-        add(alice, 2)
-        objects.bulk_create([Notification(user=bob, title="x"), Notification(user=alice, title="x")])
-        assert objects.for_user(alice).mark_as_read() == 3
-        add(alice)
-        objects.for_user(bob).delete()
-        assert (unread.count(alice), unread.count(bob)) == (1, 0)
-        assert unread.counts([alice, bob]) == {alice.pk: 1, bob.pk: 0}
-    assert (unread.count(alice), unread.count(bob)) == (1, 0)
-    assert_exact(alice, bob)
-
-
 def test_nobody_else_sees_it_before_the_commit(alice):
     notify(alice)
     with OtherConnection() as other:
@@ -141,24 +124,6 @@ def test_a_failed_statement_that_nobody_minds(alice, fail):
     assert_exact(alice)
 
 
-def test_rollback_on_error_of_the_database(alice):
-    one, *_ = notify(alice)
-    with suppress(IntegrityError), transaction.atomic():
-        add(alice)
-        Notification(pk=one.pk, user=alice, title="x").save(force_insert=True)
-    assert unread.count(alice) == 3
-    assert_heals(alice)
-
-
-def test_set_rollback(alice):
-    notify(alice)
-    with transaction.atomic():
-        add(alice)
-        transaction.set_rollback(True)
-    assert unread.count(alice) == 3
-    assert_heals(alice)
-
-
 def test_a_commit_that_somebody_else_has_put_on_the_connection(alice):
     """As a tracer does before the connection is used: it is called once for each commit, after begin and before the
     deltas."""
@@ -184,20 +149,6 @@ def test_a_commit_that_somebody_else_has_put_on_the_connection(alice):
     assert_exact(alice)
 
 
-def test_durable_transactions(alice):
-    with transaction.atomic(durable=True):
-        add(alice)
-    assert unread.count(alice) == 1
-    assert_exact(alice)
-
-
-def test_recount_and_flush_refuse_to_run_inside(alice):
-    with transaction.atomic():
-        for refused in (unread.recount, unread.flush, lambda: unread.recount([alice])):
-            with pytest.raises(NotInTransaction):
-                refused()
-
-
 # ----------------------------------------------------------------------------------------------------- savepoints
 def test_savepoint_rolled_back(alice, bob):
     notify(alice)
@@ -214,43 +165,6 @@ def test_savepoint_rolled_back(alice, bob):
     assert_exact(alice, bob)
 
 
-def test_first_change_in_a_savepoint_that_is_rolled_back(alice, bob):
-    notify(alice)
-    with transaction.atomic():
-        with suppress(Undone), transaction.atomic():
-            with transaction.atomic():
-                add(alice)
-            raise Undone
-        add(bob)
-        with transaction.atomic():
-            add(alice)
-    assert (unread.count(alice), unread.count(bob)) == (4, 1)
-    assert_exact(alice, bob)
-
-
-def test_nothing_but_a_savepoint_that_is_rolled_back(alice):
-    with transaction.atomic(), suppress(Undone), transaction.atomic():
-        add(alice)
-        raise Undone
-    assert_exact(alice)
-
-
-def test_deep_savepoints(alice):
-    with transaction.atomic():
-        add(alice)
-        with transaction.atomic():
-            add(alice)
-            with suppress(Undone), transaction.atomic():
-                add(alice)
-                with transaction.atomic():
-                    add(alice)
-                raise Undone
-            add(alice)
-        add(alice)
-    assert unread.count(alice) == 4
-    assert_exact(alice)
-
-
 def test_inner_atomic_without_a_savepoint(alice):
     """Its failure takes everything along."""
     with transaction.atomic():
@@ -260,45 +174,6 @@ def test_inner_atomic_without_a_savepoint(alice):
             raise Undone
     assert unread.count(alice) == 0
     assert_heals(alice)
-
-
-def test_savepoints_by_hand(alice):
-    with transaction.atomic():
-        add(alice)
-        first = savepoint_create()
-        add(alice)
-        second = savepoint_create()
-        add(alice)
-        transaction.savepoint_rollback(second)
-        assert unread.count(alice) == 2
-        add(alice)
-        transaction.savepoint_rollback(second)  # it is still there
-        add(alice)
-        transaction.savepoint_commit(second)
-        assert unread.count(alice) == 3
-        transaction.savepoint_rollback(first)
-        assert unread.count(alice) == 1
-        add(alice)
-        transaction.savepoint_commit(first)
-    assert unread.count(alice) == 2
-    assert_exact(alice)
-
-
-def test_savepoints_by_hand_across_nested_ones(alice):
-    with transaction.atomic():
-        outer = savepoint_create()
-        with transaction.atomic():
-            add(alice)
-            inner = savepoint_create()
-            add(alice)
-            transaction.savepoint_commit(inner)
-        add(alice)
-        assert unread.count(alice) == 3
-        transaction.savepoint_rollback(outer)
-        assert unread.count(alice) == 0
-        with transaction.atomic():
-            add(alice)
-    assert_exact(alice)
 
 
 def test_savepoints_in_sql_with_a_name_used_again(alice):
@@ -346,32 +221,6 @@ def test_composed_sql_that_cannot_be_adapted():
 
     with connection.cursor() as cursor, pytest.raises(ProgrammingError, match="adapt"):
         cursor.execute(sql.SQL("SELECT {}").format(sql.Literal(object())))
-
-
-def test_savepoint_older_than_the_first_change(alice):
-    notify(alice)
-    with transaction.atomic():
-        savepoint = savepoint_create()
-        add(alice)
-        transaction.savepoint_rollback(savepoint)
-        add(alice)
-    assert unread.count(alice) == 4
-    assert_exact(alice)
-
-
-def test_deletion_across_savepoints(alice):
-    one, two, three = notify(alice)
-    with transaction.atomic():
-        one.delete()
-        with suppress(Undone), transaction.atomic():
-            Notification.objects.get(pk=two.pk).delete()
-            objects.for_user(alice).delete()
-            raise Undone
-        assert unread.count(alice) == 2
-        objects.filter(pk=two.pk).mark_as_read()
-        Notification.objects.get(pk=two.pk).delete()
-    assert unread.count(alice) == 1
-    assert_exact(alice)
 
 
 def test_error_of_the_database_inside_a_savepoint(alice):
@@ -425,17 +274,6 @@ def test_hook_of_somebody_else_that_raises_before_ours(alice):
     assert_exact(alice)
 
 
-def test_hook_of_somebody_else_that_raises_after_ours(alice):
-    def fail() -> None:
-        raise Undone
-
-    with suppress(Undone), transaction.atomic():
-        add(alice)
-        transaction.on_commit(fail)
-    assert unread.count(alice) == 1
-    assert_exact(alice)
-
-
 def test_thousands_of_hooks(alice):
     """A site may have one for each statement, and no statement looks at all of them."""
 
@@ -455,17 +293,6 @@ def test_thousands_of_hooks(alice):
         assert isinstance(connection.run_on_commit, Hooks)
         assert Hooks.looks <= 2
     assert called == list(range(100))
-    assert_exact(alice)
-
-
-def test_robust_hook_that_raises(alice):
-    def fail() -> None:
-        raise ValidationError("robust")
-
-    with transaction.atomic():
-        transaction.on_commit(fail, robust=True)
-        add(alice)
-    assert unread.count(alice) == 1
     assert_exact(alice)
 
 
