@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from notifications_counter.counters import Counter
 
-from .counters import alerts, conversations, unread_by_app, unseen_by_app, votes
-from .models import Alert, Conversation, CourseNotification, Message, Organization, ReadMarker, Vote
+from .counters import conversations, unread_by_app, unseen_by_app, votes
+from .models import Conversation, CourseNotification, Message, ReadMarker, Vote
 from .support import TEXTS, assert_counted, assert_stored
 
 Step = Callable[[], Any]
@@ -38,26 +38,6 @@ def some(model: Any) -> Any:
     """Some of the rows."""
     pks = list(model.objects.values_list("pk", flat=True))
     return model.objects.filter(pk__in=random.sample(pks, min(len(pks), 4)))
-
-
-def test_alerts_for_each_organization_and_user(make_user) -> None:
-    users, organizations = [make_user() for _ in range(3)], [Organization.objects.create() for _ in range(3)]
-
-    def alert() -> Alert:
-        return Alert(organization=random.choice([*organizations, None]), recipient=random.choice(users))
-
-    play(
-        [
-            lambda: alert().save(),
-            lambda: Alert.objects.bulk_create(alert() for _ in range(10)),
-            lambda: some(Alert).update(read=True),
-            lambda: some(Alert).update(organization=random.choice(organizations), read=False),
-            lambda: Alert.objects.filter(organization=organizations[0], recipient=users[0]).update(read=True),
-            lambda: Alert.objects.filter(recipient=users[1]).update(recipient=users[2]),
-            lambda: some(Alert).delete(),
-        ],
-        alerts,
-    )
 
 
 def test_course_notifications_by_app_seen_and_read_apart(make_user) -> None:
