@@ -21,8 +21,6 @@ from django.utils import timezone
 import servers
 from notifications_counter.counters import Counter, all_counters, unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.maintenance.flush import Flusher
-from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.maintenance.places import LocalCounter, Place
 from notifications_counter.management.console import OutageLog, Stop
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
@@ -70,15 +68,6 @@ def test_flush_says_what_is_left_for_the_next_run(few_healed):
     assert of_unread(run("flush_counters")) == [
         "unread: nothing flushed; for the next runs: 0 changes, 0 users to recount, 1 open transaction."
     ]
-
-
-def test_flush_heals_first(few_healed, make_user):
-    user = make_user()
-    notify(user)
-    unread.buffers[0].mark_dirty([str(user.pk)])
-    lines = of_unread(run("flush_counters"))
-    assert lines[0] == "unread: recounted 1 user, corrected 0."
-    assert stored(user) == 1
 
 
 def test_flush_recovers_a_new_redis_and_shows_how_far_it_is(make_user, caplog):
@@ -138,12 +127,6 @@ def test_no_database_is_asked_before_the_command_can_say_that_it_is_out_of_reach
     assert asked == [[]]
 
 
-def test_chunk_size_replaces_the_setting(few_healed, make_user):
-    for _ in range(5):
-        notify(make_user())
-    assert "unread: users flushed: 4 of 5" in run("flush_counters", "--chunk-size", "4", verbosity=2)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -159,34 +142,11 @@ def test_flush_refuses_what_makes_no_sense(arguments):
         call_command("flush_counters", *arguments)
 
 
-def test_flush_without_redis_is_one_line(make_user):
-    with redis_out_of_reach(), pytest.raises(CommandError, match="Redis .* is unreachable") as error:
-        run("flush_counters")
-    assert error.value.returncode == 1
-    assert "\n" not in str(error.value)
-
-
 def test_flush_says_what_to_do_about_changed_shards(few_healed, make_user):
     notify(make_user())
     changed = {**settings.NOTIFICATIONS_COUNTER, "SHARDS": 2}
     with override_settings(NOTIFICATIONS_COUNTER=changed), pytest.raises(CommandError, match="Set it back to 1"):
         run("flush_counters")
-
-
-def test_shards_can_be_changed_when_there_is_nothing_to_flush(few_healed, make_user):
-    user = make_user()
-    for _ in range(2):
-        notify(user)
-        run("flush_counters")
-    assert of_unread(run("flush_counters")) == ["unread: nothing to flush."]
-    for shards in (2, 1, 3):
-        with override_settings(NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, "SHARDS": shards}):
-            run("flush_counters")
-            notify(user)
-            rows = Notification.objects.filter(user=user).count()
-            assert unread.count(user) == rows
-            run("flush_counters")
-            assert unread.count(user) == stored(user) == rows
 
 
 def test_flush_names_a_cache_that_is_not_redis():
@@ -447,25 +407,6 @@ def test_check_fails_when_a_change_waits_for_too_long(few_healed, wait):
         run("flush_counters", "--check", "--max-age", "100")
 
 
-def test_check_with_an_age_that_is_no_number_is_refused():
-    with pytest.raises(CommandError, match="nan is not at least 0"):
-        run("flush_counters", "--check", "--max-age", "nan")
-
-
-def test_check_fails_without_redis():
-    with redis_out_of_reach(), pytest.raises(CommandError, match="unreachable"):
-        run("flush_counters", "--check")
-
-
-def test_check_exits_with_1_and_one_line_on_stderr(child_environment, all_healed):
-    dirty_since(1000)
-    command = [sys.executable, "-m", "django", "flush_counters", "--check"]
-    result = subprocess.run(command, env=child_environment, capture_output=True, text=True)
-    assert result.returncode == 1
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_signal_ends_a_check_that_waits(start, signum, status):
@@ -587,11 +528,6 @@ def test_dry_run_says_whom_it_leaves_to_the_flusher(wrong):
     ]
 
 
-def test_dry_run_does_not_start_an_epoch():
-    run("recount_counters", "--dry-run")
-    assert not CounterShard.objects.exists()
-
-
 def test_recount_starts_an_epoch_if_redis_is_new(make_user):
     user = make_user()
     with redis_out_of_reach():
@@ -658,11 +594,6 @@ def test_recount_says_that_there_is_no_such_user(with_kinds, make_user, named):
     assert len(lines) == 2
 
 
-def test_recount_without_redis_is_one_line():
-    with redis_out_of_reach(), pytest.raises(CommandError, match="unreachable"):
-        run("recount_counters")
-
-
 # ---------------------------------------------------------------------------------------------------- totals to remove
 @pytest.fixture
 def gone(few_healed, make_user):
@@ -688,45 +619,3 @@ def test_recount_removes_totals_of_users_that_are_gone(gone, make_user):
 def test_dry_run_removes_nothing(gone):
     run("recount_counters", "--dry-run")
     assert UserNotificationsCount.objects.filter(pk=gone).exists()
-
-
-def test_a_total_stays_while_something_waits(gone):
-    buffer = unread.buffers[0]
-    buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, 1, str(gone))
-    assert remove_orphans(unread) == 0
-    buffer.cut(1)
-    assert remove_orphans(unread) == 0
-    buffer.client.call(buffer.keys.flushing, "DEL", buffer.keys.flushing)
-    buffer.mark_dirty([str(gone)])
-    assert remove_orphans(unread) == 0
-    assert UserNotificationsCount.objects.filter(pk=gone).exists()
-
-
-def test_a_total_stays_while_its_shard_is_of_another_epoch(gone):
-    CounterShard.objects.filter(counter="unread").update(epoch=2)
-    assert remove_orphans(unread) == 0
-
-
-def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_total_back(few_healed, make_user):
-    user = make_user()
-    key = user.pk
-    notify(user, 2)
-    unread.flush()
-    user.delete()
-    unread.heal()
-    late = unread.buffers[0].cut(1)
-    flusher = Flusher(unread, 100)
-    chunks = list(flusher._chunks(unread.buffers[0], late))
-    unread.flush()
-    assert remove_orphans(unread) == 1
-    assert not flusher._apply(0, late, *chunks[0])
-    assert not UserNotificationsCount.objects.filter(pk=key).exists()
-
-
-def test_counting_goes_on_after_a_removal(gone, make_user):
-    remove_orphans(unread)
-    user = make_user(pk=gone)
-    notify(user, 3)
-    assert unread.count(user) == 3
-    unread.flush()
-    assert stored(user) == 3
