@@ -20,7 +20,6 @@ from django.utils import timezone
 import servers
 from notifications_counter.buffer.types import Stats
 from notifications_counter.counters import all_counters, unread, unseen
-from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring import dashboard
@@ -98,40 +97,6 @@ def test_a_counter_that_is_switched_off_but_not_in_the_flusher_is_a_problem(heal
     assert kinds() == []
 
 
-def test_a_new_redis_is_a_problem_until_it_is_recovered():
-    assert kinds() == ["recovering"]
-    assert look_at(unread).recovering == [0]
-    unread.heal()
-    assert kinds() == []
-
-
-def test_changes_that_wait_are_a_problem_once_they_are_old(healed, alice):
-    Notification.objects.create(user=alice, title="x")
-    redis("HSET", "state", "waiting_since", ago(200))
-    counter = look_at(unread)
-    assert counter.backlog_users == 1
-    assert 200 <= counter.backlog_age < 230
-    assert kinds(max_age=300) == []
-    assert kinds(max_age=100) == ["backlog"]
-
-
-def test_users_that_wait_for_a_recount_are_backlog(healed):
-    unread.buffers[0].mark_dirty(["7"])
-    redis("ZADD", "dirty", ago(200), "7")
-    assert look_at(unread).dirty_users == 1
-    assert kinds(max_age=100) == ["backlog"]
-
-
-def test_recount_requests_are_a_problem_once_they_are_old(healed):
-    requested_since(200)
-    requested_since(10)
-    counter = look_at(unread)
-    assert counter.requests == 2
-    assert 200 <= counter.requests_age < 230
-    assert kinds(max_age=300) == []
-    assert kinds(max_age=100) == ["requests"]
-
-
 def test_transactions_are_suspected_when_they_are_older_than_heal_after(healed):
     open_since(30)
     assert kinds() == []
@@ -153,12 +118,6 @@ def test_no_more_than_a_thousand_open_parts_are_looked_at(healed):
     counter = look_at(unread)
     assert counter.open == 2500
     assert 1000 <= counter.suspected < 1500
-
-
-def test_rejected_members_are_a_problem(healed):
-    redis("HSET", "rejected", "nobody", "1")
-    assert kinds() == ["rejected"]
-    assert "1 member " in look([unread]).problems()[0].text
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -201,16 +160,6 @@ def test_flushes_are_added_up(healed, alice, bob):
     assert buffer().finish(cut.batch, "mark", seconds=2)
     stats = look_at(unread).stats
     assert (stats.batches, stats.flushed, stats.flush_ms) == (4, 4, before.flush_ms + 2000)
-
-
-def test_a_batch_counts_once_whoever_finishes_it(healed, alice):
-    Notification.objects.create(user=alice, title="x")
-    buffer = unread.buffers[0]
-    cut = buffer.cut(1)
-    assert list(Flusher(unread, 10)._chunks(buffer, cut))
-    unread.flush()
-    assert not buffer.finish(cut.batch, "mark", seconds=1)
-    assert look_at(unread).stats.flushed == 1
 
 
 def test_recounts_and_corrections_are_added_up(healed, alice, bob):
@@ -364,10 +313,6 @@ def health():
     return ask
 
 
-def test_health_is_ok(few_healed, health):
-    assert health() == (200, [("Counters(max_age=300.0)", "OK"), ("Counters(max_age=1000)", "OK")])
-
-
 def test_what_is_wrong_with_a_counter_is_a_warning(few_healed, health):
     waiting_since(400)
     status, [(_, first), (_, second)] = health()
@@ -464,12 +409,6 @@ def test_a_collector_is_registered_without_asking_redis(unreachable_redis):
     assert commands == []
     with pytest.raises(ValueError, match="Duplicated timeseries"):
         registry.register(CounterCollector())
-
-
-def test_totals_are_those_of_all_processes(few_healed, child_environment, alice, scrape):
-    Notification.objects.create(user=alice, title="x")
-    subprocess.run([sys.executable, "-m", "django", "flush_counters"], env=child_environment, check=True)
-    assert scrape()["flushed_users_total"]["unread", "default", ""] == 1
 
 
 # ---------------------------------------------------------------------------------------------------------------- log
