@@ -82,6 +82,11 @@ class Database:
         """Seconds after which its lasting keys expire if it is a test database; '' for others."""
         return DAY if self.row.startswith(OF_TESTS) else ""
 
+    def epoch_of(self, counter: str, shard: int, shards: int) -> int:
+        """Return the epoch of a shard. If another number of shards is in use, this one is behind all of them."""
+        others = (epoch for (name, *_), epoch in self.epochs.items() if name == counter)
+        return self.epochs.get((counter, shard, shards)) or max(others, default=0)
+
 
 _known: dict[tuple[str, Any, str | None], Database] = {}
 _alias: ContextVar[str | None] = ContextVar("alias", default=None)

@@ -244,7 +244,7 @@ class Declaration(Owners):
         """Return the buffer of one of so many ``shards``."""
         keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
         fingerprint = "" if self.disabled else self.fingerprint
-        epoch = database.epochs.get((self.name, shard, shards), 0)
+        epoch = database.epoch_of(self.name, shard, shards)
         return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, fingerprint, epoch)
 
     def buffer_of(self, member: str, connection: Any = None) -> Buffer:

@@ -27,10 +27,6 @@ class ConfigurationError(CounterError):
     """A setting or a counter is declared in a way that cannot work."""
 
 
-class ShardsChanged(CounterError):
-    """SHARDS was changed while deltas wait in Redis under the old number."""
-
-
 class NotInTransaction(CounterError):
     """A flush or a recount was called inside a transaction, which may be rolled back, and does not see what others
     commit; or autocommit is off, and nothing would be committed."""

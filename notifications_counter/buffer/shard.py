@@ -132,8 +132,9 @@ class Buffer:
         if is_behind and not self._is_behind:
             about = {"event": "redis_behind", "cache": self.client.alias, "keys": self.keys.base}
             text = (
-                "Redis (cache %r) has lost data, or is not the one of the last flush. Counts are read from the rows "
-                "until flush_counters, with the same settings as this process, has recovered it."
+                "Redis (cache %r) has lost data, or the last run of flush_counters had other settings: another Redis, "
+                "or other SHARDS. Counts are read from the rows until flush_counters has run with the same settings as "
+                "this process."
             )
             logger.warning(text, self.client.alias, extra=about)
         self._is_behind = bool(is_behind)
@@ -442,6 +443,25 @@ class Buffer:
     def _final(self, epoch: int) -> str:
         """Return the value of ``ready`` once the recovery of an epoch is complete."""
         return f"{epoch}:{self.fingerprint}"
+
+    # -------------------------------------------------- another number of shards
+    def retire(self) -> None:
+        """Put the shard out of use, after a change of SHARDS. Only its open parts stay."""
+        self._run("retire", self.ttl)
+
+    def reuse(self) -> None:
+        """Let the shard be used again if it was out of use. It is as if this Redis were new."""
+        if decode(self.client.call(self.keys.state, "HGET", self.keys.state, "epoch") or "") == "-1":
+            self.client.call(self.keys.ready, "DEL", self.keys.ready, self.keys.state)
+
+    def register(self, part: str, members: Sequence[str]) -> None:
+        """Register an open part of a shard that is out of use."""
+        for i, some in enumerate(in_calls(members)):
+            self._run("begin", f"{part}:{i}" if i else part, 0, *some)
+
+    def drop_open(self) -> None:
+        """Forget all open parts, which are registered elsewhere."""
+        self.client.call(self.keys.open, "DEL", self.keys.open)
 
     # ---------------------------------------------------------------- healing
     def dirty(self, first: int, number: int) -> list[str]:

@@ -109,6 +109,8 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.listen(1),
         trial.be_heard,
         trial.forget,
+        trial.retire,
+        trial.reuse,
         lambda: trial.client.call(keys[0], "DEL", *keys),
     ]
     yield from _refusals(attempts)

@@ -24,7 +24,7 @@ from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .history import record_event, record_rejected, tally
-from .shards import damage, find_shards, lock_for_batch, note_progress, refuse_in_transaction, shard_row
+from .shards import damage, find_shards, lock_for_batch, note_progress, refuse_in_transaction, shard_row, shard_rows
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Flusher:
         self.chunk_size = chunk_size
         self.progress = progress or (lambda done, total: None)
         self.stopped = stopped
-        self.is_new = False  # whether a flush has found a shard of which nobody has been counted yet
+        self.is_new = False  # whether a flush has found that nobody has been counted yet
         self.using = counter.db
         self.target = Target(counter, connections[self.using])
         self.apply = dialect(connections[self.using].vendor).apply
@@ -75,12 +75,13 @@ class Flusher:
         started = time.monotonic()
         result = FlushResult()
         refuse_in_transaction(self.using)
-        find_shards(self.counter)
+        if not find_shards(self.counter):
+            return result
         for shard, buffer in enumerate(self.counter.buffers):
             status = buffer.status()
             stored = shard_row(self.counter, shard).first()
             if stored is None or damage(status, stored.epoch):  # healing recovers it first
-                self.is_new |= stored is None or not stored.epoch
+                self.is_new |= not shard_rows(self.counter).filter(epoch__gt=0).exists()
                 continue
             for _ in range(2 if status.flushing else 1):  # what another flusher left unfinished, then what is pending
                 cut = None if self.stopped() else buffer.cut(stored.epoch, stored.finished)

@@ -25,6 +25,7 @@ from .shards import (
     shard_of,
     shard_row,
     shard_rows,
+    shards_in_force,
     start_epoch,
 )
 
@@ -127,7 +128,8 @@ class Healer:
     def invalidate(self) -> None:
         """Start an epoch on every shard. The next heal then recounts everyone."""
         refuse_in_transaction(self.counter.db)
-        find_shards(self.counter)
+        if not find_shards(self.counter) and shards_in_force(self.counter) != options.SHARDS:
+            put_in_force(self.counter, False)
         self._start_epochs("the database was restored from a backup")
 
     def _start_epochs(self, reason: str) -> None:

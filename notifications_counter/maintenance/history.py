@@ -27,10 +27,10 @@ MESSAGES = {
     "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: everyone is recounted; until then, "
     "the first read of each user counts rows.",
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
-    "declared": "its declaration has changed. The flusher waits until processes with another one have been gone for "
-    "%(wait)d s, then recounts everyone. Rows are counted meanwhile.",
-    "replaced": "a flusher of another release declares it differently. This process no longer flushes it. Restart it "
-    "with the code of that release.",
+    "declared": "its declaration, or SHARDS, has changed. The flusher waits until processes with another one have been "
+    "gone for %(wait)d s, then recounts everyone. Rows are counted meanwhile.",
+    "replaced": "a flusher of another release declares it differently, or has other SHARDS. This process no longer "
+    "flushes it. Restart it with the code and settings of that release.",
     "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`.",
 }
 """The log message of each event: a format string for its fields."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 from django.apps import apps
 from django.conf import settings
 from django.db import connections, transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Count, Max, QuerySet
 from django.utils import timezone
 
 from ..buffer import Buffer, Status
@@ -19,7 +19,7 @@ from ..buffer.types import Cut
 from ..conf import options
 from ..databases import identify, in_transaction, look_up_changed
 from ..declaration import Declaration, switched_off
-from ..exceptions import NotInTransaction, ShardsChanged
+from ..exceptions import NotInTransaction
 from .history import record_event
 
 AHEAD = 1000
@@ -71,6 +71,8 @@ def doubt(status: Status, stored: Any, server: str) -> str:
     This is certain only if ``status`` was read while the shard's row, ``stored``, was locked. Otherwise a batch that
     another flusher finishes in between looks like a lost one.
     """
+    if stored.epoch and not stored.finished:
+        return "SHARDS has changed"
     if status.declared not in ("", stored.declared):
         return "the declaration of the counter has changed"
     if status.foreign_at is not None:
@@ -192,63 +194,78 @@ def is_too_early(stored: Any, status: Status, wait: float) -> bool:
     return min(seconds) < wait
 
 
-_started: dict[tuple[str, str], bool] = {}
-"""Whether a counter's declaration was in force when this process last healed it, by counter and database."""
+_started: dict[tuple[str, str], tuple[int, bool]] = {}
+"""SHARDS, and whether it and a counter's declaration were in force when this process last healed it, by counter and
+database."""
 
 
 def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
-    """Put this process's declaration of a counter in force, if another one is and this process heals the counter for
-    the first time. If it did so in each run, two processes with different declarations would take turns forever.
+    """Put this process's declaration of a counter, and its SHARDS, in force, if others are and this process heals the
+    counter for the first time. If it did so in each run, two processes with different settings would take turns
+    forever.
 
-    Returns whether the declaration is in force now.
+    Returns whether they are in force now.
     """
     about = counter.name, identify(connections[counter.db]).id
-    was_in_force = _started.get(about)
-    if not is_in_force and was_in_force is None:
+    shards, was_in_force = _started.get(about, (0, False))
+    is_first = shards != options.SHARDS  # a test may change it
+    if not is_in_force and is_first:
         now = timezone.now()
         shard_rows(counter).filter(shards=options.SHARDS).update(declared=counter.fingerprint, declared_at=now)
+        _replace_shards(counter, declared=counter.fingerprint, declared_at=now)
         is_in_force = True
         record_event("declared", counter, level=logging.WARNING, wait=deploy_seconds(counter.buffers[0]))
-    elif not is_in_force and was_in_force:
+    elif not is_in_force and was_in_force and not is_first:
         record_event("replaced", counter, level=logging.ERROR)
-    _started[about] = is_in_force
+    _started[about] = options.SHARDS, is_in_force
     return is_in_force
+
+
+def _replace_shards(counter: Declaration, **declaration: Any) -> None:
+    """Use this process's number of shards instead of another one. What waits in the old shards is dropped, because
+    everyone will be recounted. Transactions under way are registered in the new ones: one that has not committed yet
+    when its users are recounted, and whose process is killed when it has, would leave no trace.
+
+    It may be killed between any two steps: it begins again as long as there are rows of old shards.
+    """
+    old = shard_rows(counter).exclude(shards=options.SHARDS)
+    if not (highest := old.aggregate(Max("epoch"), rows=Count("pk")))["rows"]:
+        return
+    database = identify(connections[counter.db])
+    for shard, buffer in enumerate(counter.buffers):
+        buffer.reuse()
+        _make_row(counter, shard, **declaration, epoch=highest["epoch__max"])
+    for row in old:
+        retired = counter.make_buffer(database, row.shard, row.shards)
+        retired.retire()
+        for part in retired.open_parts():
+            for buffer, members in counter.by_shard(part.users):
+                buffer.register(part.id, members)
+        retired.drop_open()
+        row.delete()
+
+
+def shards_in_force(counter: Declaration) -> int:
+    """Return the number of shards that the flusher uses; this process's own if it has not run yet."""
+    found = set(shard_rows(counter).values_list("shards", flat=True))
+    return options.SHARDS if options.SHARDS in found or not found else found.pop()
 
 
 def find_shards(counter: Declaration) -> bool:
-    """Ask the database for its id again, because it may have been emptied or replaced, and forget shards that are no
-    longer in use. Each run begins with this. Returns whether the counter's declaration is in force.
+    """Ask the database for its id again, because it may have been emptied or replaced. Each run begins with this.
+    Returns whether the counter's declaration and SHARDS are in force.
 
-    After a change of SHARDS, the old shards are forgotten, except for their epoch, because the totals have its batches.
-    ShardsChanged if anything still waits in them. A counter that is switched off is forgotten as a whole: its changes
-    are not recorded, so everyone must be recounted once it is switched on again.
+    A counter that is switched off is forgotten: its changes are not recorded, so everyone must be recounted once it is
+    switched on again.
     """
     database = look_up_changed(connections[counter.db])
     off = switched_off(counter.source_label)
-    is_in_force = True
-    for old in _rows(counter.db).filter(counter__in=[counter.name, *off]):
-        if old.counter == counter.name:
-            is_in_force &= old.declared == counter.fingerprint
-            if old.shards == options.SHARDS:
-                continue
-        buffer = off.get(old.counter, counter).make_buffer(database, old.shard, old.shards)
-        if old.counter not in off:
-            status = buffer.status()
-            if status.pending or status.flushing or status.open or status.dirty:
-                raise ShardsChanged(
-                    f"SHARDS was changed from {old.shards} to {options.SHARDS} while changes of counter "
-                    f"{counter.name!r} wait in Redis. Set it back to {old.shards}, run `manage.py flush_counters` "
-                    "until it says that there is nothing to flush, then change it with no other process running."
-                )
-            for shard in range(options.SHARDS):
-                _make_row(counter, shard, declared=old.declared, declared_at=old.declared_at)
+    for row in _rows(counter.db).filter(counter__in=off):
+        buffer = off[row.counter].make_buffer(database, row.shard, row.shards)
         buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.ready)
-        with transaction.atomic(using=counter.db):
-            if old.counter not in off:
-                new = shard_rows(counter).filter(shards=options.SHARDS, epoch__lt=old.epoch)
-                new.update(epoch=old.epoch, audited="")
-            old.delete()
-    return is_in_force
+        row.delete()
+    in_force = set(shard_rows(counter).values_list("declared", "shards"))
+    return in_force <= {(counter.fingerprint, options.SHARDS)}
 
 
 def kept_though_off(counter: Declaration) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from django.apps import apps
@@ -23,7 +23,7 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.healing import ShardStatus
 from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
-from ..maintenance.shards import deploy_seconds, kept_though_off
+from ..maintenance.shards import deploy_seconds, kept_though_off, shards_in_force
 from .display import grouped
 
 MAX_AGE = 300.0
@@ -155,13 +155,15 @@ class CounterReport:
 class Report:
     """The state of the ``counters`` that could be read; the counters that are ``unreachable``, and the ``errors`` that
     say why; the ``outages`` of Redis that processes have noticed, None during one; and the built-in counters that are
-    switched ``off``, but not in the flusher."""
+    switched ``off``, but not in the flusher; and the counters for which SHARDS is another number in the flusher, with
+    that number, ``shards``."""
 
     counters: list[CounterReport]
     unreachable: list[LocalCounter[Counter]]
     errors: list[str]
     outages: Outages | None
     off: Sequence[str] = ()
+    shards: Mapping[str, int] = field(default_factory=dict)
 
     def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
         """Return everything that is wrong, beginning with what is unreachable."""
@@ -170,15 +172,20 @@ class Report:
             "The counter is switched off, but not in flush_counters. Restart flush_counters with the current settings."
         )
         off = [Problem(name, "switched_off", text) for name in self.off]
+        text = _(
+            "SHARDS is %(mine)s in this process, and %(its)s in flush_counters. Until both are the same, this process "
+            "counts rows, and its changes reach other processes with the next run of flush_counters. Correct the "
+            "setting, and restart what has the wrong one."
+        )
+        shards = [
+            Problem(name, "other_shards", text % _grouped({"mine": options.SHARDS, "its": number}))
+            for name, number in self.shards.items()
+        ]
         troubles = [
             Problem(None, f"redis_{trouble.kind}", what_to_do(trouble), trouble.reason) for trouble in self.troubles
         ]
-        return (
-            unreachable
-            + troubles
-            + [problem for counter in self.counters for problem in counter.problems(max_age)]
-            + off
-        )
+        of_counters = [problem for counter in self.counters for problem in counter.problems(max_age)]
+        return unreachable + troubles + of_counters + off + shards
 
     @property
     def troubles(self) -> list[Trouble]:
@@ -215,6 +222,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
     """
     found: list[CounterReport] = []
     off: set[str] = set()
+    shards: dict[str, int] = {}
     unreachable: list[LocalCounter[Counter]] = []
     errors: dict[str, str] = {}  # of Redis, or by the alias of a database, which is not asked again
     if local is None:
@@ -224,6 +232,9 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
         try:
             if place.alias not in errors:
                 with at(place):
+                    if (number := shards_in_force(counter)) != options.SHARDS:
+                        shards[name] = number
+                        continue
                     found.append(replace(look_at(counter), name=name))
                     off.update(kept_though_off(counter))
                 continue
@@ -233,7 +244,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
             errors[place.alias] = reason_of(error, f"Database {place.alias!r}, counter {counter.name!r}")
             connections[place.alias].close_if_unusable_or_obsolete()
         unreachable.append(each)
-    return Report(found, unreachable, list(errors.values()), _outages(), sorted(off))
+    return Report(found, unreachable, list(errors.values()), _outages(), sorted(off), shards)
 
 
 def look_at(counter: Counter) -> CounterReport:

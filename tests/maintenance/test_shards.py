@@ -2,14 +2,18 @@
 
 import re
 from collections import Counter as Tally
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from notifications_counter import databases
 from notifications_counter.counters import unread
-from notifications_counter.exceptions import ShardsChanged
-from notifications_counter.models import CounterShard, Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, entries, notify, stored
+from notifications_counter.exceptions import DatabaseChanged
+from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
+from notifications_counter.monitoring.report import look
+from tests.maintenance.test_declarations import OtherRelease
+from tests.support import assert_exact, assert_heals, assert_reads, entries, notify, stored, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,18 +79,93 @@ def test_keys_of_a_shard_share_one_hash_tag(healed, users, redis_client):
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 3)])
-def test_another_number_of_shards_with_changes_waiting_is_refused(users, before, after):
+def test_another_number_of_shards_while_changes_wait(users, caplog, before, after):
     with entries(SHARDS=before):
         unread.heal()
         notify_all(users)
-    with entries(SHARDS=after):
-        for call in (unread.flush, unread.heal):
-            with pytest.raises(ShardsChanged, match=f"Set it back to {before}, run `manage.py flush_counters`"):
-                call()
+        unread.buffers[0].mark_dirty([str(users[0].pk)])
+    with entries(SHARDS=after, DEPLOY_SECONDS=3600):
+        unread.heal()
+        assert not any(shard.status.ready for shard in unread.status())
         assert_reads(*users)
-    with entries(SHARDS=before):
-        unread.flush()
-        assert_exact(*users)
+        notify_all(users)
+    caplog.clear()
+    with entries(SHARDS=after):
+        assert_reads(*users)
+        assert_heals(*users)
+        assert set(CounterShard.objects.values_list("shards", flat=True)) == {after}
+    reasons = {record.reason for record in caplog.records if getattr(record, "event", "") == "recovery"}
+    assert reasons == {"SHARDS has changed"}
+
+
+@pytest.fixture
+def old(child_environment) -> Iterator[OtherRelease]:
+    """A process that goes on with one shard, in force until now, and counts as this one does."""
+    process = OtherRelease(child_environment)
+    process.run("setattr(unread, 'q', Q(read_at__isnull=True))")
+    process.heal()
+    yield process
+    process.process.kill()
+    process.process.communicate()
+
+
+def test_processes_with_the_old_number_that_go_on(old, users):
+    user = users[0]
+    old.create(user, "x")
+    assert old.count(user) == 1
+    unread.heal()
+    assert_reads(user)
+    for number in (2, 3):
+        old.create(user, "x")
+        assert old.count(user) == number
+        assert RecountRequest.objects.count() == 1
+        old.heal()  # its flusher was replaced
+        old.flush()
+        assert unread.heal().checked == 1
+        assert_reads(user)
+    Notification.objects.create(user=user, title="x")
+    assert old.count(user) == 4
+    assert_heals(*users)
+
+
+def test_processes_with_a_new_number_that_come_before_the_flusher(old, users):
+    DatabaseId.objects.update(uid="0" * 32)  # not a test database
+    databases._known.clear()
+    old.heal()
+    user = users[0]
+    old.create(user, "x")
+    assert old.count(user) == 1
+    notify(user, 2)  # does not put the new number in force
+    assert_reads(user)
+    assert RecountRequest.objects.count() == 1
+    old.heal()
+    assert old.count(user) == 3
+    (problem,) = look([unread]).problems()
+    assert (problem.kind, problem.counter) == ("other_shards", "unread")
+    assert "SHARDS is 4 in this process, and 1 in flush_counters" in problem.text
+    unread.heal()
+    assert look([unread]).problems() == []
+    assert_heals(*users)
+
+
+def test_a_transaction_that_is_under_way_when_the_number_changes(users):
+    user, member = users[0], str(users[0].pk)
+    with entries(SHARDS=1):
+        unread.heal()
+        (before,) = unread.buffers
+        for part in ("part", "other"):
+            before.begin(part, [member]).read()
+    unread.heal()
+    assert unread.buffer_of(member).status().open == 2
+    unheard(Notification.objects.create, user=user, title="x")  # then its process is killed
+    for call in (
+        lambda: before.commit([("other", {member: 1})]),
+        lambda: before.mark_dirty([member]),
+        lambda: before.begin("late", [member]).read(),
+    ):
+        with pytest.raises(DatabaseChanged):
+            call()
+    assert_heals(user)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 3)])

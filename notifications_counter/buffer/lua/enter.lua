@@ -4,8 +4,11 @@
 -- KEYS  state (hash)  ready (text)  open (hash)  database (text)
 -- ARGV  1 id of the database  2 seconds after which the lasting keys of a test database expire, '' for others
 --       3 epoch that the database knows
--- Reply 1 if Redis is in an earlier epoch; an error if these keys were left
-if redis.call('GET', ready) == 'left' then return LEFT end
+-- Reply 1 if Redis is in an earlier epoch, or the shard is out of use, see retire.lua; an error if these keys were left
+if redis.call('GET', ready) == 'left' then
+  if redis.call('HGET', state, 'epoch') == '-1' then return 1 end
+  return LEFT
+end
 local function set(key, value)
   if ARGV[2] == '' then redis.call('SET', key, value) else redis.call('SET', key, value, 'EX', ARGV[2]) end
 end
