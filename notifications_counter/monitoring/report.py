@@ -110,7 +110,13 @@ class CounterReport:
                 "read from the database. If Redis came back with older data, they can be wrong until flush_counters "
                 "runs."
             )
-            found.append(("recovering", text % {"shards": ", ".join(map(str, self.recovering))}))
+            text %= {"shards": ", ".join(map(str, self.recovering))}
+            if any(shard.status.epoch != shard.epoch for shard in self.shards):
+                text += " " + _(
+                    "If flush_counters is running, it uses another Redis than this process: compare CACHES, "
+                    "CACHE_ALIAS and KEY_PREFIX."
+                )
+            found.append(("recovering", text))
         if self.backlog_age > max_age:
             text = _(
                 "The oldest change has waited for %(age)s s, more than %(limit)s s: is flush_counters running, with "

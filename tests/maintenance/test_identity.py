@@ -14,6 +14,7 @@ from notifications_counter import checks, databases
 from notifications_counter.buffer.shard import BATCHES, NAMELESS
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
+from notifications_counter.monitoring.report import look
 from tests.support import (
     Relay,
     assert_exact,
@@ -244,6 +245,8 @@ def test_writes_to_another_redis_that_nobody_flushes(other_redis, alice, caplog)
         assert_reads(alice)
         assert RecountRequest.objects.count() == 2
         assert [record.event for record in caplog.records if record.levelname == "WARNING"] == ["redis_behind"]
+        (problem,) = look([unread]).problems()
+        assert "If flush_counters is running, it uses another Redis than this process" in problem.text
     unread.heal()
     unread.flush()
     assert_exact(alice)
