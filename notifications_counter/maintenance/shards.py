@@ -260,12 +260,15 @@ def find_shards(counter: Declaration) -> bool:
     """
     database = look_up_changed(connections[counter.db])
     off = switched_off(counter.source_label)
-    for row in _rows(counter.db).filter(counter__in=off):
+    is_in_force = True
+    for row in _rows(counter.db).filter(counter__in=[counter.name, *off]):
+        if row.counter == counter.name:
+            is_in_force &= (row.declared, row.shards) == (counter.fingerprint, options.SHARDS)
+            continue
         buffer = off[row.counter].make_buffer(database, row.shard, row.shards)
         buffer.client.call(buffer.keys.ready, "DEL", buffer.keys.ready)
         row.delete()
-    in_force = set(shard_rows(counter).values_list("declared", "shards"))
-    return in_force <= {(counter.fingerprint, options.SHARDS)}
+    return is_in_force
 
 
 def kept_though_off(counter: Declaration) -> list[str]:

@@ -222,7 +222,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
     """Return the state of these counters, by default of all: inside a tenant, only at its own place, and elsewhere at
     every place. ``local`` names counters and places instead. Does not raise if Redis or a database is unreachable.
 
-    Each counter costs three round trips for each shard, and two queries, or three if a built-in counter of its source
+    Each counter costs three round trips for each shard, and three queries, or four if a built-in counter of its source
     is switched off. All together cost two more round trips. If there are several databases or schemas, each costs a
     query.
     """
