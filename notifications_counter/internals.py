@@ -108,10 +108,10 @@ def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
     class Limited(kind):  # type: ignore[misc]
         setup_is_limited = True
 
-        def _connect(self) -> Any:
+        def _connect(self: Any) -> Any:
             if (limit := seconds()) is None:
                 return super()._connect()
-            theirs: Any = self.socket_timeout, self.socket_connect_timeout
+            theirs = self.socket_timeout, self.socket_connect_timeout
             self.socket_timeout, self.socket_connect_timeout = (_shorter(limit, timeout) for timeout in theirs)
             try:  # the socket keeps the limit for what follows, such as AUTH
                 return super()._connect()

@@ -71,7 +71,9 @@ class Breaker:
         self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
-            about = {"event": "redis_slow" if self.is_late else "redis_lost", "cache": self.alias, "reason": reason}
+            about = {"event": "redis_lost", "cache": self.alias, "reason": reason}
+            if self.is_late:
+                about = {"event": "redis_slow", "cache": self.alias, "reason": reason}
             text = "Redis (cache %r) %s; counts are read from the database meanwhile: %s"
             logger.warning(text, self.alias, what, reason, extra=about)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) {what}: {reason}")
