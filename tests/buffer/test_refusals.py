@@ -362,8 +362,10 @@ def line(use) -> Iterator[Line]:
 @pytest.mark.parametrize("after", [0, 1, 3], ids="{} bytes".format)
 @pytest.mark.parametrize("when", ["read", "begin", "commit"])
 @pytest.mark.usefixtures("_no_second_try")
-def test_a_reply_that_breaks_off(line, alice, bob, caplog, when, after):
+def test_a_reply_that_breaks_off(line, alice, bob, caplog, monkeypatch, when, after):
     caplog.set_level(logging.INFO, "notifications_counter")
+    monkeypatch.setattr("notifications_counter.buffer.troubles.NOTE_SECONDS", 10**6)
+    assert client_of("default").troubles.is_due("slow")  # no thread tells Redis that it is slow
     unread.heal()
     notify(alice)
     notify(bob, 2)
