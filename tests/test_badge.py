@@ -57,6 +57,31 @@ def client(alice) -> Client:
 
 
 # ----------------------------------------------------------------------------------------------------------- badge
+@pytest.mark.once
+def test_an_owner_that_is_undefined(settings, caplog):
+    """Django's templates make an empty text of it. None is an owner who is missing."""
+    template = '{% badge counter="open_tasks" owner=agent %}'
+    assert show(template, context={"agent": None}).strip() == ""
+    assert not caplog.records
+    for _ in range(2):
+        assert show(template).strip() == ""
+    [record] = caplog.records
+    assert "The owner of the badge of 'open_tasks' in the template (without a name) is undefined" in record.getMessage()
+    settings.DEBUG = True
+    with pytest.raises(ConfigurationError, match="is undefined"):
+        show(template)
+
+
+MISTAKES = ['counter="open_task"', 'counter="open_task" owner=None', 'kind="x" counter="unread"']
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_a_mistake_in_the_template_of_a_page_for_nobody(arguments):
+    with pytest.raises(ConfigurationError):
+        show("{% badge " + arguments + " %}")
+
+
 @pytest.mark.keys
 def test_a_badge_shows_the_count_to_eyes_and_ears(alice):
     notify(alice)

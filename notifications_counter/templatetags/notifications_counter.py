@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from django import template
+from django.conf import settings
 from django.template import Context
 from django.utils.translation import get_language, ngettext
 
@@ -20,6 +22,11 @@ from ..exceptions import ConfigurationError
 from ..internals import salted_hmac
 
 register = template.Library()
+
+logger = logging.getLogger("notifications_counter")
+
+told: set[str] = set()
+"""Warnings that this process has logged."""
 
 THE_USER = object()
 """The owner of a badge that names none."""
@@ -74,17 +81,20 @@ def show_badge(
     """
     request = request_of(context)
     user = user_of(request)
-    owner = user if owner is THE_USER else owner
-    parts = owner if isinstance(owner, tuple | list) else [owner]
-    if owner == "" or None in [getattr(part, "pk", part) for part in parts]:
-        return {}
     if not is_integer(max):
         raise ConfigurationError(f"The max of a badge must be an integer, not {max!r}.")
     if kind is not None:
         if counter not in ("", "unread_by_kind"):
             raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={counter!r} or kind.")
-        counter, owner = "unread_by_kind", (owner, kind)
-    badge = badge_of(get_counter(counter or ("unread" if unseen.disabled else "unseen")), owner)
+        counter = "unread_by_kind"
+    counted = get_counter(counter or ("unread" if unseen.disabled else "unseen"))
+    owner = user if owner is THE_USER else owner
+    parts = owner if isinstance(owner, tuple | list) else [owner]
+    if owner == "":
+        tell_no_owner(counted.name, getattr(context.template, "name", None))
+    if owner == "" or None in [getattr(part, "pk", part) for part in parts]:
+        return {}
+    badge = badge_of(counted, owner if kind is None else (owner, kind))
     count = count_once(request, badge)
     phrase = None if label else PHRASES.get(badge.counter.name)
     label = label or badge.counter.name.replace("_", " ")
@@ -99,6 +109,20 @@ def show_badge(
         "label": "" if phrase else label,
         "text": phrase(count) % {"n": count} if phrase else f"{label}: {count}",
     }
+
+
+def tell_no_owner(counter: str, template: str | None) -> None:
+    """Raise ConfigurationError with DEBUG, else log a warning, once for each template: Django replaces a variable that
+    is not defined by an empty text."""
+    text = (
+        f"The owner of the badge of {counter!r} in the template {template or '(without a name)'} is undefined, or "
+        "an empty text. Pass None if there is no owner."
+    )
+    if settings.DEBUG:
+        raise ConfigurationError(text)
+    if text not in told:
+        told.add(text)
+        logger.warning(text, extra={"event": "no_owner", "counter": counter, "template": template})
 
 
 @register.inclusion_tag("notifications_counter/badge.html", takes_context=True)
