@@ -16,6 +16,7 @@ from typing import Any
 
 from asgiref.sync import SyncToAsync
 from django.apps.registry import Apps
+from django.core.handlers.exception import response_for_exception
 from django.db import Error
 from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
@@ -67,6 +68,8 @@ __all__ = [
     "DeferredAttribute",
     # A registry for a model of another package's table, which belongs to no app.
     "Apps",
+    # The page that Django shows for an exception, with the handler404 of the site.
+    "response_for_exception",
     # Helpers that Django's own apps use as well.
     "Promise",
     "Truncator",

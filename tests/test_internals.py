@@ -122,6 +122,7 @@ DOCUMENTED_MODULES = {
     "django.utils.timezone",
     "django.utils.translation",
     "django.views.decorators.cache",
+    "django.views.decorators.vary",
     "django.views.decorators.csrf",
     "django.views.decorators.http",
     "django.views.generic",

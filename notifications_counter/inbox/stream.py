@@ -15,7 +15,9 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError, connections
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.utils.translation import gettext as _
+from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_GET
+from django.views.decorators.vary import vary_on_cookie
 
 from ..badges import Shown, badges_of, identity_of, user_of
 from ..counters import unread
@@ -34,6 +36,8 @@ RETRY = (1000, 5000)  # milliseconds until a browser reconnects, at random so th
 
 @outside_transactions  # Django has no ATOMIC_REQUESTS for async views, and refuses to call them
 @login_not_required
+@vary_on_cookie
+@cache_control(private=True, no_cache=True, no_transform=True)
 @require_GET
 async def stream(request: HttpRequest) -> HttpResponseBase:
     """Send events ``counts`` with ``{"unread": 3}``, at once and whenever a count changes: those of the built-in
@@ -54,7 +58,6 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
         _events(request, badges),
         content_type="text/event-stream",
         headers={
-            "Cache-Control": "private, no-cache, no-transform",
             "Content-Encoding": "identity",  # GZipMiddleware, like a proxy that compresses, would hold events back
             "X-Accel-Buffering": "no",
         },

@@ -5,8 +5,8 @@ Every view takes its notifications from ``get_queryset()``, which returns only t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property, wraps
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -14,7 +14,7 @@ from django.apps import apps
 from django.contrib import messages
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -29,7 +29,7 @@ from django.views.generic import TemplateView, View
 from ..badges import count_once, kinds_of
 from ..controller import NotificationController
 from ..counters import unread_by_kind, unseen
-from ..internals import get_conditional_response, url_has_allowed_host_and_scheme
+from ..internals import get_conditional_response, response_for_exception, url_has_allowed_host_and_scheme
 from ..models import Notification
 from ..primary_keys import fits
 from ..querysets import NotificationQuerySet
@@ -51,7 +51,21 @@ class OwnNotifications(LoginRequiredMixin, View):
         return rows.filter(kind=kind) if fits(Notification._meta.get_field("kind"), kind) else rows.none()
 
 
-@method_decorator([never_cache, csrf_protect], name="dispatch")
+def never_cache_404(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """``never_cache`` that also holds for a page that is not found, which Django makes outside of the view."""
+
+    @never_cache
+    @wraps(view)
+    def dispatch(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return view(request, *args, **kwargs)
+        except Http404 as error:
+            return response_for_exception(request, error)
+
+    return dispatch
+
+
+@method_decorator([never_cache_404, csrf_protect], name="dispatch")
 class OwnPage(OwnNotifications):
     """The base of the pages. They may redirect to this site, and to ``allowed_hosts``."""
 

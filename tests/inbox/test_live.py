@@ -150,7 +150,8 @@ def test_the_count_comes_at_once_and_whenever_it_changes(listen, alice):
     assert events.response.status == 200
     assert events.response.headers["Content-Type"] == "text/event-stream"
     assert events.response.headers["X-Accel-Buffering"] == "no"
-    assert "no-cache" in events.response.headers["Cache-Control"]
+    assert "no-transform" in events.response.headers["Cache-Control"]
+    assert_nobody_else_gets(events.response.headers)
     assert set(events.retry) == {"retry"}
     assert events.next_count() == 3
     wait_until(publishes)
@@ -388,14 +389,23 @@ def test_nobody_is_refused(port):
     response = connection.getresponse()
     assert response.status == 401
     assert json.load(response)["detail"]
+    assert_nobody_else_gets(response.headers)
     connection.close()
+
+
+def assert_nobody_else_gets(headers: Any) -> None:
+    """No cache shows a response to another user."""
+    assert {"private", "no-cache"} <= set(headers["Cache-Control"].split(", "))
+    assert headers["Vary"] == "Cookie"
 
 
 def test_streams_need_asgi(alice, caplog):
     """A script that gets no stream polls; a worker of WSGI would be held for as long as the page is open."""
     client = Client()
     client.force_login(alice)
-    assert client.get(reverse("notifications:stream")).status_code == 501
+    response = client.get(reverse("notifications:stream"))
+    assert response.status_code == 501
+    assert_nobody_else_gets(response.headers)
     assert not caplog.records  # an error would be mailed to the admins, again and again
     assert client.post(reverse("notifications:stream")).status_code == 405
 

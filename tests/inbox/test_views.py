@@ -130,6 +130,14 @@ def test_the_list_is_the_users_own_newest_first(client, alice, bob):
     assert "no-store" in page["Cache-Control"]
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_no_cache_keeps_a_page_that_is_not_found(client, settings, debug):
+    settings.DEBUG = debug
+    for page_url in (url() + "?before=x", url("open", 7)):
+        page = client.get(page_url)
+        assert (page.status_code, "no-store" in page["Cache-Control"]) == (404, True)
+
+
 @pytest.mark.parametrize(("word", "shown"), [("lorem ", 40), ("字", 299)])
 def test_a_list_shows_the_beginning_of_a_long_body(client, alice, word, shown):
     """Chinese has no spaces between words."""
