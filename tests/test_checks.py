@@ -2,6 +2,7 @@ import math
 import uuid
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.apps import apps
@@ -409,6 +410,26 @@ def test_conditions_on_a_value_that_is_no_choice(declare, condition, unknown):
     about = declare(Ticket, condition=condition)
     assert list(about) == (["W008"] if unknown else [])
     assert unknown is None or unknown in about["W008"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "column"), [(Q(level=0), "level"), (Q(depth=0), None), (Q(left__lt=5) | Q(depth=1), "left")]
+)
+@isolate_apps("tests.tasks")
+def test_conditions_on_the_place_in_a_tree_of_mptt(declare, condition, column):
+    class Node(models.Model):
+        __module__ = "tests.tasks.models"
+        # As the class of the package, which the check does not import.
+        _mptt_meta = SimpleNamespace(left_attr="left", right_attr="rght", tree_id_attr="tree_id", level_attr="level")
+
+        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
+        level = models.PositiveIntegerField()
+        left = models.PositiveIntegerField()
+        depth = models.PositiveIntegerField()
+
+    about = declare(Node, condition=condition)
+    assert list(about) == (["W010"] if column else [])
+    assert column is None or f"tasks.Node.{column}" in about["W010"]
 
 
 def test_a_condition_on_the_columns_of_a_parent(declare):

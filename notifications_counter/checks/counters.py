@@ -45,6 +45,9 @@ UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallInteger
 KEYS = CharField | IntegerField | TextField | UUIDField
 """Primary keys whose text is always the same. The text of a decimal may be 1 or 1.00."""
 
+MOVED_BY_RAW_SQL = ("left_attr", "right_attr", "tree_id_attr", "level_attr")
+"""The options of django-mptt that name the fields which it changes behind the ORM."""
+
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
 
@@ -276,6 +279,16 @@ def _check_condition(counter: Counter) -> Messages:
         choices = [choice for choice, label in field.flatchoices or ()]
         if choices and value not in (*choices, ""):
             wrong[field].append(repr(value))
+    moved = {getattr(getattr(counter.source, "_mptt_meta", None), name, "") for name in MOVED_BY_RAW_SQL}
+    for field in {*counter.condition.fields, *counter.owner_fields}:
+        if field.name in moved:
+            yield Warning(
+                f"Counter {counter.name!r} does not see what django-mptt writes to {field} when a node is moved.",
+                hint="It does so with raw SQL. Store what the counter needs in a field of your own, or call "
+                "recount() of the counter after each move.",
+                obj=counter.source,
+                id=id_("W010"),
+            )
     for field, values in wrong.items():
         choices = [repr(choice) for choice, label in field.flatchoices]
         yield Warning(
