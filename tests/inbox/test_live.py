@@ -399,6 +399,19 @@ def assert_nobody_else_gets(headers: Any) -> None:
     assert headers["Vary"] == "Cookie"
 
 
+@pytest.mark.usefixtures("healed")
+def test_what_something_else_publishes_is_ignored(listen, alice, caplog):
+    events = listen(alice)
+    assert events.next_count() == 0
+    wait_until(publishes)
+    keys, client = unread.buffers[0].keys, unread.buffers[0].client.redis
+    for message in ("x", "1", "null", "[[]]", "[{}]", b"\xff", '["x"]', "[" * 100_000):
+        client.publish(keys.live, message)
+    Notification.objects.create(user=alice, title="x")
+    assert events.next_count() == 1
+    assert not caplog.records
+
+
 def test_streams_need_asgi(alice, caplog):
     """A script that gets no stream polls; a worker of WSGI would be held for as long as the page is open."""
     client = Client()
