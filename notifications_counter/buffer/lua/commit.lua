@@ -39,18 +39,16 @@ while i <= #ARGV do
     else
       redis.call('ZINCRBY', pending, delta, user)
       -- If something else wrote the total, it counts as missing.
-      if total and type(redis.pcall('INCRBY', totals .. user, delta)) == 'table' then
-        redis.call('DEL', totals .. user)
-      end
+      if total and not add('INCRBY', totals .. user, delta) then redis.call('DEL', totals .. user) end
       if leased then redis.call('HDEL', leases, user) end
       local group, rest = group_of(user, epoch)
       local stamp = group and redis.call('HGET', group, '')
       if stamp and seq <= (tonumber(stamp) or math.huge) then
         redis.call('UNLINK', group)
       elseif stamp then
-        local count = redis.pcall('HINCRBY', group, rest, delta)
+        local count = add('HINCRBY', group, rest, delta)
         if count == 0 then redis.call('HDEL', group, rest) end
-        if type(count) == 'table' then redis.call('UNLINK', group) end
+        if not count then redis.call('UNLINK', group) end
       end
       added = true
     end

@@ -33,7 +33,7 @@ if #fixed > 0 then
   redis.call('HDEL', leases, unpack(fixed))
   if #stale > 0 then redis.call('DEL', unpack(stale)) end
   local dropped = redis.call('EXISTS', dirty) == 1 and redis.call('ZREM', dirty, unpack(fixed)) or 0
-  if dropped > 0 then redis.pcall('HINCRBY', state, 'dirty', -dropped) end
+  if dropped > 0 then add('HINCRBY', state, 'dirty', -dropped) end
   if #changed > 0 then
     local sums, before = {}, redis.call('ZMSCORE', pending, unpack(changed))
     for n, user in ipairs(changed) do

@@ -6,5 +6,5 @@
 for i = 2, #ARGV, 2 do
   redis.call('HDEL', rejected, ARGV[i]) -- a script whose first write is this also runs without memory
   redis.call('HSET', rejected, ARGV[i], ARGV[i + 1])
-  if ARGV[1] == '1' and redis.call('ZREM', dirty, ARGV[i]) == 1 then redis.pcall('HINCRBY', state, 'dirty', -1) end
+  if ARGV[1] == '1' and redis.call('ZREM', dirty, ARGV[i]) == 1 then add('HINCRBY', state, 'dirty', -1) end
 end

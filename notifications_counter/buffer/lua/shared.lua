@@ -36,6 +36,13 @@ local function is_behind(known)
   return (tonumber(redis.call('HGET', state, 'epoch')) or 0) < tonumber(known)
 end
 
+-- Runs INCRBY or HINCRBY. Returns nothing if it cannot add, because something else wrote what is there.
+local function add(...)
+  local sum = redis.pcall(...)
+  if type(sum) ~= 'table' then return sum end
+  if not (sum.err:find('integer') or sum.err:find('overflow') or sum.err:find('WRONGTYPE')) then error(sum.err, 0) end
+end
+
 -- Sends a user to a recount. Until then readers count rows; a correction under way is void. If something else has written
 -- a text to state, the number of dirty users stays wrong until the recovery for which that is a reason.
 local function mark_dirty(user, epoch, now)
@@ -43,7 +50,7 @@ local function mark_dirty(user, epoch, now)
   local group = epoch and group_of(user, epoch)
   if epoch then redis.call('DEL', total_of(user, epoch)) end
   if group then redis.call('UNLINK', group) end
-  if redis.call('ZADD', dirty, 'NX', now, user) == 1 then redis.pcall('HINCRBY', state, 'dirty', 1) end
+  if redis.call('ZADD', dirty, 'NX', now, user) == 1 then add('HINCRBY', state, 'dirty', 1) end
 end
 
 -- Tells processes with open streams whose counters have changed.
