@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property, wraps
+from heapq import nsmallest
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -100,6 +101,7 @@ class InboxView(OwnPage, TemplateView):
     template_name = "notifications_counter/inbox.html"
     list_template_name = "notifications_counter/list.html"
     page_size = 20
+    max_tabs = 20
     kinds: Sequence[tuple[str, str]] = ()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -125,12 +127,13 @@ class InboxView(OwnPage, TemplateView):
 
     def tabs(self) -> Sequence[tuple[str, str]]:
         """Return the kinds to filter by, each with its name: ``kinds``. If that is empty and `unread_by_kind` is
-        switched on, return the kinds with unread notifications, and the one that is shown."""
+        switched on, return the ``max_tabs`` kinds with the most unread notifications, and the one that is shown."""
         if self.kinds or not self.has_numbers:
             return self.kinds
         column, shown = Notification._meta.get_field("kind"), self.request.GET.get("kind", "")
-        found = {shown, *count_once(self.request, kinds_of(self.request.user))}
-        return [(kind, kind) for kind in sorted(found) if kind and fits(column, kind)]
+        counts: dict[str, int] = count_once(self.request, kinds_of(self.request.user))
+        most = nsmallest(self.max_tabs, filter(None, counts), key=lambda kind: (-counts[kind], kind))
+        return [(kind, kind) for kind in sorted({shown, *most}) if kind and fits(column, kind)]
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
         asked = self.request.GET

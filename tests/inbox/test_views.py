@@ -230,6 +230,16 @@ def test_what_is_no_kind_has_no_tab(client, kind):
     assert tabs(client.get(url(), {"kind": kind})) == {"Every kind": "6", "&lt;b&gt;": "1", "sale": "3"}
 
 
+def test_only_the_kinds_with_the_most_have_tabs(client, with_kinds, alice, monkeypatch):
+    monkeypatch.setattr(views.InboxView, "max_tabs", 3)
+    kinds = [kind for times, kind in enumerate("abcdef", 1) for _ in range(times)]
+    Notification.objects.bulk_create(Notification(user=alice, title="x", kind=kind) for kind in ["", *kinds])
+    for headers in ({}, {"X-Part": "list"}):
+        page = client.get(url(), headers=headers)
+        assert tabs(page) == {"Every kind": "22", "d": "4", "e": "5", "f": "6"}
+    assert tabs(client.get(url(), {"kind": "a"})) == {"Every kind": "22", "a": "1", "d": "4", "e": "5", "f": "6"}
+
+
 @pytest.mark.usefixtures("sales")
 def test_all_tabs_are_one_read_and_come_with_the_list_alone(client, alice):
     page = client.get(url(), headers={"X-Part": "list"})
