@@ -94,6 +94,7 @@ DOCUMENTED_MODULES = {
     "django.core.handlers.asgi",
     "django.core.management.base",
     "django.core.signals",
+    "django.core.paginator",
     "django.core.signing",
     "django.db",
     "django.db.backends.signals",
