@@ -225,7 +225,7 @@ ATTRIBUTES = {
         "commit_on_exit": "False in an atomic block inside such a transaction, which does not commit it.",
         "connection": "The driver's connection, None until it is needed.",
         "display_name": "Django's name for the kind of database, for a message.",
-        "execute_wrappers": "A list. We insert ours at the front for good; execute_wrapper() pops the last one.",
+        "execute_wrappers": "A list. We insert ours at the front for a while; execute_wrapper() pops the last one.",
         "features": "What the database can do: see features.",
         "is_usable": "Asks the server whether it still answers, past all wrappers.",
         "in_atomic_block": "Whether atomic() has opened a transaction. Already False when it commits.",
@@ -326,14 +326,19 @@ def watch_transactions(
     before_commit: Callable[[], None],
     before_rollback: Callable[[], None],
     is_open: Callable[[], bool],
+    *,
+    after_refusal: Callable[[], None] = lambda: None,
+    after_rollback: Callable[[], None] = lambda: None,
 ) -> None:
-    """Call these right before each COMMIT and ROLLBACK of a connection, because Django has no hook there.
+    """Call these around each COMMIT and ROLLBACK of a connection, because Django has no hook there.
 
-    A ``_commit`` or ``_rollback`` that other code has set on this connection is called as well. If Django switches
-    autocommit on while ``is_open`` says that there is a transaction, because an exception has struck right before the
-    COMMIT, the transaction is rolled back.
+    ``after_refusal`` is called if the database has answered that it does not commit. A ``_commit`` or ``_rollback``
+    that other code has set on this connection is called as well. If Django switches autocommit on while ``is_open``
+    says that there is a transaction, because an exception has struck right before the COMMIT, the transaction is rolled
+    back.
     """
     commit = _preceded(connection, "_commit", before_commit)
+    rollback = _preceded(connection, "_rollback", before_rollback)
     itself = weakref.ref(connection)  # without a cycle, the connection of a thread that ended is freed at once
 
     def roll_back_what_is_open() -> None:  # MySQL and SQLite would commit, and PostgreSQL refuse
@@ -344,6 +349,8 @@ def watch_transactions(
         try:
             commit()
         except Error:  # Django rolls back
+            if (connection := itself()) is not None and _is_not_committed(connection):
+                after_refusal()
             raise
         except BaseException:  # Django would switch autocommit on, whereby MySQL and SQLite commit
             if (connection := itself()) is not None:
@@ -351,9 +358,25 @@ def watch_transactions(
                 connection.rollback()
             raise
 
+    def roll_back_and_tell() -> None:
+        rollback()
+        after_rollback()
+
     connection._commit = commit_unless_interrupted
-    connection._rollback = _preceded(connection, "_rollback", before_rollback)
+    connection._rollback = roll_back_and_tell
     connection._set_autocommit = _preceded(connection, "_set_autocommit", roll_back_what_is_open)
+
+
+def _is_not_committed(connection: Any) -> bool:
+    """Return whether the database is known not to have committed, after a COMMIT that has raised an error. PostgreSQL
+    has rolled back if it has answered at all, and SQLite leaves the transaction open. MySQL has no such sign."""
+    idle = 0  # TransactionStatus.IDLE of psycopg, TRANSACTION_STATUS_IDLE of psycopg2
+    driver = connection.connection
+    if not driver:
+        return False
+    if connection.vendor == "postgresql":
+        return driver.info.transaction_status == idle
+    return connection.vendor == "sqlite" and driver.in_transaction
 
 
 def _preceded(connection: Any, name: str, before: Callable[[], None]) -> Callable[..., None]:

@@ -220,25 +220,23 @@ class Reader:
         return found
 
     def _sees_old_data(self, ledger: Ledger) -> bool:
-        """Return whether this connection may not see the newest committed rows."""
+        """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
+        another isolation level, a cached total is still the newest count, and a miss asks."""
         connection = ledger.connection
         if not connection.in_atomic_block or ledger.in_manual_transaction():
             return ledger.in_manual_transaction()
         vendor = connection.vendor
-        return (
-            ledger.isolation_was_set
-            or vendor == "sqlite"
-            or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
-        )
+        return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
 
     def _transaction(self, ledger: Ledger) -> tuple[bool, bool]:
         """Return whether this connection sees what others commit, and whether it sees nothing else, so that its counts
-        may be cached for others. PostgreSQL is asked, because the isolation level may come from its own settings."""
+        may be cached for others. PostgreSQL is asked, because the isolation level may come from its own settings. MySQL
+        does not tell that of the transaction."""
         connection = ledger.connection
         if not connection.in_atomic_block:
             return True, True
         if connection.vendor != "postgresql":
-            return True, False
+            return False, False
         with connection.cursor() as cursor:
             cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NULL")
             level, has_not_written = cursor.fetchone()

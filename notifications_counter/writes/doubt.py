@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import QuerySet
 
 from ..buffer import Buffer
@@ -41,15 +41,20 @@ def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]
     if not owners:
         return
     model = apps.get_model("notifications_counter", "RecountRequest")
-    with transaction.atomic(using=using):
-        requests: QuerySet[Any] = QuerySet(model, using=using)
-        requests.bulk_create(
-            [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],
-            batch_size=USERS_PER_CALL,
-        )
+    try:
+        with transaction.atomic(using=using):
+            requests: QuerySet[Any] = QuerySet(model, using=using)
+            requests.bulk_create(
+                [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],
+                batch_size=USERS_PER_CALL,
+            )
+    except DatabaseError:
+        if _requests_exist(using):
+            raise
+        # Before our first migration, there are no counts that could be wrong.
 
 
-def requests_exist(using: str) -> bool:
+def _requests_exist(using: str) -> bool:
     """Return whether the table of RecountRequests exists. Another app's migration may run before ours."""
     table = apps.get_model("notifications_counter", "RecountRequest")._meta.db_table
     return table in connections[using].introspection.table_names()

@@ -21,7 +21,7 @@ from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
 from ..internals import has_failed, has_lost_transaction, watch_transactions
 from ..signals import counts_changed
-from .doubt import forget, mark_dirty, request_recounts, requests_exist
+from .doubt import forget, mark_dirty, request_recounts
 from .transaction import TransactionLog
 
 T = TypeVar("T")
@@ -35,8 +35,6 @@ COMMITS_NOTHING = re.compile(
     r"SET\s+CONSTRAINTS|PRAGMA\s+foreign_key_check)\b",  # each TestCase ends with one of these two
     re.IGNORECASE,
 )
-ISOLATION = re.compile(r"\s*(?:SET|BEGIN|START)\b.*ISOLATION", re.IGNORECASE | re.DOTALL)
-
 ROLLBACK = re.compile(r"\s*(?:ROLLBACK|ABORT)\b", re.IGNORECASE)
 
 DEADLOCK = 1213
@@ -75,9 +73,15 @@ class Ledger:
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
         self._committed: list[weakref.ref[_CommitHook]] = []
         self._alone: list[weakref.ref[TransactionLog]] = []
-        self.isolation_was_set = False
-        connection.execute_wrappers.insert(0, self)  # execute_wrapper() pops the last one
-        watch_transactions(connection, self._before_commit, self.drop_logs, lambda: bool(self._logs))
+        self._rolled_back: list[TransactionLog] = []
+        watch_transactions(
+            connection,
+            self._before_commit,
+            self._before_rollback,
+            lambda: bool(self._logs),
+            after_refusal=self._after_refusal,
+            after_rollback=self._after_rollback,
+        )
 
     @classmethod
     def of(cls, using: str) -> Ledger:
@@ -99,8 +103,20 @@ class Ledger:
     def _transaction_log(self) -> TransactionLog:
         schema = schema_of(self.connection)
         if schema not in self._logs:
+            self._see_statements()
             self._logs[schema] = TransactionLog(self.using)
         return self._logs[schema]
+
+    def _see_statements(self) -> None:
+        """Be the first wrapper of statements, while there is a counted change: ``execute_wrapper()`` pops the last."""
+        wrappers = self.connection.execute_wrappers
+        if self not in wrappers:
+            wrappers.insert(0, self)
+
+    def _look_away(self) -> None:
+        if not self._logs and not self._alone:
+            with suppress(ValueError):
+                self.connection.execute_wrappers.remove(self)
 
     def _log_for_counts(self) -> TransactionLog:
         """Return the transaction log, to which the caller adds an entry."""
@@ -112,6 +128,7 @@ class Ledger:
     def drop_logs(self) -> None:
         """Forget the transaction, because it is rolled back, or because there is a new connection."""
         self._logs = {}
+        self._look_away()
 
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
         """Record what the statement that was just run has changed. None means unknown: the owner is recounted."""
@@ -132,12 +149,7 @@ class Ledger:
     def doubt(self, counter: Declaration) -> None:
         """Record that the statement that was just run may have changed anyone's count, so that everyone is recounted.
         Call it inside a transaction, because the request for the recount commits with it."""
-        try:
-            request_recounts(self.using, [(counter, None)])
-        except DatabaseError:
-            if requests_exist(self.using):
-                raise
-            return  # before our first migration, there are no counts that could be wrong
+        request_recounts(self.using, [(counter, None)])
         if self.in_manual_transaction():
             forget(counter)
         else:
@@ -199,6 +211,7 @@ class Ledger:
         log = TransactionLog(self.using)
         try:
             self._alone.append(weakref.ref(log))
+            self._see_statements()
             if log.begin(owners):
                 raise _NotBegun
             return statement()
@@ -211,6 +224,7 @@ class Ledger:
             raise
         finally:
             self._alone = [ref for ref in self._alone if ref() not in (log, None)]
+            self._look_away()
             log.send()
 
     def _has_ended(self, error: BaseException) -> bool:
@@ -264,8 +278,6 @@ class Ledger:
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
         text = sql if isinstance(sql, str) else _text(sql, self.connection)
-        if ISOLATION.match(text):
-            self.isolation_was_set = True
         if self._alone and (alone := self._standalone_log()) is not None and alone.settle():
             raise _NotBegun
         logs = list(self._logs.values())
@@ -274,6 +286,7 @@ class Ledger:
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
             for log in logs:
                 log.begin_the_changed()
+                log.early = len(log.parts)
         if savepoint := SAVEPOINT.match(text):
             for log in logs:
                 log.foresee(savepoint)
@@ -314,6 +327,19 @@ class Ledger:
             # Ours come first, because a hook that raises stops those after it. They are not robust, because Django
             # would log a time limit that is meant for the site.
             connection.run_on_commit[:0] = [(set(), hook, False) for hook in hooks]
+
+    def _after_refusal(self) -> None:
+        for _, hook, _ in self.connection.run_on_commit:
+            if isinstance(hook, _CommitHook):
+                hook.log.undo()
+
+    def _before_rollback(self) -> None:
+        self._rolled_back = [log for log in self._logs.values() if log.parts]
+        self.drop_logs()
+
+    def _after_rollback(self) -> None:
+        while self._rolled_back:
+            self._rolled_back.pop().undo()
 
 
 def _text(sql: Any, connection: Any) -> str:

@@ -62,6 +62,9 @@ class TransactionLog:
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
         self.begun: dict[Declaration, set[str]] = defaultdict(set)
         self.parts: list[Part] = []
+        self.early = 0  # parts that began before a statement that may have committed
+        self._net: dict[Declaration, dict[str, tuple[int, int]]] = defaultdict(dict)  # known, and how many unknown
+        self._changed: dict[Declaration, dict[str, None]] = defaultdict(dict)  # owners to look at before the commit
         self.requested: set[tuple[Declaration, str]] = set()  # owners with a RecountRequest
         self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
@@ -128,8 +131,11 @@ class TransactionLog:
         return failed
 
     def begin_the_changed(self) -> None:
-        """Register every owner whose count changes, or write a RecountRequest for it, before the database commits."""
-        owners = {counter: [m for m, delta in deltas.items() if delta != 0] for counter, deltas in self.net().items()}
+        """Register every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
+        owners that have changed since the last call are looked at."""
+        owners = {c: [m for m in members if self._delta(c, m) != 0] for c, members in self._changed.items()}
+        if not any(owners.values()):
+            return
         with in_schema(connections[self.using], self.schema):
             try:
                 failed = self.begin(owners) + self.settle()
@@ -143,17 +149,31 @@ class TransactionLog:
                 logger.exception("RecountRequests of %d users could not be written.", len(failed), extra=about)
             else:
                 self.requested.update(failed)
+                self._changed.clear()
 
     # ----------------------------------------------------------------- record
     def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
         """Record what a statement changed. None means unknown: the owner is recounted."""
         self.entries.append((counter, dict(deltas)))
+        self._add(self.entries[-1], 1)
         self.touched[counter].update(deltas)
 
     def doubt(self, counter: Declaration) -> None:
         """Record that a statement may have changed any owner's count."""
         self.entries.append((counter, None))
         self.doubted.add(counter)
+
+    def _add(self, entry: tuple[Declaration, dict[str, Delta] | None], times: int) -> None:
+        """Add an entry to the sums, or, with -1, remove it."""
+        counter, deltas = entry
+        for member, delta in (deltas or {}).items():
+            known, unknown = self._net[counter].get(member, (0, 0))
+            self._net[counter][member] = (known, unknown + times) if delta is None else (known + times * delta, unknown)
+            self._changed[counter][member] = None
+
+    def _delta(self, counter: Declaration, member: str) -> Delta:
+        known, unknown = self._net[counter][member]
+        return None if unknown else known
 
     def net(self, first: int = 0) -> dict[Declaration, dict[str, Delta]]:
         """Return the sum of all entries, from the ``first`` on."""
@@ -175,7 +195,12 @@ class TransactionLog:
         self.activity += [(f"{c.activity}:{what}", n) for (c, what), n in activity.items() if c.activity and n]
 
     def cut_back(self, position: int, activity: int) -> None:
-        """Forget what came after a savepoint that was rolled back."""
+        """Forget what came after a savepoint that was rolled back, which may have undone RecountRequests as well."""
+        for entry in self.entries[position:]:
+            self._add(entry, -1)
+        for counter, member in self.requested:
+            if member in self._net[counter]:
+                self._changed[counter][member] = None
         del self.entries[position:]
         del self.activity[activity:]
         self.announced = min(self.announced, position)
@@ -195,7 +220,10 @@ class TransactionLog:
     def doubt_since(self, position: int) -> None:
         """Have the owners of the entries from this position on recounted: they may be rolled back."""
         for i, (counter, deltas) in enumerate(self.entries[position:], position):
-            self.entries[i] = (counter, None if deltas is None else dict.fromkeys(deltas))
+            if deltas is not None:
+                self._add((counter, deltas), -1)
+                self.entries[i] = (counter, dict.fromkeys(deltas))
+                self._add(self.entries[i], 1)
 
     def follow(self, statement: re.Match[str]) -> None:
         """Note that a savepoint was set, released or rolled back to."""
@@ -229,14 +257,26 @@ class TransactionLog:
         self.parts.clear()
 
     # ------------------------------------------------------------------- send
-    def send(self) -> None:
+    def undo(self) -> None:
+        """Tell Redis that nothing has changed, because the database has rolled back. Owners that had begun before a
+        statement that may have committed are recounted."""
+        early = self.parts[: self.early]
+        self.start_again()
+        for part in early:
+            self.record_deltas(part.counter, dict.fromkeys(part.members))
+        if self.parts:
+            self.send(request=False)  # if that fails, healing finds what is open
+
+    def send(self, request: bool = True) -> None:
         """Send the deltas to Redis, after the database has committed. A failure does not reach the site, except for an
-        exception that is meant for it, such as a time limit."""
+        exception that is meant for it, such as a time limit. ``request``: whether to write RecountRequests then."""
         with in_schema(connections[self.using], self.schema):
             try:
-                self._send()
+                self._send(request)
             except BaseException:
-                self._send()  # again: nothing is added twice, because a part that is gone sends its users to a recount
+                self._send(
+                    request
+                )  # again: nothing is added twice, because a part that is gone sends its users to a recount
                 raise
             finally:
                 self.touched.clear()
@@ -257,7 +297,7 @@ class TransactionLog:
         for counter, owners in changed.items():
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
-    def _send(self) -> None:
+    def _send(self, request: bool) -> None:
         self.settle()
         net = self.net()
         for counter, member in self.requested:
@@ -279,6 +319,8 @@ class TransactionLog:
             failed += self._commit(packet)
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         self._send_activity()
+        if not request:
+            return
         try:
             request_recounts(self.using, [owner for owner in failed if owner not in self.requested])
         except Error:

@@ -27,8 +27,10 @@ from tests.support import (
     assert_exact,
     assert_heals,
     assert_reads,
+    begin_now,
     make_counter,
     notify,
+    redis_out_of_reach,
     rows,
     savepoint_create,
     stored,
@@ -184,7 +186,7 @@ def test_an_update_of_nothing_where_a_generated_column_counts(house):
         assert_exact(house, counter=counter)
 
 
-def test_a_migration_before_ours(house):
+def test_a_migration_before_ours(house, caplog):
     """A new database: a model of somebody else's migration lacks a column, and RecountRequest has no table yet."""
     with isolate_apps("tests.tasks"):
 
@@ -200,10 +202,19 @@ def test_a_migration_before_ours(house):
         editor.delete_model(RecountRequest)
     try:
         assert Old.objects.all().delete()[0] == 1
+        with redis_out_of_reach():  # as if it had no id for the database
+            Task.objects.create(project=house)
+            with transaction.atomic():
+                Task.objects.create(project=house)
+            with transaction.atomic():
+                Task.objects.create(project=house)
+                begin_now()
     finally:
         with connection.schema_editor() as editor:
             editor.create_model(RecountRequest)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
     open_tasks.recount([house])
+    assert open_tasks.count(house) == 3
 
 
 def test_a_trigger_that_skips_rows_which_would_not_change(house):

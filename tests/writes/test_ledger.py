@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications_counter.writes.ledger import ISOLATION, SAVEPOINT
+from notifications_counter.writes.ledger import SAVEPOINT
 from notifications_counter.writes.transaction import TransactionLog
 
 pytestmark = pytest.mark.once
@@ -71,24 +71,6 @@ def test_savepoints(statements, left):
 def test_statements_about_savepoints(statement, parts):
     found = SAVEPOINT.match(statement)
     assert (found and found.groups()) == parts
-
-
-@pytest.mark.parametrize(
-    ("statement", "sets"),
-    [
-        ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", True),
-        ("set session characteristics as transaction\n isolation level repeatable read", True),
-        ("BEGIN ISOLATION LEVEL REPEATABLE READ", True),
-        ("START TRANSACTION ISOLATION LEVEL SERIALIZABLE", True),
-        ("SET default_transaction_isolation TO 'repeatable read'", True),
-        ("SET SESSION tx_isolation = 'REPEATABLE-READ'", True),
-        ("SET TIME ZONE 'UTC'", False),
-        ("SELECT 'ISOLATION'", False),
-        ("BEGIN", False),
-    ],
-)
-def test_statements_about_isolation(statement, sets):
-    assert bool(ISOLATION.match(statement)) is sets
 
 
 class Model:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -15,6 +16,7 @@ from django.utils import timezone
 from notifications_counter.counters import unread
 from notifications_counter.internals import ROW_COUNT, DeleteQuery, UpdateQuery
 from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.writes.transaction import TransactionLog
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -445,3 +447,65 @@ def test_a_transaction_of_a_copy(alice):
     copy.close()
     assert_heals(alice)
     assert unread.count(alice) == 2
+
+
+# -------------------------------------------------------------------------------------- what others see of the app
+@pytest.mark.parametrize("ends", ["commit", "rollback", "savepoint", "interrupt"])
+def test_statements_have_a_wrapper_only_while_there_is_a_counted_change(alice, ends):
+    def theirs(execute: Any, *args: Any) -> Any:
+        return execute(*args)
+
+    assert connection.execute_wrappers == []
+    add(alice)
+    assert connection.execute_wrappers == []
+    with suppress(Undone, KeyboardInterrupt), connection.execute_wrapper(theirs), transaction.atomic():
+        assert get_user_model().objects.filter(pk=alice.pk).update(is_active=True) == 1
+        assert connection.execute_wrappers == [theirs]
+        with suppress(Undone), transaction.atomic():
+            add(alice)
+            ours, last = connection.execute_wrappers
+            assert last is theirs
+            if ends == "savepoint":
+                raise Undone
+        with connection.execute_wrapper(theirs):
+            add(alice)
+            assert connection.execute_wrappers == [ours, theirs, theirs]
+        if ends in ("rollback", "interrupt"):
+            raise Undone if ends == "rollback" else KeyboardInterrupt
+    assert connection.execute_wrappers == []
+    assert unread.count(alice) == {"commit": 3, "savepoint": 2}.get(ends, 1)
+    assert_exact(alice)
+
+
+def test_statements_that_might_commit_look_only_at_what_is_new(alice, monkeypatch):
+    """In a transaction of thousands of statements, each would else look at all before it."""
+    looks = []
+    delta = TransactionLog._delta
+    monkeypatch.setattr(TransactionLog, "_delta", lambda *args: looks.append(1) or delta(*args))
+    with transaction.atomic():
+        for _ in range(50):
+            add(alice)
+            begin_now()
+            begin_now()
+    assert len(looks) == 50
+    assert_exact(alice)
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["at the end", "before a statement that may commit"])
+@pytest.mark.parametrize("how", ["refused", "rolled back"])
+def test_a_transaction_that_is_not_committed_leaves_nothing_open(alice, how, early):
+    if how == "refused" and connection.vendor == "mysql":
+        pytest.skip("Its foreign keys are never deferred.")
+    with suppress(IntegrityError, Undone), transaction.atomic():
+        add(alice)
+        if early:
+            begin_now()
+        if how == "rolled back":
+            raise Undone
+        objects.bulk_create([Notification(user_id=alice.pk, title="y")])
+        execute(f"UPDATE notifications_counter_notification SET user_id = {NOBODY[type(alice.pk)]} WHERE title = 'y'")
+    assert rows(alice) == unread.count(alice) == 0
+    assert_exact(alice, dirty=int(early))
+
+
+NOBODY = {int: "0", str: "'nobody'", UUID: "'00000000000000000000000000000000'"}
