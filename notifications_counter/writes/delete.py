@@ -7,8 +7,11 @@ from typing import Any
 
 from ..internals import CURSOR, ROW_COUNT
 from .facts import facts_of_where, fate
-from .rows import activity_of, add_up, difference, is_plain, locked, locked_by_key, rows_of, selects_alike
+from .rows import activity_of, add_up, difference, is_plain, locked_by_key, locked_for_now, named_keys, selects_alike
 from .statement import Statement
+
+FEW = 100
+"""As many rows as Django deletes by one statement, if it has loaded them."""
 
 
 class Delete(Statement):
@@ -26,7 +29,8 @@ class Delete(Statement):
 
     def _returning(self) -> int:
         ours, as_sql = self.returning, self.compiler.as_sql
-        adds_up = self.connection.vendor == "postgresql"  # one row for each owner
+        # One row for each owner. A few rows come as they are, by SQL that begins as without counters.
+        adds_up = self.connection.vendor == "postgresql" and named_keys(self.query) > FEW
 
         def as_sql_with_ours() -> tuple[str, tuple[Any, ...]]:
             sql, params = as_sql()
@@ -51,7 +55,7 @@ class Delete(Statement):
         return rows.total()
 
     def _look_first(self) -> int:
-        found = locked(rows_of(self.query, self.using), self.counters)
+        found = locked_for_now(self.query, self.using, self.counters)
         number = self.execute(self.compiler, ROW_COUNT) or 0
         if number != len(found) or not (self.known and selects_alike(self.query)):
             left = locked_by_key(self.model, self.using, list(found), self.counters)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from django.db import connections
 from django.db.models import Exists, F, Func, Model, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
+from django.db.models.lookups import Exact, In
 
-from ..condition import expressions_of
+from ..condition import expressions_of, is_lookup_of_django
 from ..declaration import Declaration
-from ..internals import ExtraWhere, Query
+from ..internals import AND, ExtraWhere, Query
 
 RowState = list[tuple[Declaration, str | None, bool]]
 """What a row counts for: for each counter, its owner and whether it counts."""
@@ -51,6 +53,26 @@ def is_plain(query: Query) -> bool:
     return sum(1 for uses in query.alias_refcount.values() if uses) <= 1 and not (
         query.distinct or query.combinator or query.group_by or query.annotations or query.extra
     )
+
+
+def named_keys(query: Query) -> float:
+    """Return how many primary keys the WHERE clause names, so that it selects no more rows. Infinity if it names
+    none."""
+    where = query.where
+    if not is_plain(query) or where.connector != AND or where.negated:
+        return inf
+    numbers = [inf]
+    node: Any
+    for node in where.children:
+        is_key = isinstance(node, Exact | In) and is_lookup_of_django(node) and node.lhs.target.primary_key
+        if is_key and not hasattr(node.rhs, "resolve_expression"):
+            numbers.append(1 if isinstance(node, Exact) else len(node.rhs))
+    return min(numbers)
+
+
+def reads_others(query: Query) -> bool:
+    """Return whether the selection depends on other rows, by a join or a subquery."""
+    return not is_plain(query) or any(isinstance(node, Query) for node in expressions_of(query.where))
 
 
 def selects_alike(query: Query, any_row: bool = False) -> bool:
@@ -101,6 +123,16 @@ def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, Row
         row[0] if first == 1 else row[:first]: state_of(counters, row[first:])
         for row in with_states(rows, counters, key)
     }
+
+
+def locked_for_now(query: Query, using: str, counters: Sequence[Declaration]) -> dict[Any, RowState]:
+    """Lock the rows that a statement is about to change. While MySQL waits for the lock of a row, what it reads of
+    others grows old. So look again until nothing has changed."""
+    found, before = locked(rows_of(query, using), counters), None
+    if connections[using].vendor == "mysql" and reads_others(query):
+        while found.keys() != before:
+            found, before = locked(rows_of(query, using), counters), found.keys()
+    return found
 
 
 def locked_by_key(

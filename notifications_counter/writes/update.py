@@ -20,8 +20,9 @@ from .rows import (
     add_up,
     difference,
     is_plain,
-    locked,
     locked_by_key,
+    locked_for_now,
+    named_keys,
     rows_of,
     selects_alike,
     with_states,
@@ -141,6 +142,7 @@ class Update(Statement):
     def _at_once(self) -> int:
         """Count the rows, update them and count again in one statement, which returns owners instead of rows."""
         compiler, with_old = self.compiler, self._returning_old
+        self.is_one = named_keys(self.query) <= 1
         if self.connection.pg_version < 18_00_00:
             target: Any = UpdateQuery(self.model)
             target.values = self.query.values
@@ -155,6 +157,8 @@ class Update(Statement):
             return 0
         with cursor:
             found = cursor.fetchall()
+        if self.is_one:
+            found = [(*row, 1, None) for row in found]
         missed = found[0][-1] if found else None
         found = [row for row in found if row[-2]]
         numbers, columns = [row[-2] for row in found], len(self.returning.columns)
@@ -171,13 +175,11 @@ class Update(Statement):
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """PostgreSQL 18 and newer return the old row as well as the new one."""
         old, new = (returning(self.counters, self.using, self.model, alias) for alias in ("row_before", "row_after"))
-        states = ", ".join([*old.names("w"), *new.names("b")])
-        return (
-            f"WITH changed AS ({update} RETURNING WITH (OLD AS row_before, NEW AS row_after)"
-            f" {old.as_columns('w')}, {new.as_columns('b')})"
-            f" SELECT {states}, COUNT(*), NULL FROM changed GROUP BY {states}",
-            (*params, *old.params, *new.params),
-        )
+        states, params = ", ".join([*old.names("w"), *new.names("b")]), (*params, *old.params, *new.params)
+        update += f" RETURNING WITH (OLD AS row_before, NEW AS row_after) {old.as_columns('w')}, {new.as_columns('b')}"
+        if self.is_one:
+            return update, params
+        return f"WITH changed AS ({update}) SELECT {states}, COUNT(*), NULL FROM changed GROUP BY {states}", params
 
     def _locking_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """On older versions, ``rows_before`` locks and counts the rows, and ``rows_after`` updates and counts them. If
@@ -193,6 +195,12 @@ class Update(Statement):
             f"{table}.{quote(f.column)} = rows_before.{key}" for f, key in zip(fields, keys, strict=True)
         )
         was, key = ", ".join(ours.names("w")), ", ".join(keys)
+        if self.is_one:  # SQL that begins as without counters; a row that is found has this key, so it is not missed
+            return (
+                f"{update} FROM ({select} FOR NO KEY UPDATE) AS rows_before ({key}, {was}) WHERE {same}"
+                f" RETURNING {', '.join(f'rows_before.{name}' for name in ours.names('w'))}, {ours.as_columns('b')}",
+                (*params, *selected_params, *ours.params),
+            )
         old = ", ".join(f"rows_before.{name}" for name in (*keys, *ours.names("w")))
         states = f"{was}, {', '.join(ours.names('b'))}"
         return (
@@ -238,7 +246,7 @@ class Update(Statement):
     def _look_around(self, is_stable: bool) -> Any:
         """``is_stable``: the statement changes the rows that a SELECT before it has found, if their number is the
         same."""
-        found = locked(rows_of(self.query, self.using), self.counters)
+        found = locked_for_now(self.query, self.using, self.counters)
         if is_stable and not found:  # at that moment, it would have changed nothing; but wrong values raise
             with suppress(EmptyResultSet):
                 self.compiler.as_sql()

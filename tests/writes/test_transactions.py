@@ -419,8 +419,8 @@ def mark(user: Any, **values: Any) -> Any:
 @pytest.mark.parametrize("outer", [False, True], ids=["alone", "beside a transaction"])
 def test_statements_through_a_copy(alice, bob, outer):
     """They commit at once, whatever becomes of the transaction of the connection itself."""
-    if outer and connection.vendor == "sqlite":
-        pytest.skip("SQLite lets one connection write at a time.")
+    if outer and connection.vendor != "postgresql":
+        pytest.skip("Elsewhere it could wait for the transaction.")
     notify(alice)
     notify(bob)
     copy = connection.copy()
