@@ -10,6 +10,7 @@ the others before they raise the error. They may overlap, and be killed. Their r
 
 from __future__ import annotations
 
+import math
 from collections import Counter as Tally
 from contextlib import suppress
 from datetime import timedelta
@@ -29,13 +30,15 @@ def flush() -> dict[str, int]:
     flushed: Tally[str] = Tally()
 
     def work(local: LocalCounter[Counter]) -> None:
-        try:
-            local.counter.heal()
-        except OperationalError:  # if one owner cannot be counted, the others need not wait
-            with suppress(*OUTAGES):
-                local.counter.flush()
-            raise
-        flushed[local.counter.name] += local.counter.flush().users
+        unfinished = True
+        while unfinished:
+            try:
+                unfinished = local.counter.heal().unfinished
+            except OperationalError:  # if one owner cannot be counted, the others need not wait
+                with suppress(*OUTAGES):
+                    local.counter.flush()
+                raise
+            flushed[local.counter.name] += local.counter.flush().users
 
     at_each(local_counters(all_counters()), work)
     return dict(flushed)
@@ -48,7 +51,7 @@ def recount() -> dict[str, int]:
 
     def work(local: LocalCounter[Counter]) -> None:
         counter = local.counter
-        corrected[counter.name] += counter.heal().corrected + counter.recount(resume=True).corrected
+        corrected[counter.name] += counter.heal(math.inf).corrected + counter.recount(resume=True).corrected
         remove_orphans(counter)
 
     at_each(local_counters(all_counters()), work)

@@ -128,8 +128,10 @@ class Status(InEpoch):
 
     @property
     def backlog_age(self) -> int:
-        """How many seconds the oldest change has waited to be flushed, or its user to be recounted."""
-        since = [s for s in (self.waiting_since, self.flushing_since, self.dirty_since) if s is not None]
+        """How many seconds the oldest change has waited to be flushed, or its user to be recounted. During a recovery,
+        users wait for the audit."""
+        dirty_since = None if self.recovering else self.dirty_since
+        since = [s for s in (self.waiting_since, self.flushing_since, dirty_since) if s is not None]
         return max(0, self.now - min(since)) if since else 0
 
 

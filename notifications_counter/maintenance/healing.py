@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from django.apps import apps
-from django.db import OperationalError, connections
+from django.db import OperationalError, connections, transaction
 from django.db.models import QuerySet
 
 from ..buffer import Buffer, Status
 from ..conf import options
 from ..declaration import Declaration
+from .audit import Audit
 from .history import record_event, record_rejected
 from .recount import PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
 from .shards import (
@@ -86,15 +88,15 @@ class Healer:
         refuse_in_transaction(self.counter.db)
         if not put_in_force(self.counter, find_shards(self.counter)):
             return self.result
-        self._doubt_requested(time.monotonic() + seconds)
-        ready = self._recover()
         until = time.monotonic() + seconds
-        for buffer in ready:
-            self._doubt_open(buffer, until)
+        # Everyone in doubt is dirty before an audit begins, which recounts them, too. So nobody is recounted twice.
+        self.result.unfinished = not self._doubt_requested(until)
+        ready = self._recover(until)
         for buffer in ready:
             self._recount_dirty(buffer, until)
-        if self.recounter.started_epoch:
-            self._recover()
+        while self.recounter.started_epoch:
+            self.recounter.started_epoch = False
+            self._recover(until)
         if self.result.checked:
             record_event("recount", self.counter, self.result)
         if self.uncounted:
@@ -105,9 +107,10 @@ class Healer:
         return self.stopped() or time.monotonic() > until
 
     # --------------------------------------------------------------- recovery
-    def _recover(self) -> list[Buffer]:
-        """Start an epoch where one is needed, and recount everyone where a recovery is under way. Returns the shards
-        that are in an epoch; the others may have to wait for one."""
+    def _recover(self, until: float) -> list[Buffer]:
+        """Start an epoch where one is needed, and recount everyone where a recovery is under way, if all requests were
+        read. Returns the shards whose dirty owners are to be recounted: the others wait for an epoch, or for the rest
+        of an audit, which recounts them anyway."""
         epochs: dict[int, int] = {}
         ready: list[Buffer] = []
         for shard, buffer in enumerate(self.counter.buffers):
@@ -121,9 +124,17 @@ class Healer:
                 epochs[shard] = status.epoch
             if status.ready:
                 ready.append(buffer)
-        if epochs and not self.stopped():
-            self._audit(epochs)
-        return ready
+        for buffer in ready:
+            self._doubt_open(buffer, until)
+        audited = [self.counter.buffers[shard] for shard in epochs]
+        if epochs and not self.stopped() and not self.result.unfinished:
+            audit = Audit(self.counter, self.recounter, epochs, self._checked, lambda: self._is_over(until))
+            self.result.unfinished = audit.run()
+        return [buffer for buffer in ready if buffer not in audited] if self.result.unfinished else ready
+
+    def _checked(self, result: RecountResult) -> None:
+        self.result.add(result)
+        self.progress(self.result.checked)
 
     def invalidate(self) -> None:
         """Start an epoch on every shard. The next heal then recounts everyone."""
@@ -135,25 +146,6 @@ class Healer:
     def _start_epochs(self, reason: str) -> None:
         for shard, buffer in enumerate(self.counter.buffers):
             start_epoch(self.counter, shard, buffer, reason)
-
-    def _audit(self, epochs: dict[int, int]) -> None:
-        """Recount everyone in these shards, from where the last audit ended, and complete the recovery."""
-        buffers = self.counter.buffers
-        stored = {shard: shard_row(self.counter, shard).filter(epoch=epoch) for shard, epoch in epochs.items()}
-        ends = {row.values_list("audited", flat=True).first() or "" for row in stored.values()}
-        for page in self.recounter.pages(ends.pop() if len(ends) == 1 else ""):
-            self.result.add(self.recounter.recount_page(page, [buffers[shard] for shard in stored]))
-            # Leave out shards in which another epoch has begun.
-            stored = {shard: row for shard, row in stored.items() if row.update(audited=page.end)}
-            if not stored:
-                return
-            self.progress(self.result.checked)
-            if self.stopped():
-                return
-        for shard, row in stored.items():
-            if buffers[shard].complete(epochs[shard], buffers[shard].server()):
-                row.update(audited="")
-                record_event("recovered", self.counter, shard=shard, epoch=epochs[shard])
 
     # ---------------------------------------------------------------- healing
     def _doubt_open(self, buffer: Buffer, until: float) -> None:
@@ -176,20 +168,28 @@ class Healer:
             buffer.recheck(part.id, None if dead else now)
         buffer.drop_fences(oldest)
 
-    def _doubt_requested(self, until: float) -> None:
+    def _doubt_requested(self, until: float) -> bool:
         """Do what RecountRequests ask for, and delete exactly those that were read. Their transactions have committed,
-        so from now on a count of rows sees their changes."""
+        so from now on a count of rows sees their changes. Returns whether all are done; those that another flusher has
+        locked are its own."""
         model = apps.get_model("notifications_counter", "RecountRequest")
         requests: QuerySet = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
-        while not self._is_over(until):
-            found = list(requests.order_by("pk").values_list("pk", "owner", "everyone")[:PAGE])
-            if not found:
-                return
-            if any(everyone for *_, everyone in found):
-                self._start_epochs("a statement did not say whose counts it changed")
-            for buffer, members in self.counter.by_shard(list(dict.fromkeys(m for _, m, all_ in found if not all_))):
-                buffer.mark_dirty(members)
-            requests.filter(pk__in=[pk for pk, *_ in found]).delete()
+        can_skip = connections[self.counter.db].features.has_select_for_update_skip_locked
+        following = (requests.select_for_update(skip_locked=True) if can_skip else requests).order_by("pk")
+        while True:
+            with transaction.atomic(using=self.counter.db) if can_skip else nullcontext():
+                found = list(following.values_list("pk", "owner", "everyone")[:PAGE])
+                if not found:
+                    return True
+                if any(everyone for *_, everyone in found):
+                    self._start_epochs("a statement did not say whose counts it changed")
+                owners = dict.fromkeys(member for _, member, everyone in found if not everyone)
+                for buffer, members in self.counter.by_shard(list(owners)):
+                    buffer.mark_dirty(members)
+                requests.filter(pk__in=[pk for pk, *_ in found]).delete()
+            following = following.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
+            if self._is_over(until):
+                return False
 
     def _recount_dirty(self, buffer: Buffer, until: float) -> None:
         """Recount dirty owners, oldest first, a few at a time because their number of rows is not known. Look at least
@@ -220,6 +220,7 @@ class Healer:
             else:  # still dirty: they were active all the time, or cannot be counted
                 first += len(page)
             if time.monotonic() > until:
+                self.result.unfinished = True
                 return
 
     def _strays(self, buffer: Buffer, members: Sequence[str]) -> dict[str, str]:

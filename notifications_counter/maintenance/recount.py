@@ -50,13 +50,15 @@ class Correction:
 class RecountResult:
     """How many users were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
     active. Those ``in_doubt`` are left to the flusher: they are active all the time, or a transaction may still tell
-    Redis of a difference; in a dry run, also those whose stored count differs while readers count the rows anyway."""
+    Redis of a difference; in a dry run, also those whose stored count differs while readers count the rows anyway. A
+    heal is ``unfinished`` if its time was over before its work was done: call it again."""
 
     checked: int = 0
     wrong: int = 0
     corrected: int = 0
     retried: int = 0
     in_doubt: int = 0
+    unfinished: bool = False
 
     def add(self, other: RecountResult) -> None:
         """Add another result."""
@@ -181,10 +183,10 @@ class Recounter:
                 known = self.reader.stored(list(keys.values())).keys() | self.reader.count_rows(list(keys.values()))
                 yield self.recount([m for m, key in keys.items() if key not in known], dry_run), after
 
-    def pages(self, after: str = "") -> Iterator[Page]:
-        """Yield everyone whom the database knows, from the end of a page on."""
-        start, size = self.everyone.start(after), PAGE
-        while page := self.everyone.page(start, size):
+    def pages(self, after: str = "", last: str = "") -> Iterator[Page]:
+        """Yield everyone whom the database knows, from the end of a page on, and up to the end of another one."""
+        start, end, size = self.everyone.start(after), self.everyone.start(last), PAGE
+        while page := self.everyone.page(start, size, end):
             started = time.monotonic()
             yield page
             start = page.last
@@ -204,8 +206,7 @@ class Recounter:
             looks = [look for look in looks if self._is_in_force(look)]
         if not looks:
             return result
-        waiting = [member for look in looks for member in look.snapshot.waiting]
-        counts = self.everyone.counts(page, min(look.snapshot.batch for look in looks), waiting)
+        counts = self._counts_of_page(page, looks)
         for look in looks:
             mine = {member: page.keys[member] for member in look.snapshot.users}
             result.checked += len(mine)
@@ -215,6 +216,19 @@ class Recounter:
             else:
                 self._look_again(look.buffer, self._fix(look, mine, counts, result), result)
         return result
+
+    def _counts_of_page(self, page: Page, looks: Sequence[Look]) -> Counts:
+        """Count the rows of a whole page, or of the owners who were looked at, if these are a small part of it."""
+        batch = min(look.snapshot.batch for look in looks)
+        waiting = [m for look in looks for m, w in look.snapshot.users.items() if (w.pending, w.flushing) != (0, 0)]
+        if 2 * sum(len(look.snapshot.users) for look in looks) > len(page.keys):
+            return self.everyone.counts(page, batch, waiting)
+        counts: dict[str, tuple[int, int, int]] = {}
+        for look in looks:
+            mine = [m for m in waiting if m in look.snapshot.users]
+            only = [page.keys[member] for member in look.snapshot.users]
+            counts |= self.everyone.counts(page, batch, mine, only)
+        return counts
 
     def _is_in_force(self, look: Look) -> bool:
         """Return whether Redis takes corrections of this declaration. If not, a recovery is to come, which recounts

@@ -24,6 +24,7 @@ from ..counters import Counter, all_counters, get_counter
 from ..events import Event
 from ..exceptions import CounterError
 from ..internals import Truncator
+from ..maintenance.audit import Progress
 from ..maintenance.healing import ShardStatus
 from ..maintenance.history import history
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
@@ -122,7 +123,7 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
 
 def recovery(counter: Counter, shard: ShardStatus) -> str:
     """Return how far a recovery has come, judging by the order of the primary keys."""
-    last = shard.audited.partition(":")[2]
+    last = Progress.of(shard.audited).end.partition(":")[2]
     if not last:
         return _("to be recovered")
     owner, key = counter.owner_attnames[0], counter.parse(last)

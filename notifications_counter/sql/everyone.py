@@ -13,7 +13,7 @@ from django.db import connections
 from django.db.models import Count, F, IntegerField, Q, QuerySet, UUIDField
 
 from ..declaration import Declaration
-from .owners import is_one_of
+from .owners import is_one_of, of_owners
 
 JOINED = {
     "postgresql": (
@@ -38,11 +38,12 @@ FEW = 500
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Owners by member: those after a primary key, up to the ``last``."""
+    """Owners by member: those after a primary key, up to the ``last``, and whether there are no more, ``is_last``."""
 
     after: Any
     last: Any
     keys: dict[str, Any]
+    is_last: bool
 
     @property
     def end(self) -> str:
@@ -71,10 +72,11 @@ class Everyone:
                 return self.counter.decode(key)
         return None
 
-    def page(self, after: Any, size: int) -> Page | None:
-        """Return the first owners after a primary key, or from the beginning. None if there are no more."""
-        rows = self._rows(after).order_by(*self.columns).distinct()[:size]
-        totals = self._totals(after).order_by(*self.columns).values(*self.columns)[:size]
+    def page(self, after: Any, size: int, last: Any = None) -> Page | None:
+        """Return the first owners after a primary key, or from the beginning, and up to the ``last``, or to the end.
+        None if there are no more."""
+        rows = self._rows(after, last).order_by(*self.columns).distinct()[:size]
+        totals = self._totals(after, last).order_by(*self.columns).values(*self.columns)[:size]
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
         sql = (
             f"SELECT {self.owner} FROM ({rows_sql}) r UNION SELECT {self.owner} FROM ({totals_sql}) t"
@@ -84,7 +86,7 @@ class Everyone:
         if not owners:
             return None
         *keys, last = map(self.counter.key_of, owners)
-        return Page(after, last, {str(key): key for key in keys})
+        return Page(after, last, {str(key): key for key in keys}, len(keys) < size)
 
     def _owners(self, sql: str, params: Sequence[Any]) -> list[Sequence[Any]]:
         """Return the owners that a statement selects, and the last of them once more."""
@@ -98,11 +100,16 @@ class Everyone:
         owners = self._fetch(sql, params)
         return [*owners, *owners[-1:]]
 
-    def counts(self, page: Page, batch: int, members: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+    def counts(
+        self, page: Page, batch: int, members: Sequence[str], only: Sequence[Any] = ()
+    ) -> dict[str, tuple[int, int, int]]:
         """Return the number of rows, stored total and batch of these members, and of those in the page whose total
-        differs from the number of rows or has a later batch."""
-        rows = self._rows(page.after, page.last).annotate(counted_rows=Count("pk")).order_by()
-        totals = self._totals(page.after, page.last)
+        differs from the number of rows or has a later batch. ``only``: of the page, count no more than these keys."""
+        rows, totals = self._rows(page.after, page.last), self._totals(page.after, page.last)
+        if only:
+            rows = rows.filter(of_owners(self.counter, self.counter.owner_fields, only, self.counter.db))
+            totals = totals.filter(of_owners(self.counter, self.counter.total_fields, only, self.counter.db))
+        rows = rows.annotate(counted_rows=Count("pk")).order_by()
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
         counts = (
             f"SELECT {self.owner}, COALESCE(MAX(counted_rows), 0) AS counted_rows,"

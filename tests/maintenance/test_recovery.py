@@ -10,9 +10,10 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.buffer.shard import BATCHES, LEASE, Buffer
 from notifications_counter.counters import unread
-from notifications_counter.maintenance import recount
-from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
+from notifications_counter.maintenance import audit, healing, recount
+from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.reader import Reader
+from notifications_counter.writes.doubt import request_recounts
 from tests.support import (
     PATIENCE,
     OtherConnection,
@@ -127,6 +128,79 @@ def test_a_healer_that_is_killed_while_it_starts_an_epoch(healed, alice, redis_c
     unread.heal()
     assert epochs() == left
     assert_exact(alice)
+
+
+@pytest.fixture
+def slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices of two users."""
+    monkeypatch.setattr(recount, "PAGE", 2)
+    monkeypatch.setattr(recount, "LARGE_PAGE", 2)
+
+
+@pytest.fixture
+def many(healed: None, make_user: Any) -> list[Any]:
+    """Users of whom everyone is to be recounted."""
+    users = [make_user() for _ in range(9)]
+    unheard(Notification.objects.bulk_create, [Notification(user=user, title="x") for user in users])
+    unread.invalidate()
+    return users
+
+
+@pytest.mark.keys
+def test_two_share_an_audit(slices, many):
+    """The second one takes slices between those of the first one, which completes the recovery."""
+    others: list[int] = []
+
+    def second(checked: int) -> None:
+        with OtherConnection() as other:
+            others.append(other.run(unread.heal, 0).checked)
+
+    assert unread.heal(progress=second).checked + sum(others) == 9
+    assert others[:2] == [2, 2]
+    assert not unread.status()[0].recovering
+    assert_exact(*many)
+
+
+@pytest.mark.keys
+def test_a_slice_whose_flusher_was_killed_is_taken_over(slices, many, monkeypatch):
+    def die(self: Any, page: Any, *args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recount.Recounter, "recount_page", die)
+        with pytest.raises(KeyboardInterrupt):
+            unread.heal()
+    assert unread.heal().checked == 7
+    assert unread.status()[0].recovering  # it may be alive, and only slow
+    monkeypatch.setattr(audit, "SLOW", 0)
+    assert unread.heal().checked == 2
+    assert not unread.status()[0].recovering
+    assert_exact(*many)
+
+
+@pytest.mark.keys
+def test_an_audit_lets_others_work_in_between(slices, many):
+    """A heal ends with its time, and says that there is more to do."""
+    heals = [unread.heal(0)]
+    while heals[-1].unfinished:
+        heals.append(unread.heal(0))
+        assert len(heals) < 9
+    assert [heal.checked for heal in heals] == [2, 2, 2, 2, 1]
+    assert_exact(*many)
+
+
+@pytest.mark.keys
+def test_who_is_requested_is_recounted_once_in_an_audit(many, monkeypatch):
+    """Several requests of each, in pages of their own; all are read first, however little time there is."""
+    monkeypatch.setattr(healing, "PAGE", 4)
+    request_recounts("default", [(unread, str(user.pk)) for user in many * 3])
+    checked, unfinished = 0, True
+    while unfinished:
+        result = unread.heal(0)
+        checked, unfinished = checked + result.checked, result.unfinished
+    assert checked == 9
+    assert not RecountRequest.objects.exists()
+    assert_exact(*many)
 
 
 @pytest.mark.once

@@ -63,6 +63,7 @@ RULES = {
     "progress": "a slice is taken only where those before it are",
     "behind": "a Redis whose batch is behind the last that the database has finished went back",
     "above": "an audit looks at every stored total, even one of zero: each may have a batch from elsewhere",
+    "slices": "a recovery is complete when every slice of the audit that somebody has claimed is done",
     "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
     "window": "after a change of the declaration, no epoch begins until the last process of another one is gone",
     "declared": "a commit of another declaration is not added but recounted",
@@ -111,6 +112,7 @@ BREAKS = {  # the scenario in which that is found soonest
     "progress": "2 users, 2 writers, 2 flushers, database goes back",
     "behind": "2 writers, flusher twice, healer, rollback of a server without a name",
     "above": "totals from elsewhere, writer, flusher, healer",
+    "slices": "recovery: 2 users, 2 healers",
     "ahead": "writer, flusher, healer, totals loaded",
     "window": "declaration: silent old writer, healer, reader",
     "declared": "declaration: old writer, healer, flusher, reader",
@@ -125,6 +127,7 @@ BREAKS = {  # the scenario in which that is found soonest
 TOGETHER = {"finish_batch": ["past"], "declared": ["window"]}  # rules that are needed once another one fails
 OLD, NEW = 0, 1  # declarations
 BATCHES = 100  # batch = epoch * BATCHES + cuts in it
+LISTED = 99
 
 dropped: set[str] = set()
 
@@ -195,7 +198,8 @@ class Row(NamedTuple):
 class Database(NamedTuple):
     users: tuple[Row, ...]
     epoch: int = 1
-    audited: bool = False
+    listed: int = 0  # users before this one are in slices of the audit; LISTED: everyone is
+    claims: frozenset = frozenset()  # slices that are not done: {(who claimed it, user), ...}
     locked: bool = False  # by a healer that starts an epoch
     closed: int = 0  # no batch up to this one is taken
     finished: int = BATCHES  # the last batch of which every slice is applied
@@ -722,39 +726,58 @@ class Healer(NamedTuple):
 
     def _start(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         epoch, requests = self.seen
-        started = db._replace(epoch=epoch, audited=False, locked=False, finished=epoch * BATCHES, mark="", progress=0)
+        started = db._replace(epoch=epoch, locked=False, finished=epoch * BATCHES, mark="", progress=0)
+        started = started._replace(listed=0, claims=frozenset())
         yield "", redis, started, ("delete", requests) if requests else ("go_on", None)
         yield "killed", redis, db._replace(locked=False), None
 
     def _go_on(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         if redis.ready is None or redis.phase:
-            yield "", redis, db, ("audit_rows", redis.epoch or 0)
+            yield "", redis, db, ("audit", redis.epoch or 0)
         else:
             yield from self._doubt(redis, db, ended)
 
     # ---------------------------------------------------------------------------------------------------------- audit
-    def _audit_rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        if db.audited:
-            yield "", redis, db, ("complete", (self.seen, redis.run))
-            return
-        found = tuple(user for user, row in enumerate(db.users) if row.rows)
-        if len(found) == len(db.users):
-            yield "", redis, db, ("look", (self.seen, found))
+    def _audit(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        """Look for the next slice, which is one user here; then for one that somebody has claimed and not done."""
+        epoch = self.seen
+        if db.epoch != epoch:
+            yield "", redis, db, None
+        elif db.listed != LISTED:
+            users = [u for u, row in enumerate(db.users) if row.rows or row.count or (row.batch and rule("above"))]
+            user = next((u for u in users if u >= db.listed), None)
+            if user is None:
+                yield "", redis, db._replace(listed=LISTED), ("audit", epoch)
+            else:
+                yield "", redis, db, ("claim", (epoch, db.listed, db.claims, user))
+        elif db.claims and rule("slices"):
+            for who, user in db.claims:
+                if self.token not in who:  # once, or there would be no end of it
+                    yield "", redis, db, ("claim", (epoch, LISTED, db.claims, user, who))
+            yield "", redis, db, None  # others may be at work: the next run looks again
         else:
-            yield "", redis, db, ("audit_stored", (self.seen, found))
+            yield "", redis, db, ("complete", (epoch, redis.run))
 
-    def _audit_stored(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        epoch, found = self.seen
-        for user, row in enumerate(db.users):
-            if user not in found and (row.count or (row.batch and rule("above"))):
-                found += (user,)
-        yield "", redis, db, ("look", (epoch, found)) if found else ("complete", (epoch, redis.run))
+    def _claim(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
+        """Unless another healer was faster."""
+        epoch, listed, claims, user, *others = self.seen
+        if (db.epoch, db.listed, db.claims) != (epoch, listed, claims):
+            yield "", redis, db, ("audit", epoch)
+            return
+        left = frozenset(claim for claim in claims if claim[1] != user)
+        name = self.name + "".join(others)
+        claimed = db._replace(listed=max(listed, user + 1), claims=left | {(name, user)})
+        yield "", redis, claimed, ("look", (epoch, (user,)))
+        yield "killed", redis, claimed, None
+
+    @property
+    def name(self) -> str:
+        return f"{self.token}{self.runs}"
 
     def _note(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        if db.epoch == self.seen:
-            yield "", redis, db._replace(audited=True), ("complete", (self.seen, redis.run))
-        else:
-            yield "", redis, db, None
+        epoch, user = self.seen
+        mine = {(who, of) for who, of in db.claims if who.startswith(self.name) and of == user}
+        yield "", redis, db._replace(claims=db.claims - mine), ("audit", epoch)
 
     def _complete(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         yield "", complete(redis, *self.seen), db, None
@@ -782,7 +805,7 @@ class Healer(NamedTuple):
 
     def _look(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         """Of an audit, or else of everyone."""
-        epoch, members = self.seen or (None, tuple(range(len(db.users))))
+        epoch, members = self.seen or (None, tuple(range(len(db.users))))  # the epoch of the audit
         users = redis.users
         snapshot = (
             tuple(w._replace(total=None, group=None, lease=None, fence=0) for w in users),
@@ -814,11 +837,11 @@ class Healer(NamedTuple):
         if active:
             yield "", redis, db, ("mark", (epoch, active))
         else:
-            yield "", redis, db, ("note", epoch) if epoch is not None else None
+            yield "", redis, db, ("note", (epoch, corrections[0][0])) if epoch is not None else None
 
     def _mark(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         epoch, active = self.seen
-        yield "", mark_dirty(redis, active), db, ("note", epoch) if epoch is not None else None
+        yield "", mark_dirty(redis, active), db, ("note", (epoch, *active)) if epoch is not None else None
 
 
 class Remover(NamedTuple):
@@ -1101,6 +1124,7 @@ LATE = F(1, step="apply", seen=(BATCHES + 1, 0, 1, (1, 0)))  # has fetched a bat
 
 # Epoch 2 has begun: there is one row, whose +1 was lost.
 LOST = Redis((Waiting(),), epoch=2, batch=2 * BATCHES, ready=2, phase="?"), Database((Row(1),), 2, finished=2 * BATCHES)
+LOST_TWO = LOST[0]._replace(users=(Waiting(),) * 2), LOST[1]._replace(users=(Row(1),) * 2)
 LOST_AND_BEGUN = LOST[0]._replace(seq=1, open=((9, 1, (1, "")),)), LOST[1]
 RIGHT = LOST[0], LOST[1]._replace(users=(Row(1, 1, BATCHES + 1),))  # the +1 was flushed before
 CUT = Redis((Waiting(flushing=1),), batch=BATCHES + 1, server=-1), Database((Row(1),))  # before epoch 2
@@ -1116,6 +1140,8 @@ STARTS = {
     "totals from elsewhere, writer, flusher, healer": ELSEWHERE,
     "totals from elsewhere, writer, flusher, healer, reader": ELSEWHERE,
     "totals from elsewhere, writer, 2 healers": ELSEWHERE,
+    "recovery: 2 users, 2 healers": LOST_TWO,
+    "recovery: 2 users, writer, 2 healers": LOST_TWO,
     "recovery: part from before, healer, reader": LOST_AND_BEGUN,
     "recovery: part from before, writer, healer, flusher, reader": LOST_AND_BEGUN,
     "recovery: nothing wrong, writer, healer, flusher, reader": RIGHT,
@@ -1159,6 +1185,8 @@ SCENARIOS: dict[str, tuple] = {
         H("h", 2),
         R(),
     ),
+    "recovery: 2 users, 2 healers": (H("h"), H("i")),
+    "recovery: 2 users, writer, 2 healers": (Writer(((1, (-1, 0)),)), H("h"), H("i")),
     "recovery: nothing wrong, writer, healer, flusher, reader": (W(1, -1), H("h"), F(1), R()),
     "recovery: part from before, healer, reader": (BEGUN, H("h"), R()),
     "recovery: part from before, writer, healer, flusher, reader": (BEGUN, W(1, 1), H("h"), F(1), R()),

@@ -4,6 +4,7 @@ read wrong on the way, and in the end everything is right."""
 from collections.abc import Callable, Iterator
 from copy import copy as clone
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
@@ -13,6 +14,7 @@ from notifications_counter.buffer.shard import BATCHES, Buffer
 from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import unread
 from notifications_counter.maintenance import shards
+from notifications_counter.maintenance.audit import Audit, Progress
 from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.maintenance.shards import (
     damage,
@@ -322,25 +324,35 @@ class Replay:
         yield
 
     def audit(self, me: str, epoch: int) -> Step:
-        stored = shard_row(unread, 0)
-        after = stored.values_list("audited", flat=True).first() or ""
-        if after:
-            yield
-        else:
-            if len(self.reader.count_rows(self.keys)) < len(self.keys):
+        """In slices of one user."""
+        stored, everyone = shard_row(unread, 0).filter(epoch=epoch), self.recounter.everyone
+        while (text := stored.values_list("audited", flat=True).first()) is not None:
+            progress, token = Progress.of(text), uuid4().hex
+            if not progress.all:
+                page = everyone.page(everyone.start(progress.end), 1)
+                if page is None:
+                    progress.all = True
+                    stored.filter(audited=text).update(audited=str(progress))
+                    yield
+                    continue
+                progress.claimed[token], progress.end = (progress.end, page.end, 0), page.end
+            elif progress.claimed:
+                progress.claimed[token] = progress.claimed.pop(next(iter(progress.claimed)))
+            else:
                 yield
-            pages = list(self.recounter.pages(after))
-            yield
-            for page in pages:
-                yield from self.recount(me, list(page.keys))
-                after = page.end
-            noted = stored.filter(epoch=epoch).update(audited=after)
-            if after:
+                self.buffer.complete(epoch, self.buffer.server())
                 yield
-            if not noted:
                 return
-        self.buffer.complete(epoch, self.buffer.server())
-        yield
+            yield
+            claimed = stored.filter(audited=text).update(audited=str(progress))
+            if self.label == "killed":
+                return
+            yield
+            if claimed:
+                for page in self.recounter.pages(*progress.claimed[token][:2]):
+                    yield from self.recount(me, list(page.keys))
+                Audit(unread, self.recounter, {}, lambda result: None, lambda: False)._release(token)
+                yield
 
     def doubt(self, me: str) -> Step:
         """Drop what gives reason to doubt when the users are dirty, then recount everyone."""

@@ -86,7 +86,7 @@ class Command(CounterCommand):
                 if loop:
                     self.loop(stop, interval)
                 else:
-                    at_each(self.find_counters(), lambda local: self.run(local, stop))
+                    at_each(self.find_counters(), lambda local: self.run_to_end(local, stop))
 
     def find_counters(self) -> list[LocalCounter[Counter]]:
         return find_counters(all_counters(), self.database, self.schema)
@@ -99,29 +99,39 @@ class Command(CounterCommand):
         while not stop.asked():
             close_old_connections()
             todo: list[LocalCounter[Counter]] = []
+            unfinished, failed = False, False
             try:
                 todo = self.find_counters()
             except Exception as error:
+                failed = True
                 outages.failed(error)
             for local in todo:
                 close_old_connections()
                 try:
-                    self.run(local, stop, quiet=True)
+                    unfinished |= self.run(local, stop, quiet=True)
                     if local.name not in told:
                         told.add(local.name)
                         self.tell_why_waiting(local)
                 except Exception as error:  # the other counters go on
                     connections[local.place.alias].close()
+                    failed = True
                     outages.failed(error, local)
                 if stop.asked():
                     return
             outages.end_run()
-            stop.wait(interval)
+            if failed or not unfinished:
+                stop.wait(interval)
 
-    def run(self, local: LocalCounter[Counter], stop: Stop, quiet: bool = False) -> None:
-        """Heal and flush one counter at one place. ``quiet``: print nothing if there was nothing to do."""
+    def run_to_end(self, local: LocalCounter[Counter], stop: Stop) -> None:
+        """Run until nothing is left to heal."""
+        while self.run(local, stop):
+            pass
+
+    def run(self, local: LocalCounter[Counter], stop: Stop, quiet: bool = False) -> bool:
+        """Heal and flush one counter at one place. ``quiet``: print nothing if there was nothing to do. Returns whether
+        healing has more to do."""
         if stop.asked():
-            return
+            return False
         name, counter, place = local
         with at(place), Meter(self.stdout, self.verbosity) as meter:
             if self.verbosity > 1:
@@ -138,6 +148,7 @@ class Command(CounterCommand):
             if healed.checked:
                 meter.say(f"{name}: recounted {number(healed.checked, 'user')}, corrected {healed.corrected:,}.")
             self.flush(local, stop, meter, quiet)
+            return healed.unfinished
 
     def flush(self, local: LocalCounter[Counter], stop: Stop, meter: Meter, quiet: bool) -> None:
         if stop.asked():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -92,7 +93,9 @@ class Command(CounterCommand):
         def progress(checked: int) -> None:
             meter.show(f"{name}: users recounted", checked)
 
-        healed = RecountResult() if dry_run else counter.heal(progress=progress, report=report if restored else None)
+        healed = RecountResult()
+        if not dry_run:
+            healed = counter.heal(math.inf, progress, report=report if restored else None)
         if healed.checked and not restored:  # readers did not see what these counts lacked
             meter.say(
                 f"{name}: first healed {number(healed.checked, 'user')}, whose rows were counted until now; completed "
