@@ -88,10 +88,10 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         report: Callable[[Correction], None] | None = None,
     ) -> RecountResult:
-        """Do what the flusher does before each flush: recover Redis if it was restarted or replaced, or lost data; then
-        recount owners whose count is in doubt, for at most ``seconds``.
+        """Do what the flusher does before each flush: recover Redis if it was restarted or replaced, or lost data, and
+        recount owners whose count is in doubt, for about ``seconds``. If more is to do, the result is ``unfinished``.
 
-        ``progress`` is called with the number of users that a recovery has recounted so far, and ``report`` with each
+        ``progress`` is called with the number of users that this call has recounted so far, and ``report`` with each
         wrong count. The call ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """

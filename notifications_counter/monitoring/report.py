@@ -21,6 +21,7 @@ from ..checks.tables import reason_of
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
+from ..maintenance.audit import Progress
 from ..maintenance.healing import ShardStatus
 from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
 from ..maintenance.shards import deploy_seconds, kept_though_off, shards_in_force
@@ -28,6 +29,9 @@ from .display import grouped
 
 MAX_AGE = 300.0
 """Seconds that a change may wait before that is a problem."""
+
+MOST_REQUESTS = 10_000
+"""Requests that are counted. After an outage there may be many more, and monitoring is not to wait for them."""
 
 MAX_SUSPECTED = 10
 """Old open transactions of a counter that are not a problem. Whenever a process is killed in a transaction, or Redis
@@ -62,10 +66,12 @@ class CounterReport:
     ``open``             parts of transactions that have begun and not committed to Redis
     ``suspected``        how many of them are older than HEAL_AFTER, of at most 1,000 that are looked at in each shard
     ``oldest_open``      age of the oldest of them
-    ``requests``         RecountRequests
+    ``requests``         RecountRequests, of the MOST_REQUESTS oldest
     ``requests_age``     age of the oldest of them
     ``rejected``         members that could not be stored, kept for inspection
     ``recovering``       shards that are being recovered, or wait for it
+    ``audited``          the last user up to whom a recovery has recounted everyone; empty if none is under way
+    ``audit_age``        seconds since it has come that far, or None
     ``epoch``            the highest of all shards; each recovery starts a new one
     ``shards``           the state of each shard
     ``stats``            statistics since Redis was new
@@ -85,6 +91,8 @@ class CounterReport:
     requests_age: float
     rejected: int
     recovering: list[int]
+    audited: str
+    audit_age: int | None
     epoch: int
     shards: list[ShardStatus]
     stats: Stats
@@ -104,6 +112,12 @@ class CounterReport:
                 "release has been heard of for %(limit)s s (DEPLOY_SECONDS) and flush_counters has counted everyone."
             )
             found.append(("recovering", text % _grouped({"limit": self.wait})))
+        elif self.audit_age is not None and self.audit_age <= max_age:
+            text = _(
+                "Redis was restarted or replaced, or lost data. flush_counters is recounting everyone: up to user "
+                "%(last)s, %(age)s s ago. Until it is done, the first read of each user counts rows."
+            )
+            found.append(("recovering", text % {"last": self.audited, "age": grouped(self.audit_age)}))
         elif self.recovering:
             text = _(
                 "Redis does not hold complete counts. Until flush_counters has recovered shard %(shards)s, they are "
@@ -260,9 +274,11 @@ def look_at(counter: Counter) -> CounterReport:
     monitored = [buffer.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
     model = apps.get_model("notifications_counter", "RecountRequest")
     waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
-    requests = waiting.aggregate(number=Count("pk"), since=Min("created_at"))
+    requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     states = [shard.status for shard in shards]
+    audits = [(audit, s.status.now) for s in shards if s.recovering and (audit := Progress.of(s.audited)).end]
+    audit, now = min(audits, key=lambda each: each[0].at, default=(Progress(), 0))
     return CounterReport(
         counter=counter.name,
         place=here(counter.source),
@@ -277,6 +293,8 @@ def look_at(counter: Counter) -> CounterReport:
         requests_age=max(0, age),
         rejected=sum(s.rejected for s in states),
         recovering=[shard.shard for shard in shards if shard.recovering],
+        audited=audit.end.partition(":")[2],
+        audit_age=max(0, now - audit.at) if audit.end else None,
         epoch=max(shard.epoch for shard in shards),
         shards=shards,
         stats=sum((m.stats for m in monitored), Stats()),
