@@ -20,7 +20,9 @@ from django.utils import timezone
 import servers
 from notifications_counter.buffer.types import Stats
 from notifications_counter.counters import all_counters, unread, unseen
+from notifications_counter.maintenance.audit import Progress
 from notifications_counter.maintenance.history import history
+from notifications_counter.maintenance.shards import shard_rows
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring import dashboard
 from notifications_counter.monitoring.report import look, look_at
@@ -468,3 +470,29 @@ def test_the_log_tells_of_an_outage_and_its_end(alice, caplog):
     assert (lost["levelname"], lost["cache"]) == ("WARNING", "default")
     assert "Connection refused" in lost["reason"]
     assert found["seconds"] > 0
+
+
+def test_an_audit_under_way_says_how_far_it_has_come(healed, make_user):
+    """Users who wait for it are no backlog, and nobody asks whether the flusher runs."""
+    users = sorted((make_user() for _ in range(3)), key=lambda user: str(user.pk))
+    for user in users:
+        notify(user, 1)
+    unread.invalidate()
+    buffer().mark_dirty([str(users[2].pk)])
+    redis("ZADD", "dirty", ago(900), str(users[2].pk))
+    shard_rows(unread).update(audited=str(Progress(f"owner:{users[0].pk}", at=ago(4))))
+    report = look_at(unread)
+    assert (report.audited, report.backlog_age) == (str(users[0].pk), 0)
+    [problem] = report.problems()
+    assert problem.kind == "recovering"
+    assert f"is recounting everyone: up to user {users[0].pk}" in problem.text
+    shard_rows(unread).update(audited=str(Progress(f"owner:{users[0].pk}", at=ago(900))))
+    [problem] = look_at(unread).problems()
+    assert "Until flush_counters has recovered shard 0" in problem.text
+
+
+@pytest.mark.once
+def test_requests_that_are_counted(healed, monkeypatch):
+    monkeypatch.setattr("notifications_counter.monitoring.report.MOST_REQUESTS", 2)
+    RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(n)) for n in range(3))
+    assert look_at(unread).requests == 2
