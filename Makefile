@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
 BIN = .venv/bin
 
-.PHONY: demo serve test test-all bench torment lint types messages docs dist
+.PHONY: demo serve test test-all bench torment django-tests lint types messages docs dist
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -28,6 +28,10 @@ bench: .venv/bench.stamp
 # A fault suite on PostgreSQL and MariaDB: make torment SECONDS=3600
 torment: .venv/test.stamp
 	$(BIN)/python -m tests.torment --seconds $(or $(SECONDS),60) $(ARGS)
+
+# Django's own tests with counters on their models, on SQLite and PostgreSQL: make django-tests ARGS="--part"
+django-tests: .venv/test.stamp
+	$(BIN)/python -m tests.django_suite $(ARGS)
 
 # The documentation as a site, in build/docs.
 docs: .venv/docs.stamp

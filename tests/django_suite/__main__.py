@@ -1,0 +1,170 @@
+"""python -m tests.django_suite [--database KIND] [--part] [--mutant] [labels…]: Django's own tests, with counters on
+their models.
+
+After each statement that is counted, the deltas that were recorded are compared with the rows. The exit code is 1 if
+one of them is wrong, or if a test fails that passes without counters, unless EXPECTED says why.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import django
+
+import servers
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "build" / "django"
+PROCESSES = 2
+DATABASES = ["sqlite", "postgresql"]
+PART = ["bulk_create", "composite_pk", "delete", "expressions", "fixtures", "get_or_create", "many_to_many"]
+PART += ["model_inheritance", "select_for_update", "transaction_hooks", "transactions", "update"]
+
+EXPECTED = [
+    (
+        "sqlite",
+        r"(queries|INSERT|UPDATE)(.|\n)*counted_column|test_commit_debug_log|test_large_batch_mixed_efficiency",
+        "SQLite selects the rows that a statement changes, which the test takes for a query too many",
+    ),
+    (
+        "postgresql",
+        "test_fast_delete_all|test_save_user|test_self_reference_with_through_m2m_at_second_level"
+        "|test_update_fields_deferred|test_update_only_defaults_and_pre_save_fields_when_local_fields",
+        "PostgreSQL returns the owners of the changed rows, and the test takes the SQL apart",
+    ),
+    (
+        "sqlite",
+        "test_in_memory_database_lock",
+        "the test begins a transaction by raw SQL, in which there is no atomic()",
+    ),
+    ("", r"Ledger object at", "the test compares execute_wrappers, to which the app adds one"),
+    ("", "test_disconnect_in_dispatch", "the test compares receivers, to which the app adds one"),
+    ("", "CACHE_ALIAS.*'counters' doesn't exist", "the test has CACHES of its own, without a Redis"),
+]
+"""A database or both, a regular expression that finds the test's name or its error, and why it fails with counters."""
+
+
+def fetch() -> Path:
+    """Return the folder of the tests of the installed Django, which only its source distribution has. Missing if it
+    cannot be downloaded."""
+    name = f"django-{django.__version__}"
+    if not (SOURCES / name).exists():
+        SOURCES.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=SOURCES) as directory:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=django"]
+            if subprocess.run([*command, f"--dest={directory}", f"django=={django.__version__}"]).returncode:
+                raise servers.Missing(f"no source distribution of Django {django.__version__}: pip cannot download it")
+            subprocess.run(["tar", "-xf", f"{name}.tar.gz"], cwd=directory, check=True)
+            with suppress(FileExistsError):  # another process was faster
+                (Path(directory) / name).replace(SOURCES / name)
+    return SOURCES / name / "tests"
+
+
+def with_models(tests: Path) -> list[str]:
+    """Return the modules of tests that have models. Those of GeoDjango need another database."""
+    return sorted({path.relative_to(tests).parts[0] for path in tests.glob("*/models*")} - {"gis_tests"})
+
+
+def deal(tests: Path, labels: Iterable[str], hands: int) -> list[list[str]]:
+    """Deal labels into groups with about as much code of tests each."""
+    code = {label: sum(p.stat().st_size for p in (tests / label.split(".")[0]).rglob("*.py")) for label in labels}
+    groups: list[list[str]] = [[] for _ in range(hands)]
+    for label in sorted(code, key=code.__getitem__, reverse=True):
+        min(groups, key=lambda group: sum(map(code.__getitem__, group))).append(label)
+    return [group for group in groups if group]
+
+
+def run(tests: Path, labels: list[str], environment: dict[str, str]) -> list[dict[str, Any]]:
+    """Run the tests with these labels in a process. Returns what it has reported."""
+    with tempfile.NamedTemporaryFile("r", prefix="notifications-counter-") as report:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment, "SUITE_REPORT": report.name}
+        command = [sys.executable, "runtests.py", "--settings=tests.django_suite.settings", "--parallel=1", "--noinput"]
+        started = time.monotonic()
+        done = subprocess.run([*command, *labels], cwd=tests, env=environment, capture_output=True, text=True)
+        entries = [json.loads(line) for line in report]
+    print(f"{time.monotonic() - started:.0f} s: {' '.join(labels)}", flush=True)
+    if not any("tests" in entry for entry in entries):
+        said = f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        entries.append({"failed": [("runtests.py", f"exit code {done.returncode}, before its end:\n{said}")]})
+    return entries
+
+
+def failures(entries: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Return the error of each test that failed, by label. An id may be that of a subtest, or of a class whose tests
+    cannot be set up."""
+    found = (failure for entry in entries for failure in entry.get("failed", []))
+    return {re.sub(r"^\w+ \((.*)\)$", r"\1", test).split(" ")[0]: error for test, error in found}
+
+
+def reason(database: str, test: str, error: str) -> str:
+    """Return why a test is expected to fail; empty if it is not."""
+    found = (why for where, what, why in EXPECTED if where in ("", database) and re.search(what, f"{test}\n{error}"))
+    return next(found, "")
+
+
+def try_out(database: str, tests: Path, labels: list[str], environment: dict[str, str]) -> bool:
+    """Run tests with counters on a database, print what was found, and return whether all is well."""
+    groups = deal(tests, labels, PROCESSES * (1 + len(labels) // 50))
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        reports = pool.map(lambda group: run(tests, group, {**environment, "SUITE_COUNTED": "1"}), groups)
+        entries = [entry for entries in reports for entry in entries]
+    tally: Counter[str] = Counter()
+    for entry in entries:
+        tally.update(entry.get("tally", {"tests": entry.get("tests", 0)}))
+    wrong = [entry["wrong"] for entry in entries if "wrong" in entry]
+    failed = failures(entries)
+    expected = Counter(filter(None, (reason(database, *failure) for failure in failed.items())))
+    unexpected = {test: error for test, error in failed.items() if not reason(database, test, error)}
+    number = len(unexpected)
+    if labels := sorted(unexpected.keys() - {"runtests.py"}):
+        for test in failures(run(tests, labels, environment)):
+            unexpected.pop(test, None)
+    for test, error in unexpected.items():
+        print(f"FAILED: {test}\n{error}")
+    for each in wrong:
+        print(f"WRONG: {each}")
+    print(
+        f"Django {django.__version__} on {database}: {tally['tests']:,} tests, {tally['compared']:,} comparisons "
+        f"({tally['doubts']:,} in doubt), {len(wrong):,} wrong deltas, {len(unexpected):,} failures"
+    )
+    print(f"  {tally['not compared']:,} not compared, because other threads were running")
+    print(f"  {number - len(unexpected):,} tests fail without counters too")
+    for why, times in expected.items():
+        print(f"  {times:,} expected failures: {why}")
+    return not wrong and not unexpected
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser("python -m tests.django_suite")
+    parser.add_argument("--database", choices=DATABASES, help="by default both")
+    parser.add_argument("--part", action="store_true", help="only the modules whose tests write most")
+    parser.add_argument("--mutant", action="store_true", help="plant two bugs, which must be found")
+    parser.add_argument("labels", nargs="*", help="as for Django's runtests.py")
+    options = parser.parse_args(arguments)
+    tests = fetch()
+    labels = options.labels or (PART if options.part else with_models(tests))
+    results = []
+    with ExitStack() as stack:
+        environment = {"SUITE_REDIS": stack.enter_context(servers.redis()).url}
+        if options.mutant:
+            environment["SUITE_MUTANT"] = "1"
+        for database in [options.database] if options.database else DATABASES:
+            if database == "postgresql":
+                environment["SUITE_POSTGRESQL_PORT"] = str(stack.enter_context(servers.postgresql()).port)
+            results.append(try_out(database, tests, labels, environment))
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

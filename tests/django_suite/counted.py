@@ -1,0 +1,203 @@
+"""Counters on the models of Django's tests, and a comparison of what a statement has changed with what was recorded."""
+
+import itertools
+import os
+import threading
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import cache, wraps
+from typing import Any
+
+from django.apps import apps
+from django.core.checks.registry import registry
+from django.db import connections
+from django.db.models import BooleanField, CharField, Count, ForeignKey, IntegerField, Model, Q, QuerySet
+from django.db.models.signals import post_migrate
+
+from notifications_counter.checks.counters import KEYS, _check_condition, _check_on_delete, _check_source
+from notifications_counter.counters import Counter
+from notifications_counter.declaration import Declaration, declarations, enter_after_migrate
+from notifications_counter.fields import is_converted_by_django
+from notifications_counter.owners import target_of
+from notifications_counter.writes import door
+from notifications_counter.writes.delete import Delete
+from notifications_counter.writes.ledger import Ledger
+from notifications_counter.writes.update import Update
+
+from .shim import Result, report
+
+OURS = "notifications_counter"
+
+count = door._count
+numbers = itertools.count()
+
+
+def install() -> None:
+    """Declare the counters of all models that are installed, and look at each statement that they count."""
+    if door._count is count:
+        hide_the_app()
+        door._count = compare
+        Ledger.record_deltas, Ledger.doubt = noting(Ledger.record_deltas), noting(Ledger.doubt)
+        if os.environ.get("SUITE_MUTANT"):
+            plant_bugs()
+    declared = {counter.source_label for counter in declarations()}
+    for model in apps.get_models(include_auto_created=True):
+        meta = model._meta
+        if meta.managed and not meta.proxy and meta.app_label != OURS and meta.label not in declared:
+            declare(model)
+
+
+def hide_the_app() -> None:
+    """Django's tests hide all apps but those that they use, and some count checks or receivers. The app itself still
+    finds its models."""
+    get_model, models = apps.get_model, apps.all_models[OURS]
+    apps.get_model = lambda label, name=None, **kwargs: (  # type: ignore[method-assign]
+        models[name.lower()] if label == OURS else get_model(label, name, **kwargs)
+    )
+    registry.registered_checks = {c for c in registry.registered_checks if not c.__module__.startswith(OURS)}
+    post_migrate.disconnect(enter_after_migrate, sender=apps.get_app_config(OURS))
+
+
+# ------------------------------------------------------------------ counters
+class Counted(Counter):
+    """A counter that is never flushed, and so needs no totals. Any column may be its owner."""
+
+    total_fields = property(lambda self: self.owner_fields)
+
+    def _register(self) -> None:
+        if not any((*_check_source(self), *_check_condition(self), *_check_on_delete(self))):
+            super()._register()
+
+
+def declare(model: type[Model]) -> None:
+    """Declare up to four counters of a model, for other owners and under other conditions."""
+    columns = model._meta.local_concrete_fields
+    keys = sorted(filter(identifies, columns), key=lambda field: not isinstance(field, ForeignKey))
+    owners: list[Any] = [field.name for field in keys[:2]]
+    if len(keys) > 1:
+        owners.insert(1, (keys[0].name, keys[-1].name))
+    decisive = sorted(columns, key=lambda field: field.primary_key)
+    conditions = [Q(), *[Q(**condition) for field in decisive for condition in conditions_on(field)][:2]]
+    if len(conditions) > 2:
+        conditions.append(conditions[1] | ~conditions[2])
+    number = max(len(owners), len(conditions)) if owners else 0
+    for i in range(number):
+        Counted(
+            f"{model._meta.label:.90} {next(numbers)}",
+            source=model._meta.label,
+            owner=owners[i % len(owners)],
+            condition=conditions[i % len(conditions)],
+            totals=f"{OURS}.UserNotificationsCount",
+            field="unread_count",
+        )
+
+
+def identifies(field: Any) -> bool:
+    """Return whether owners can be told apart by the values of this column, as E023 demands."""
+    target = target_of(field)
+    return (
+        isinstance(target, KEYS)
+        and not field.primary_key
+        and not any(hasattr(f, "from_db_value") or not is_converted_by_django(f) for f in (field, target))
+    )
+
+
+def conditions_on(field: Any) -> Iterator[dict[str, Any]]:
+    if field.null:
+        yield {f"{field.name}__isnull": True}
+    elif isinstance(field, BooleanField):
+        yield {field.name: True}
+    elif isinstance(field, IntegerField):
+        yield {f"{field.name}__gt": 1}
+    elif isinstance(field, CharField):
+        yield {f"{field.name}__contains": "a"}
+
+
+# ---------------------------------------------------------------- comparison
+under_way: list[list[tuple[Any, ...]]] = []
+"""For each statement that is being executed, what was recorded meanwhile: counter and deltas, or only the counter if
+anyone's count may have changed. A statement may execute others, for the tables of its parents."""
+
+
+def noting(record: Callable[..., None]) -> Callable[..., None]:
+    """Wrap ``Ledger.record_deltas()`` or ``Ledger.doubt()``."""
+
+    @wraps(record)
+    def note(ledger: Ledger, *what: Any) -> None:
+        for recorded in under_way:
+            recorded.append(what)
+        record(ledger, *what)
+
+    return note
+
+
+@cache
+def grouped(counter: Declaration, using: str) -> Any:
+    """Return a compiler of GROUP BY owner, with its SQL, its parameters and what converts the values."""
+    rows = QuerySet(counter.source, using=using).filter(counter.q).order_by()
+    query = rows.values_list(*counter.owner_attnames).annotate(counted_rows=Count("*")).query
+    compiler = query.get_compiler(using)
+    sql, params = compiler.as_sql()
+    return compiler, sql, params, compiler.get_converters(column for column, *_ in compiler.select)
+
+
+def count_rows(counter: Declaration, using: str) -> Tally[str]:
+    """Count the rows of each owner on a cursor that no test sees."""
+    compiler, sql, params, converters = grouped(counter, using)
+    with closing(connections[using].create_cursor()) as cursor:
+        cursor.execute(sql, params)
+        found: Tally[str] = Tally()
+        for *owner, number in compiler.apply_converters(cursor.fetchall(), converters):
+            member = counter.encode(owner if counter.has_several_columns else owner[0])
+            if member is not None:
+                found[member] += number
+        return found
+
+
+def compare(counters: tuple[Declaration, ...], kind: type, compiler: Any, *args: Any, **kwargs: Any) -> Any:
+    """Execute a statement, and compare the deltas that were recorded with the rows before and after, which no other
+    thread may change meanwhile."""
+    using = compiler.connection.alias
+    mine = [counter for counter in counters if counter.db == using]
+    if compiler.connection.needs_rollback or threading.active_count() > 1:
+        report(tally={"not compared": len(mine), str([t.name for t in threading.enumerate()]): 1})
+        return count(counters, kind, compiler, *args, **kwargs)
+    compiler.connection.ensure_connection()
+    before = [count_rows(counter, using) for counter in mine]
+    under_way.append([])
+    try:
+        result = count(counters, kind, compiler, *args, **kwargs)
+    finally:
+        recorded = under_way.pop()
+    tally: Tally[str] = Tally(compared=len(mine))
+    for counter, rows in zip(mine, before, strict=True):
+        changed = count_rows(counter, using)
+        changed.subtract(rows)
+        entries = [deltas for noted, *deltas in recorded if noted is counter]
+        unknown = {m for deltas in entries for m, delta in (deltas[0].items() if deltas else ()) if delta is None}
+        tally["doubts"] += bool(unknown) or [] in entries
+        if [] in entries:
+            continue
+        found: Tally[str] = Tally()
+        for (deltas,) in entries:
+            found.update({m: delta for m, delta in deltas.items() if m not in unknown})
+        wrong = {m: [found[m], changed[m]] for m in {*found, *changed} - unknown if found[m] != changed[m]}
+        if wrong:
+            report(wrong=f"{Result.running}: {kind.__name__} for {counter.name}, [recorded, true] by owner: {wrong}")
+    report(tally=tally)
+    return result
+
+
+# ------------------------------------------------------------------- mutant
+def plant_bugs() -> None:
+    """Lose a delta of an UPDATE that gives rows to other owners, and count deleted rows twice."""
+    record = Update.record_deltas
+
+    def forget_one(self: Update, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
+        record(self, {c: dict(list(d.items())[1:] if len(d) > 1 else d) for c, d in deltas.items()})
+
+    def count_twice(self: Delete, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
+        record(self, {c: {member: 2 * delta for member, delta in d.items()} for c, d in deltas.items()})
+
+    Update.record_deltas, Delete.record_deltas = forget_one, count_twice

@@ -1,0 +1,29 @@
+"""The settings with which Django's tests run: those of its test_sqlite.py, on the database that SUITE_DATABASE names,
+and with counters unless SUITE_COUNTED is empty. Imported by Django's runtests.py.
+"""
+
+import os
+import sys
+
+COUNTED = os.environ.get("SUITE_COUNTED")
+if COUNTED:
+    sys.modules["__main__"].ALWAYS_INSTALLED_APPS += ["notifications_counter", "tests.django_suite.shim.Shim"]
+
+DATABASES = {alias: {"ENGINE": "django.db.backends.sqlite3"} for alias in ("default", "other")}
+if port := os.environ.get("SUITE_POSTGRESQL_PORT"):
+    for alias, database in DATABASES.items():
+        database.update(
+            ENGINE="django.db.backends.postgresql", HOST="127.0.0.1", PORT=port, USER="postgres", NAME="postgres"
+        )
+        database["TEST"] = {"NAME": f"{alias}_{os.getpid()}"}
+
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+if COUNTED:
+    CACHES["counters"] = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["SUITE_REDIS"]}
+NOTIFICATIONS_COUNTER = {"CACHE_ALIAS": "counters", "KEY_PREFIX": f"django-{os.getpid()}", "NOTIFICATIONS": False}
+
+TEST_RUNNER = "tests.django_suite.shim.Runner"
+SECRET_KEY = "django_tests_secret_key"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
+USE_TZ = False
