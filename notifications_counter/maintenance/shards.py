@@ -239,7 +239,7 @@ def _replace_shards(counter: Declaration, **declaration: Any) -> None:
         retired = counter.make_buffer(database, row.shard, row.shards)
         retired.retire()
         for part in retired.open_parts():
-            for buffer, members in counter.by_shard(part.users):
+            for buffer, members in counter.by_shard(part.users or ()):  # none can be read of what something else wrote
                 buffer.register(part.id, members)
         retired.drop_open()
         row.delete()
