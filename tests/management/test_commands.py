@@ -335,7 +335,7 @@ def test_loop_outlives_a_read_only_database(start, few_healed, make_user):
         cursor.execute(f"{this} SET default_transaction_read_only = on")
         try:
             child = start("flush_counters", "--loop", "--interval", "0.05")
-            child.wait_for("in a read-only transaction (trying again every 0.05 s)")
+            child.wait_for("in a read-only transaction. The statement was: ")
         finally:
             cursor.execute(f"{this} RESET default_transaction_read_only")
     child.wait_for("flush_counters works again.")
