@@ -274,9 +274,8 @@ class TransactionLog:
             try:
                 self._send(request)
             except BaseException:
-                self._send(
-                    request
-                )  # again: nothing is added twice, because a part that is gone sends its users to a recount
+                # Again: nothing is added twice, because a part that is gone sends its users to a recount.
+                self._send(request)
                 raise
             finally:
                 self.touched.clear()
