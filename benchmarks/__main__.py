@@ -66,6 +66,7 @@ QUESTIONS = {
     "flush-memory": "maintenance.flush_memory",
     "recount": "maintenance.recount",
     "recovery": "recovery.through",
+    "slow-redis": "slow.site",
     "redis-memory": "maintenance.redis_memory",
     "update-counter": "timeseries.update",
     "clean-counters": "timeseries.clean",

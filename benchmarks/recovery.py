@@ -71,7 +71,7 @@ def through(report: Report, quick: bool) -> str:
     series = {
         f"{name}, {which}": {second + 1: figure(taken) for second, taken in seconds.items()}
         for name, seconds in found.items()
-        for which, figure in (("p50", median), ("p99", _p99))
+        for which, figure in (("p50", median), ("p99", p99))
     }
     report.plot("recovery", f"A badge while {size(number)} users are recounted", "seconds", series, linear=True)
     last = BEFORE + int(took)
@@ -86,7 +86,7 @@ def through(report: Report, quick: bool) -> str:
         cells = []
         for seconds in found.values():
             taken = [one for second in within for one in seconds.get(second, ())]
-            cells += [time(median(taken)), time(_p99(taken))] if len(taken) > 1 else ["", ""]
+            cells += [time(median(taken)), time(p99(taken))] if len(taken) > 1 else ["", ""]
         lines.append([span, *cells])
     say(f"recovery of {size(number)} users under load: {time(took)}")
     headings = [f"{name}, {which}" for name in found for which in ("p50", "p99")]
@@ -109,5 +109,5 @@ def _read(end: Any, read: Callable[[int], int], rate: int) -> None:
     end.send(taken)
 
 
-def _p99(taken: list[float]) -> float:
+def p99(taken: list[float]) -> float:
     return quantiles(taken, n=100)[98] if len(taken) > 1 else taken[0]

@@ -15,7 +15,8 @@ from notifications_counter.buffer.client import client_of
 from notifications_counter.buffer.packet import send_together
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import RecountRequest
-from tests.support import Relay, assert_exact, assert_heals, assert_reads, buffer, entries
+from servers.relay import Relay
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries
 from tests.tasks.counters import open_issues, urgent_issues
 from tests.tasks.models import Issue, Project
 

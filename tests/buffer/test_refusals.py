@@ -25,10 +25,10 @@ from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable, CommandRefused
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.timeseries import TimeSeries
+from servers.relay import Relay
 from tests.support import (
     PATIENCE,
     OtherConnection,
-    Relay,
     assert_heals,
     assert_reads,
     begin_now,

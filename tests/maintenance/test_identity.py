@@ -15,8 +15,8 @@ from notifications_counter.buffer.shard import BATCHES, NAMELESS
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
 from notifications_counter.monitoring.report import look
+from servers.relay import Relay
 from tests.support import (
-    Relay,
     assert_exact,
     assert_heals,
     assert_reads,

@@ -17,7 +17,8 @@ from notifications_counter.databases import forget_buffers
 from notifications_counter.exceptions import ScriptFailed
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.report import look
-from tests.support import SlowRelay, assert_heals, assert_reads, entries, notify, wait_until
+from servers.relay import SlowRelay
+from tests.support import assert_heals, assert_reads, entries, notify, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
