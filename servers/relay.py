@@ -29,7 +29,11 @@ class Relay:
         with suppress(OSError):
             while True:
                 client, _ = self.socket.accept()
-                server = socket.create_connection((HOST, self.server.port))
+                try:
+                    server = socket.create_connection((HOST, self.server.port))
+                except OSError:  # the server has stopped
+                    client.close()
+                    continue
                 threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
@@ -41,7 +45,7 @@ class Relay:
                         return
 
 
-NEVER = 600
+NEVER = 600.0
 """Seconds after which a reply comes that never comes."""
 
 

@@ -16,9 +16,8 @@ from notifications_counter.buffer.patience import Patience, current, limit
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from servers.relay import SlowRelay
+from servers.relay import NEVER, SlowRelay
 from tests.support import (
-    NEVER,
     assert_heals,
     assert_reads,
     begin_now,
