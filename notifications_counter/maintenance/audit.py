@@ -25,7 +25,8 @@ from .recount import Recounter, RecountResult
 from .shards import shard_rows
 
 SLOW = 10
-"""Seconds after which a slice that somebody else has claimed is taken over. Safety does not depend on it."""
+"""Seconds after which a slice that somebody else has claimed is taken over, or HEAL_AFTER if that is less. Safety does
+not depend on it."""
 
 
 @dataclass
@@ -104,7 +105,8 @@ class Audit:
             progress.all = fresh is None or fresh.is_last
             before, last = (progress.claimed[token][:2]) if fresh else ("", "")
         elif progress.claimed:
-            late = [name for name, (*_, at) in progress.claimed.items() if not 0 <= now - at < SLOW]
+            slow = min(SLOW, options.HEAL_AFTER)
+            late = [name for name, (*_, at) in progress.claimed.items() if not 0 <= now - at < slow]
             if not late:
                 for shard in shards:  # others are at work
                     self.epochs.pop(shard)
