@@ -246,6 +246,7 @@ ATTRIBUTES = {
         "can_return_columns_from_insert": "INSERT … RETURNING.",
         "can_return_rows_from_bulk_insert": "The same for several rows.",
         "can_return_rows_from_update": "UPDATE … RETURNING, from Django 6.0 on.",
+        "has_select_for_update_skip_locked": "FOR UPDATE SKIP LOCKED.",
         "update_can_self_select": "If not, Django selects the rows of an UPDATE of several tables first.",
         "max_query_params": "Parameters that one statement can have, None if there is no limit.",
     },
