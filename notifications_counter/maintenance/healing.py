@@ -174,6 +174,8 @@ class Healer:
         locked are its own."""
         model = apps.get_model("notifications_counter", "RecountRequest")
         requests: QuerySet = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
+        if not requests.exists():
+            return True
         can_skip = connections[self.counter.db].features.has_select_for_update_skip_locked
         following = (requests.select_for_update(skip_locked=True) if can_skip else requests).order_by("pk")
         while True:
