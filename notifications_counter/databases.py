@@ -28,6 +28,7 @@ from .buffer import Buffer
 from .buffer.client import keys_left
 from .buffer.shard import left_databases
 from .exceptions import BufferUnavailable, NotInTransaction
+from .internals import as_manual_transaction, has_begun_by_sql
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -138,7 +139,7 @@ def look_up(connection: Any) -> Database:
     """
     inside = in_transaction(connection)
     try:
-        with transaction.atomic(using=connection.alias) if inside else nullcontext():
+        with as_manual_transaction(connection), transaction.atomic(connection.alias) if inside else nullcontext():
             if (found := _read(connection)) is None and not inside:
                 _rows(connection).get_or_create(pk=1, defaults={"uid": _new_row()})
                 found = _read(connection)
@@ -213,15 +214,17 @@ def outside_transactions(view: F) -> F:
 
 
 def in_transaction(connection: Any) -> bool:
-    """Return whether a connection is in a transaction, of ``atomic()`` or without autocommit."""
-    return connection.in_atomic_block or not connection.get_autocommit()
+    """Return whether a connection is in a transaction, of ``atomic()``, without autocommit or begun by raw SQL."""
+    return connection.in_atomic_block or not connection.get_autocommit() or has_begun_by_sql(connection)
 
 
 def require_autocommit(connection: Any) -> None:
-    """Raise NotInTransaction if autocommit is switched off. Then ``atomic()`` commits nothing."""
-    if not connection.in_atomic_block and not connection.get_autocommit():
+    """Raise NotInTransaction if autocommit is switched off, or raw SQL has begun a transaction. Then ``atomic()``
+    commits nothing."""
+    if not connection.in_atomic_block and in_transaction(connection):
         raise NotInTransaction(
-            "Nothing was done, because nothing would be committed. Switch autocommit on, in DATABASES or by hand."
+            "Nothing was done, because nothing would be committed. Switch autocommit on, in DATABASES or by hand, and "
+            "end a transaction that raw SQL has begun."
         )
 
 

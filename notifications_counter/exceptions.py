@@ -29,4 +29,4 @@ class ConfigurationError(CounterError):
 
 class NotInTransaction(CounterError):
     """A flush or a recount was called inside a transaction, which may be rolled back, and does not see what others
-    commit; or autocommit is off, and nothing would be committed."""
+    commit; or autocommit is off, or raw SQL has begun a transaction, and nothing would be committed."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -410,6 +411,42 @@ def has_lost_transaction(connection: Any) -> bool:
     What follows is no longer in a transaction."""
     driver = connection.connection
     return connection.vendor == "sqlite" and bool(driver) and not driver.in_transaction
+
+
+def has_begun_by_sql(connection: Any) -> bool:
+    """Return whether a transaction is open although Django is in autocommit mode, because raw SQL has begun it. The
+    driver knows without asking the server; mysqlclient does not tell. PyMySQL has to ask after an error, which may have
+    ended the transaction."""
+    if connection.in_atomic_block or not connection.autocommit or not (driver := connection.connection):
+        return False
+    if connection.vendor == "postgresql":  # INTRANS and INERROR, in psycopg and psycopg2
+        return not driver.autocommit or driver.info.transaction_status in (2, 3)
+    if connection.vendor == "sqlite":
+        return driver.in_transaction
+    if connection.vendor == "mysql":
+        idle, mask = 2, 3  # SERVER_STATUS_AUTOCOMMIT without SERVER_STATUS_IN_TRANS, in PyMySQL
+        if (status := getattr(driver, "server_status", None)) is None or status & mask == idle:
+            return False
+        if connection.errors_occurred:
+            with suppress(driver.Error):  # the next statement will raise it
+                driver.ping(reconnect=False)
+        return driver.server_status & mask != idle
+    return False
+
+
+@contextmanager
+def as_manual_transaction(connection: Any) -> Iterator[None]:
+    """Have Django know of a transaction that raw SQL has begun. Then ``atomic()`` sets a savepoint instead of beginning
+    another one, which PostgreSQL and SQLite refuse, and ``select_for_update()`` is allowed."""
+    if not has_begun_by_sql(connection):
+        yield
+        return
+    driver, connection.autocommit = connection.connection, False
+    try:
+        yield
+    finally:
+        if connection.connection is driver:  # a new one has its own mode
+            connection.autocommit = True
 
 
 def raw_delete(queryset: QuerySet[Any], using: str) -> int:

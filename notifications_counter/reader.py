@@ -222,9 +222,11 @@ class Reader:
     def _sees_old_data(self, ledger: Ledger) -> bool:
         """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
         another isolation level, a cached total is still the newest count, and a miss asks."""
+        if ledger.in_manual_transaction():
+            return True
         connection = ledger.connection
-        if not connection.in_atomic_block or ledger.in_manual_transaction():
-            return ledger.in_manual_transaction()
+        if not connection.in_atomic_block:
+            return False
         vendor = connection.vendor
         return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
 

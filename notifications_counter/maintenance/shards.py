@@ -284,5 +284,6 @@ def refuse_in_transaction(using: str) -> None:
     if in_transaction(connections[using]):
         raise NotInTransaction(
             "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
-            "be rolled back, and miss what others commit. Call it outside of atomic(), with autocommit switched on."
+            "be rolled back, and miss what others commit. Call it outside of atomic() and of transactions begun by raw "
+            "SQL, with autocommit switched on."
         )

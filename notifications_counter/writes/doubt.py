@@ -17,6 +17,7 @@ from ..buffer.shard import USERS_PER_CALL
 from ..conf import options
 from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable
+from ..internals import as_manual_transaction
 
 
 def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
@@ -42,7 +43,7 @@ def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]
         return
     model = apps.get_model("notifications_counter", "RecountRequest")
     try:
-        with transaction.atomic(using=using):
+        with as_manual_transaction(connections[using]), transaction.atomic(using=using):
             requests: QuerySet[Any] = QuerySet(model, using=using)
             requests.bulk_create(
                 [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],

@@ -19,7 +19,7 @@ from ..conf import options
 from ..databases import identify, schema_of
 from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
-from ..internals import has_failed, has_lost_transaction, watch_transactions
+from ..internals import as_manual_transaction, has_begun_by_sql, has_failed, has_lost_transaction, watch_transactions
 from ..signals import counts_changed
 from .doubt import forget, mark_dirty, request_recounts
 from .transaction import TransactionLog
@@ -172,10 +172,13 @@ class Ledger:
         begin is on its way. If Redis refuses the begin, nothing has been executed yet, and the statement is run again
         in a transaction, which commits it together with a RecountRequest.
         """
-        if owners is None and not self.in_manual_transaction():
+        if self.in_manual_transaction():
+            with as_manual_transaction(self.connection):
+                return self._write_inside(owners, statement)
+        if owners is None:
             with transaction.atomic(using=self.using, savepoint=False):
                 return statement()
-        if owners is None or self.connection.in_atomic_block or self.in_manual_transaction():
+        if self.connection.in_atomic_block:
             return self._write_inside(owners, statement)
         if not owners:
             return statement()
@@ -266,14 +269,14 @@ class Ledger:
         return [*self._logs.values(), *(hook.log for hook in hooks), *alone]
 
     def in_manual_transaction(self) -> bool:
-        """Return whether autocommit was switched off, by hand or in DATABASES. Then there is no hook at the commit, not
-        even in ``atomic()``."""
+        """Return whether autocommit was switched off, by hand or in DATABASES, or whether raw SQL has begun a
+        transaction. Then there is no hook at the commit, not even in ``atomic()``."""
         connection = self.connection
         if connection.in_atomic_block:
             return not connection.commit_on_exit
         if connection.connection is None:  # the next statement connects
             return not connection.settings_dict["AUTOCOMMIT"]
-        return not connection.autocommit
+        return not connection.autocommit or has_begun_by_sql(connection)
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:

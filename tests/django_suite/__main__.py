@@ -44,7 +44,6 @@ EXPECTED = [
         "|test_update_fields_deferred|test_update_only_defaults_and_pre_save_fields_when_local_fields",
         "the test takes SQL apart, in which PostgreSQL returns the owners of the changed rows",
     ),
-    ("sqlite", "test_in_memory_database_lock", "the test begins a transaction by raw SQL, where atomic() fails"),
     ("", "ledger.Ledger object at", "the test compares execute_wrappers, to which the app adds one"),
     ("", "test_disconnect_in_dispatch", "the test compares receivers, to which the app adds one"),
     ("", "CACHE_ALIAS.*'counters' doesn't exist", "the test has CACHES of its own, without a Redis"),

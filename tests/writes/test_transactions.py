@@ -2,20 +2,30 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from itertools import product
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import DatabaseError, IntegrityError, ProgrammingError, connection, connections, transaction
+from django.db import DatabaseError, Error, IntegrityError, ProgrammingError, connection, connections, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from notifications_counter.counters import unread
-from notifications_counter.internals import ROW_COUNT, DeleteQuery, UpdateQuery
+from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.internals import (
+    ROW_COUNT,
+    DeleteQuery,
+    UpdateQuery,
+    as_manual_transaction,
+    has_begun_by_sql,
+    raw_delete,
+)
 from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.writes import ledger
 from notifications_counter.writes.transaction import TransactionLog
 from tests.support import (
     OtherConnection,
@@ -313,33 +323,147 @@ CHANGES = {
     "mark": lambda alice, bob: objects.for_user(alice).mark_as_read(),
     "delete": lambda alice, bob: objects.filter(user=alice, title="0").delete(),
     "delete instance": lambda alice, bob: objects.first().delete(),
+    "raw delete": lambda alice, bob: raw_delete(objects.filter(user=alice, title="0"), "default"),
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_autocommit_switched_off_by_hand(alice, bob, change):
+NEED_ATOMIC = {"bulk_create", "upsert", "delete", "delete instance"}
+"""Changes for which Django calls atomic(), which fails in a transaction that it does not know of."""
+
+
+@contextmanager
+def by_hand(how: str, end: str) -> Iterator[None]:
+    """A transaction about whose end Django tells nothing."""
+    if how == "SQL":
+        execute("BEGIN")
+    else:
+        transaction.set_autocommit(False)
+    try:
+        yield
+    finally:
+        if how == "SQL":
+            execute(end)
+        else:
+            getattr(transaction, end.lower())()
+            transaction.set_autocommit(True)
+
+
+@pytest.mark.parametrize(
+    ("how", "change"),
+    [*product(["autocommit off"], CHANGES), *product(["SQL"], [name for name in CHANGES if name not in NEED_ATOMIC])],
+)
+def test_transaction_by_hand(alice, bob, how, change):
     """Nothing tells when such a transaction commits: a RecountRequest in it does."""
     notify(alice)
     unread.counts([alice, bob])
     with OtherConnection() as other:
-        transaction.set_autocommit(False)
-        try:
+        with by_hand(how, "COMMIT"):
             CHANGES[change](alice, bob)
             assert unread.count(alice) == rows(alice)
-            transaction.commit()
-            right = {user.pk: rows(user) for user in (alice, bob)}
+        right = {user.pk: rows(user) for user in (alice, bob)}
+        with by_hand(how, "COMMIT"):
             assert unread.counts([alice, bob]) == right
-            transaction.commit()
-            assert other.run(unread.counts, [alice.pk, bob.pk]) == right
-            other.run(unread.heal)
-            assert other.run(unread.counts, [alice.pk, bob.pk]) == right
+        assert other.run(unread.counts, [alice.pk, bob.pk]) == right
+        other.run(unread.heal)
+        assert other.run(unread.counts, [alice.pk, bob.pk]) == right
+        with by_hand(how, "ROLLBACK"):
             CHANGES[change](alice, bob)
-            transaction.rollback()
-        finally:
-            transaction.set_autocommit(True)
+            assert unread.counts([alice, bob]) == {user.pk: rows(user) for user in (alice, bob)}
+    assert {user.pk: rows(user) for user in (alice, bob)} == right
     assert_reads(alice, bob)
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()
+
+
+def test_a_process_that_is_killed_after_a_commit_by_sql(alice, monkeypatch):
+    """Redis has not heard of the change, but its RecountRequest has been committed with it."""
+    notify(alice)
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "mark_dirty", lambda owners: None)
+        with by_hand("SQL", "COMMIT"):
+            add(alice)
+    assert_heals(alice)
+
+
+def test_a_flush_in_a_transaction_begun_by_sql(alice):
+    """It would commit the changes of the site, where the database lets it."""
+    add(alice)
+    with by_hand("SQL", "ROLLBACK"), pytest.raises(NotInTransaction):
+        unread.flush()
+    assert_exact(alice)
+
+
+BEGIN_AND_END = {
+    "postgresql": [("BEGIN", "COMMIT"), ("BEGIN", "ROLLBACK"), ("START TRANSACTION", "END")],
+    "sqlite": [("BEGIN", "COMMIT"), ("BEGIN IMMEDIATE", "ROLLBACK"), ("SAVEPOINT x", "RELEASE x")],
+    "mysql": [
+        ("BEGIN", "COMMIT"),
+        ("START TRANSACTION", "ROLLBACK"),
+        ("SET autocommit = 0", "SET autocommit = 1"),
+        ("BEGIN", "ALTER TABLE notifications_counter_recountrequest COMMENT ''"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("begin", "end"), BEGIN_AND_END[connection.vendor])
+def test_a_transaction_begun_by_sql_is_known_without_a_round_trip(begin, end, django_assert_num_queries):
+    def is_known() -> bool:
+        with django_assert_num_queries(0):
+            return has_begun_by_sql(connection)
+
+    assert not is_known()
+    execute("SELECT 1")
+    assert not is_known()
+    with transaction.atomic():
+        assert not is_known()  # Django knows of it
+    RecountRequest.objects.create(counter="x", owner="1")
+    assert not is_known()
+    execute(begin)
+    assert is_known()
+    with suppress(Error):
+        execute("SELECT nonsense")
+    assert is_known()
+    execute("ROLLBACK" if connection.vendor == "postgresql" else end)
+    assert not is_known()
+    execute(begin)
+    with as_manual_transaction(connection):
+        assert not connection.get_autocommit()
+        with transaction.atomic(), suppress(ValueError), transaction.atomic():
+            RecountRequest.objects.create(counter="x", owner="2")
+            raise ValueError
+        RecountRequest.objects.create(counter="x", owner="3")
+    assert connection.get_autocommit()
+    assert is_known()
+    execute(end)
+    assert not is_known()
+    assert RecountRequest.objects.filter(owner__in=["2", "3"]).count() == (0 if end == "ROLLBACK" else 1)
+    RecountRequest.objects.all().delete()
+
+
+def test_a_connection_that_is_lost_in_a_transaction_begun_by_sql():
+    """The next one has its own mode."""
+    execute("BEGIN")
+    with as_manual_transaction(connection):
+        connection.close()
+        connection.settings_dict["AUTOCOMMIT"] = False
+        connection.ensure_connection()
+        connection.settings_dict["AUTOCOMMIT"] = True
+    assert not connection.get_autocommit()
+    connection.set_autocommit(True)
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere, a failed statement does not commit.")
+def test_an_error_that_ends_a_transaction_begun_by_sql(alice):
+    """As a deadlock does. PyMySQL does not notice."""
+    execute("BEGIN")
+    add(alice)
+    with suppress(DatabaseError):
+        execute("CREATE TABLE notifications_counter_recountrequest (id int)")
+    assert not has_begun_by_sql(connection)
+    add(alice)
+    objects.filter(user__username="alice").update(read_at=Now())
+    connection.errors_occurred = False
+    assert_heals(alice)
 
 
 def test_atomic_while_autocommit_is_off(alice):
