@@ -121,10 +121,9 @@ class Exchange:
             raise BufferUnavailable(f"Redis (cache {self._client.alias!r}) takes too long.")
         self._pool = pool
         started = time.monotonic()
-        connection = pool.get_connection()
-        self._connections.append(connection)
-        limit_wait(connection, limit())
-        send_packed(connection, packed)
+        self._connections.append(pool.get_connection())
+        limit_wait(self._connections[0], limit())
+        send_packed(self._connections[0], packed)
         self._spend(started)
 
     def _spend(self, started: float) -> None:
@@ -132,10 +131,9 @@ class Exchange:
             self._patience.spend(time.monotonic() - started)
 
     def _return(self) -> None:
-        connection = self._connections.pop()
         if self._patience is not None and type(self._pool) is not Connections:  # the site may use it next
-            limit_wait(connection, None)
-        self._pool.release(connection)
+            limit_wait(self._connections[0], None)
+        self._pool.release(self._connections.pop())
 
     def close(self) -> None:
         """Return the connection without reading the reply, which the next command would otherwise read as its own."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from contextvars import ContextVar, Token
 from typing import Any
 
 QUICK = 0.1
 """A reply that takes less than this share of the limit is free: what needs many replies may take long for that."""
 
-_current: ContextVar[Patience | None] = ContextVar("patience", default=None)
+_current: ContextVar[weakref.ref[Patience] | None] = ContextVar("patience", default=None)
+"""Weak, because an exception may strike in ``__exit__``: what is left behind then has no effect."""
 
 
 class Patience:
@@ -18,17 +20,16 @@ class Patience:
     One that is entered inside another with less patience changes nothing.
     """
 
-    __slots__ = ("seconds", "_left", "_token")
+    __slots__ = ("seconds", "_left", "_token", "__weakref__")
 
     def __init__(self, seconds: float):
         self.seconds = seconds
         self._left = seconds
 
     def __enter__(self) -> None:
-        outer = _current.get()
-        self._token: Token[Patience | None] = _current.set(
-            outer if outer is not None and outer.seconds < self.seconds else self
-        )
+        outer = current()
+        inner = outer if outer is not None and outer.seconds < self.seconds else self
+        self._token: Token[weakref.ref[Patience] | None] = _current.set(weakref.ref(inner))
 
     def __exit__(self, *_: Any) -> None:
         _current.reset(self._token)
@@ -45,10 +46,11 @@ class Patience:
 
 def current() -> Patience | None:
     """Return the patience that this code is inside of. None: there is no limit."""
-    return _current.get()
+    patience = _current.get()
+    return None if patience is None else patience()
 
 
 def limit() -> float | None:
     """Return how many seconds Redis has for a reply. None: there is no limit."""
-    patience = _current.get()
+    patience = current()
     return None if patience is None else patience.seconds
