@@ -599,7 +599,8 @@ def test_recount_says_that_there_is_no_such_user(with_kinds, make_user, named):
     user.delete()
     other = make_user()
     lines = run("recount_counters", "--user", str(key), "--user", str(other.pk), "--counter", named)
-    assert lines[0] == f"{named}: no user has the primary key {key}. Whatever it left behind is recounted."
+    who = user._meta.verbose_name
+    assert lines[0] == f"{named}: no {who} has the primary key {key}. Whatever it left behind is recounted."
     assert len(lines) == 2
 
 
