@@ -249,7 +249,9 @@ class Declaration(Owners):
 
     def buffer_of(self, member: str, connection: Any = None) -> Buffer:
         """Return the buffer of an owner's shard."""
-        buffers = self.buffers if connection is None else self.buffers_in(connection)
+        return self._one_of(self.buffers if connection is None else self.buffers_in(connection), member)
+
+    def _one_of(self, buffers: Sequence[Buffer], member: str) -> Buffer:
         if len(buffers) == 1:
             return buffers[0]
         # Owners that differ only in the last of several columns share a shard.
@@ -265,7 +267,7 @@ class Declaration(Owners):
             return
         grouped: dict[Buffer, list[Any]] = {}
         for member in members:
-            grouped.setdefault(self.buffer_of(str(member)), []).append(member)
+            grouped.setdefault(self._one_of(buffers, str(member)), []).append(member)
         yield from grouped.items()
 
 
