@@ -29,6 +29,7 @@ from notifications_counter.events import EventLog
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import report as monitoring
 from notifications_counter.timeseries import TimeSeries
+from notifications_counter.writes.doubt import request_recounts
 
 from .bench import table
 
@@ -173,6 +174,20 @@ def doubted(number: int) -> list[Any]:
     them = users(number)
     (buffer,) = unread.buffers
     buffer.mark_dirty([str(one.pk) for one in them])
+    return them
+
+
+def requested(number: int) -> list[Any]:
+    """Users for whom RecountRequests wait, of whom a heal of no time recounts a few."""
+    them = users(number)
+    request_recounts(unread.db, [(unread, str(one.pk)) for one in them])
+    return them
+
+
+def lost(number: int) -> list[Any]:
+    """Users who are recounted in an audit."""
+    them = users(number)
+    unread.invalidate()
     return them
 
 
@@ -345,6 +360,8 @@ OPERATIONS = [
     Operation("`flush()` of 2,500 users", lambda: waiting(2500) and unread.flush, 8, 8),
     Operation("`heal()`, all is well", lambda: unread.heal, 7, 4),
     Operation("`heal()`, 1 user in doubt", lambda: doubted(1) and unread.heal, 12, 6),
+    Operation("`heal(0)`, 2,500 requests", lambda: requested(2500) and partial(unread.heal, 0), 14, 10),
+    Operation("`heal()` of everyone, 2,500 users", lambda: lost(2500) and unread.heal, 22, 13),
     Operation("`recount()` of 1 user", lambda: partial(unread.recount, users(1)), 4, 2),
     Operation("`recount()` of 1,000 users", lambda: partial(unread.recount, users(1000)), 4, 2, sqlite=4),
     Operation("`recount()` of 2,500 users", lambda: partial(unread.recount, users(2500)), 8, 6, sqlite=10),

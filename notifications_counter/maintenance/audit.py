@@ -1,9 +1,9 @@
 """An audit: everyone is recounted, in slices of the order of primary keys, which flushers share.
 
 The row of a shard says up to where slices have been claimed, and which of them are not done. Flushers claim a slice,
-and note that it is done, by an UPDATE that succeeds only if the row still says what they have read. A slice whose
-flusher was killed is taken over by another one in the end. If the first one was only slow, that costs work, and nothing
-else.
+and note that the one before is done, by an UPDATE that succeeds only if the row still says what they have read or
+written. A slice whose flusher was killed is taken over by another one in the end. If the first one was only slow, that
+costs work, and nothing else.
 """
 
 from __future__ import annotations
@@ -64,14 +64,21 @@ class Audit:
         self.done, self.is_over = done, is_over
         self.size = recount.PAGE
         self.begun: set[int] = set()
+        self.finished: set[str] = set()
 
     def run(self) -> bool:
         """Recount slices, at least one, until ``is_over``. Returns whether there is more to do now; False also if
         others work on the last slices."""
-        while rows := self._rows():
+        rows: dict[int, str] = {}
+        while rows := rows or self._rows():
             text = next(iter(rows.values()))
-            if self._step([shard for shard in rows if rows[shard] == text], text) and self.is_over():
+            shards = [shard for shard in rows if rows[shard] == text]
+            written, more = self._step(shards, text)
+            if more and self.is_over():
+                self._release()
                 return True
+            rows = dict.fromkeys(shards, written) if written and len(shards) == len(rows) else {}
+        self._release()
         return False
 
     def _rows(self) -> dict[int, str]:
@@ -92,10 +99,10 @@ class Audit:
     def _now(self) -> int:
         return self.counter.buffers[0].status().now
 
-    def _step(self, shards: list[int], text: str) -> bool:
-        """Recount the next slice of these shards, whose rows say the same, or complete them. Returns whether a slice
-        was recounted after which there are more."""
-        progress, now, token = Progress.of(text), self._now(), uuid4().hex
+    def _step(self, shards: list[int], text: str) -> tuple[str, bool]:
+        """Recount the next slice of these shards, whose rows say the same, or complete them. Returns what the rows say
+        then, if that is known, and whether a slice was recounted after which there are more."""
+        progress, now, token = self._without_finished(text), self._now(), uuid4().hex
         everyone, fresh = self.recounter.everyone, None
         if not progress.all:
             fresh = everyone.page(everyone.start(progress.end), self.size)
@@ -110,15 +117,18 @@ class Audit:
             if not late:
                 for shard in shards:  # others are at work
                     self.epochs.pop(shard)
-                return False
+                return "", False
             before, last, _ = progress.claimed.pop(late[0])
             progress.claimed[token] = before, last, now
         else:
             self._complete(shards)
-            return False
+            return "", False
         progress.at = now
-        if not self._stored(shards).filter(audited=text).update(audited=str(progress)) or not last:
-            return False
+        written = str(progress)
+        claimed = self._stored(shards).filter(audited=text).update(audited=written)
+        if not claimed or not last:
+            return "", False
+        self.begun.update(shards)
         started = time.monotonic()
         buffers = [self.counter.buffers[shard] for shard in shards]
         pages: Iterable[Page] = [fresh] if fresh else self.recounter.pages(before, last)
@@ -126,17 +136,23 @@ class Audit:
             self.done(self.recounter.recount_page(page, buffers))
         quick = time.monotonic() - started < recount.TARGET_SECONDS
         self.size = min(2 * self.size, recount.LARGE_PAGE) if quick else max(self.size // 2, 1)
-        self._release(token)
-        return not progress.all
+        self.finished.add(token)
+        return written if claimed == len(shards) else "", not progress.all
 
-    def _release(self, token: str) -> None:
-        """Note that a slice is done, wherever it is claimed under this token: in another epoch, nowhere."""
-        while texts := {t for t in self._stored(range(options.SHARDS)).values_list("audited", flat=True) if token in t}:
-            for text in texts:
-                progress = Progress.of(text)
-                progress.claimed.pop(token)
-                progress.at = max(progress.at, self._now())
-                self._stored(range(options.SHARDS)).filter(audited=text).update(audited=str(progress))
+    def _without_finished(self, text: str) -> Progress:
+        progress = Progress.of(text)
+        for token in self.finished & progress.claimed.keys():
+            del progress.claimed[token]
+        return progress
+
+    def _release(self) -> None:
+        """Note which slices are done, wherever they are still claimed: in another epoch, nowhere."""
+        rows = self._stored(range(options.SHARDS))
+        texts = rows.values_list("audited", flat=True)
+        while found := [t for t in texts.all() if self.finished & Progress.of(t).claimed.keys()]:
+            progress = self._without_finished(found[0])
+            progress.at = max(progress.at, self._now())
+            rows.filter(audited=found[0]).update(audited=str(progress))
 
     def _complete(self, shards: list[int]) -> None:
         for shard in shards:

@@ -17,7 +17,7 @@ from ..conf import options
 from ..declaration import Declaration
 from .audit import Audit
 from .history import record_event, record_rejected
-from .recount import PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
+from .recount import LARGE_PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
 from .shards import (
     damage,
     doubt,
@@ -180,7 +180,7 @@ class Healer:
         following = (requests.select_for_update(skip_locked=True) if can_skip else requests).order_by("pk")
         while True:
             with transaction.atomic(using=self.counter.db) if can_skip else nullcontext():
-                found = list(following.values_list("pk", "owner", "everyone")[:PAGE])
+                found = list(following.values_list("pk", "owner", "everyone")[:LARGE_PAGE])
                 if not found:
                     return True
                 if any(everyone for *_, everyone in found):

@@ -192,7 +192,7 @@ def test_an_audit_lets_others_work_in_between(slices, many):
 @pytest.mark.keys
 def test_who_is_requested_is_recounted_once_in_an_audit(many, monkeypatch):
     """Several requests of each, in pages of their own; all are read first, however little time there is."""
-    monkeypatch.setattr(healing, "PAGE", 4)
+    monkeypatch.setattr(healing, "LARGE_PAGE", 4)
     request_recounts("default", [(unread, str(user.pk)) for user in many * 3])
     checked, unfinished = 0, True
     while unfinished:
