@@ -179,6 +179,23 @@ def test_a_slice_whose_flusher_was_killed_is_taken_over(slices, many, monkeypatc
 
 
 @pytest.mark.keys
+def test_an_audit_that_another_completes_ends(slices, many, monkeypatch):
+    """The second one takes over the slice of the first one, which does not begin from the start."""
+    monkeypatch.setattr(audit, "SLOW", 0)
+    others: list[int] = []
+
+    def second(checked: int) -> None:
+        if not others:
+            with OtherConnection() as other:
+                others.append(other.run(unread.heal).checked)
+
+    assert unread.heal(progress=second).checked == 2
+    assert others == [9]
+    assert not unread.status()[0].recovering
+    assert_exact(*many)
+
+
+@pytest.mark.keys
 def test_an_audit_lets_others_work_in_between(slices, many):
     """A heal ends with its time, and says that there is more to do."""
     heals = [unread.heal(0)]
@@ -186,6 +203,7 @@ def test_an_audit_lets_others_work_in_between(slices, many):
         heals.append(unread.heal(0))
         assert len(heals) < 9
     assert [heal.checked for heal in heals] == [2, 2, 2, 2, 1]
+    assert not unread.status()[0].recovering
     assert_exact(*many)
 
 
