@@ -28,7 +28,7 @@ BROKEN = re.compile(
 )
 """Matches the errors of a script that meets a key or a value that is not ours."""
 
-WHERE = re.compile(r"^.*@user_script:\s*\d+: | script: \w+, on @user_script.*$")
+WHERE = re.compile(r"^.*@user_script:\s*\d+: | script: (\w+, )?on @user_script.*$")
 """Matches what Redis adds to the error of a script."""
 
 logger = logging.getLogger("notifications_counter")
