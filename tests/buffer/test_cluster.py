@@ -16,7 +16,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, entries, stored, wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
 
 SHARDS = 6
 

@@ -17,7 +17,7 @@ from notifications_counter.counters import BUILT_IN
 from tests.docs.test_docs import FENCE, PAGES, ROOT, page, python_blocks, section
 from tests.support import entries
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 OF_COLUMNS = {
     "count-for-each-organization.md": "alerts",

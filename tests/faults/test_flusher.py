@@ -14,7 +14,7 @@ from notifications_counter.models import Notification
 from notifications_counter.writes.doubt import request_recounts
 from tests.support import PATIENCE, assert_heals, unheard
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 # "transaction" is that of one chunk, "statement" the one in it: so after it, and before the commit.
 STEPS = [
