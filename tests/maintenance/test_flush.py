@@ -4,6 +4,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -274,7 +275,7 @@ def test_a_redis_that_is_new_is_left_to_healing(redis_client):
     """It may be the wrong one."""
     (key,) = make_keys(1)
     unread.heal()
-    redis_client.delete(*redis_client.keys(f"{unread.buffers[0].keys.base}*"))
+    redis_client.delete(*astuple(unread.buffers[0].keys))
     notify({key: 3})
     assert unread.flush().batches == 0
     assert stored() == {}
