@@ -351,7 +351,9 @@ class Replay:
             if claimed:
                 for page in self.recounter.pages(*progress.claimed[token][:2]):
                     yield from self.recount(me, list(page.keys))
-                Audit(unread, self.recounter, {}, lambda result: None, lambda: False)._release(token)
+                audit = Audit(unread, self.recounter, {}, lambda result: None, lambda: False)
+                audit.finished.add(token)
+                audit._release()
                 yield
 
     def doubt(self, me: str) -> Step:
