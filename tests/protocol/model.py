@@ -3,20 +3,20 @@
 Every interleaving of a few processes is tried. Between any two steps a process may be killed, a reply may be lost,
 Redis may be unreachable, may lose everything, or may come back with older data (restart, failover).
 
-  READ   a read returns the number of rows at some moment between its start and its end, where a transaction whose
-         call has not returned yet may count or not
+  READ   a read returns the number of rows at some moment between its start and its end. Only the rows of a transaction
+         that was not in flight when it committed may be missing until it is confirmed
   TOTAL  a cached total equals the counter
   END    when everything has stopped, two runs of healer and flusher make counter, stored count and cached total
          equal to the rows
 
     python -m tests.protocol.model                 # every scenario, in a minute: 'bad 0' on each line
-    python -m tests.protocol.model --drop fence    # without one rule: the shortest history that breaks
+    python -m tests.protocol.model --drop flying   # without one rule: the shortest history that breaks
 
-A remover may delete a total of zero at any time, although it should be only that of a user that is gone.
+A remover may delete a total of zero at any time, although it should be only that of an owner that is gone.
 
 The steps are those of the Lua scripts and of writes/, maintenance/ and reader.py of the package. Time is not
-modelled: a part whose transaction is over may be taken for dead at once, a lease never expires by itself. A flush goes
-through a batch one user at a time, and a recount looks at a user once, not again when it was active.
+modelled: an intent whose transaction is over may be taken for dead at once, a lease never expires by itself. A flush
+goes through a batch one owner at a time, and a recount looks at an owner once, not again when it was active.
 """
 
 import argparse
@@ -27,28 +27,34 @@ from typing import Any, NamedTuple
 from .search import Found, search
 
 RULES = {
-    "registry": "commit finds its part in `open`, else marks the user dirty",
-    "fence": "a correction sends parts that had begun before it to a recount",
-    "fenced": "a Redis that knows of a fence after a part, and has no fences, has lost them: the part is recounted",
-    "lease": "a commit or a dirty mark stops a correction that is under way",
-    "dirty_counts": "marking dirty drops the total, and readers count the rows of a dirty user",
+    "registry": "confirm finds its intent in `open`, else marks the owner dirty",
+    "flying": "readers count the rows of an owner in flight, whose intent is announced and not confirmed",
+    "fix_flying": "nothing is corrected while the owner is in flight",
+    "flying_lost": "a confirm that does not find its owner in flight marks the owner dirty",
+    "mended": "a healer makes `flying` what the intents say, and marks the owners dirty for whom it was not",
+    "given_up": "the owners of an intent that a healer drops or grounds are dirty",
+    "stays": "the intent of a transaction that may live is not dropped, but grounded: its owners leave flight",
+    "grounded": "a grounded intent that is confirmed is not added but recounted",
+    "slow": "a call returns at its COMMIT only if nobody can have grounded its intents, else when they are confirmed",
+    "lease": "a confirm or a dirty mark stops a correction that is under way",
+    "dirty_counts": "marking dirty drops the total, and readers count the rows of a dirty owner",
     "guard": "a batch is applied to a row only once",
     "fetch_batch": "only the current batch is fetched",
     "finish_batch": "only the current batch is dropped",
     "keep": "a total is kept only if nothing moved since the snapshot",
     "keep_cut": "nor if a batch that the snapshot saw has been finished since",
     "later": "a reader that finds a later batch in the row than in its snapshot counts rows",
-    "request": "a commit that did not reach Redis leaves a RecountRequest",
+    "request": "a confirm of which the process notices that it was not accepted leaves a RecountRequest",
     "server": "a Redis that restarted is recovered",
     "epoch": "apply, fix and complete refuse what belongs to an earlier epoch",
     "completed": "a Redis without `ready` is lost: complete turns '7?' into '7', and nothing else",
     "ready": "under '7?' a reader without a total counts rows, and no total is one from before",
-    "begun_ready": "a part that began under another epoch is not added but recounted",
-    "straddle": "nor is one that began under '7?' and commits under '7'",
-    "witness": "under '7?' a commit adds only to users with a total, who are adopted; others are recounted",
+    "announced_ready": "an intent that was announced under another epoch is not added but recounted",
+    "straddle": "nor is one that was announced under '7?' and is confirmed under '7'",
+    "witness": "under '7?' a confirm adds only to owners with a total, who are adopted; others are recounted",
     "adopt_fix": "an adopted total is set only with an accepted correction",
-    "unknown": "a change that is not known sends its user to a recount",
-    "refused": "a user whose change the database refuses is recounted",
+    "unknown": "a change that is not known sends its owner to a recount",
+    "refused": "an owner whose change the database refuses is recounted",
     "closed": "a total is removed only when no batch that it may have is taken any more",
     "removal_lease": "a removal stops a correction that is under way",
     "everyone": "a statement that does not say whose counts it changed commits together with a RecountRequest",
@@ -66,33 +72,39 @@ RULES = {
     "slices": "a recovery is complete when every slice of the audit that somebody has claimed is done",
     "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
     "window": "after a change of the declaration, no epoch begins until the last process of another one is gone",
-    "declared": "a commit of another declaration is not added but recounted",
+    "declared": "a confirm of another declaration is not added but recounted",
     "declared_read": "a reader of another declaration counts rows",
     "declared_flush": "a flusher of another declaration flushes nothing",
     "waiting": "a Redis that says since when changes wait, and has none, has lost `pending`",
-    "group_dirty": "marking dirty drops the kept counts of the user's group",
-    "group_room": "a commit stops counts of a group that are being read from the rows",
-    "group_stamp": "a part that had begun before these were kept drops them: they may have its change already",
-    "doubted": "a Redis that counts more dirty users than it has lost `dirty`",
+    "group_dirty": "marking dirty drops the kept counts of the owner's group",
+    "group_room": "a confirm stops counts of a group that are being read from the rows",
+    "group_flying": "no counts of a group are kept while one of its owners is in flight",
+    "doubted": "a Redis that counts more dirty owners than it has lost `dirty`",
 }
 BREAKS = {  # the scenario in which that is found soonest
-    "registry": "2 users in two parts, healer, flusher",
-    "fence": "writer, healer, reader",
-    "fenced": "writer, healer, loss of fences",
+    "registry": "2 owners in two intents, healer, flusher",
+    "flying": "writer, healer, reader",
+    "fix_flying": "writer, healer, reader",
+    "flying_lost": "writer, healer, loss of flying",
+    "mended": "writer, healer, loss of open",
+    "given_up": "writer killed or retried, flusher, healer twice, reader",
+    "stays": "writer killed under suspicion, healer twice, reader",
+    "grounded": "writer killed under suspicion, healer twice, reader",
+    "slow": "writer killed under suspicion, healer twice, reader",
     "lease": "writer, healer, reader",
-    "dirty_counts": "writer, healer, 2 readers",
+    "dirty_counts": "writer without knowledge, flusher, healer, reader",
     "guard": "2 writers, flusher, reader",
-    "fetch_batch": "2 users, 2 writers, 2 flushers",
+    "fetch_batch": "2 owners, 2 writers, 2 flushers",
     "finish_batch": "2 writers, 2 flushers",
     "keep": "2 writers, flusher, reader",
     "keep_cut": "2 writers, flusher twice, remover, reader",
     "later": "writer of 2 rows, writer, flusher, healer, reader",
-    "request": "writer without commit, flusher, healer twice, reader",
+    "request": "writer without confirm, 2 flushers, healer, loss",
     "server": "2 writers, flusher twice, failover",
     "epoch": "2 writers, flusher, healer, restart",
     "completed": "writer, healer, eviction of ready, reader",
     "ready": "writer, flusher, healer, restart, reader",
-    "begun_ready": "recovery: part from before, healer, reader",
+    "announced_ready": "recovery: intent from before, healer, reader",
     "straddle": "recovery: 2 writers, flusher, healer, reader",
     "witness": "recovery: 2 writers, flusher, healer, reader",
     "adopt_fix": "recovery: writer, healer, 2 readers",
@@ -107,12 +119,12 @@ BREAKS = {  # the scenario in which that is found soonest
     "epoch_first": "doubt about everyone, healer, reader",
     "past": "2 writers, flusher twice, healer, database goes back",
     "past_apply": "2 writers, flusher twice, healer, database goes back",
-    "past_note": "2 users, 2 writers, 2 flushers, database goes back",
+    "past_note": "2 owners, 2 writers, 2 flushers, database goes back",
     "mark": "2 writers, 2 flushers, database goes back",
-    "progress": "2 users, 2 writers, 2 flushers, database goes back",
+    "progress": "2 owners, 2 writers, 2 flushers, database goes back",
     "behind": "2 writers, flusher twice, healer, rollback of a server without a name",
     "above": "totals from elsewhere, writer, flusher, healer",
-    "slices": "recovery: 2 users, 2 healers",
+    "slices": "recovery: 2 owners, 2 healers",
     "ahead": "writer, flusher, healer, totals loaded",
     "window": "declaration: silent old writer, healer, reader",
     "declared": "declaration: old writer, healer, flusher, reader",
@@ -121,8 +133,8 @@ BREAKS = {  # the scenario in which that is found soonest
     "waiting": "2 writers, flusher, healer, loss of pending",
     "group_dirty": "writer without knowledge, 2 readers of a group",
     "group_room": "writer, healer, reader of a group",
-    "group_stamp": "writer, healer, reader of a group",
-    "doubted": "writer killed, healer twice, flusher, loss of dirty",
+    "group_flying": "writer, healer, reader of a group",
+    "doubted": "writer without knowledge, healer, loss of dirty",
 }
 TOGETHER = {"finish_batch": ["past"], "declared": ["window"]}  # rules that are needed once another one fails
 OLD, NEW = 0, 1  # declarations
@@ -138,19 +150,29 @@ def rule(name: str) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------- the state
 class Waiting(NamedTuple):
-    """One user in Redis."""
+    """One owner in Redis."""
 
     pending: int | None = None  # None: not a member
     flushing: int | None = None
     total: tuple[int, int] | None = None  # (ready, value)
-    group: tuple[int, int | str, int] | None = None  # (ready, seq, value); until it is kept, the reader's token for seq
+    group: tuple[int, str, int] | None = None  # (ready, token of the reader until it is kept, value)
     lease: str | None = None
-    fence: int = 0  # seq of the last correction, 0 if there is none
     dirty: bool = False
+    flying: int = 0  # intents
+
+
+class Intent(NamedTuple):
+    """What a transaction is about to change."""
+
+    number: int
+    ready: int | None
+    phase: str
+    owners: tuple[int, ...] = ()
+    grounded: bool = False  # its transaction may be over, or not
 
 
 class Redis(NamedTuple):
-    users: tuple[Waiting, ...]
+    owners: tuple[Waiting, ...]
     epoch: int | None = 1  # None: the key `state` is gone
     batch: int = BATCHES
     server: int = 0  # run_id at the last recovery
@@ -160,14 +182,12 @@ class Redis(NamedTuple):
     declared: int = NEW
     mark: str = ""  # of the last batch that is finished
     waiting: bool = False  # `waiting_since` is set
-    doubted: int = 0  # users that are dirty
-    fenced: int = 0  # seq of the last fence
-    seq: int = 0
-    open: tuple = ()  # ((part, seq, (ready, phase) at begin), ...)
+    doubted: int = 0  # owners that are dirty
+    open: tuple[Intent, ...] = ()
 
     @property
     def cut(self) -> bool:
-        return any(w.flushing is not None for w in self.users)
+        return any(w.flushing is not None for w in self.owners)
 
     @property
     def finished(self) -> int:
@@ -175,20 +195,25 @@ class Redis(NamedTuple):
 
     @property
     def lost_pending(self) -> bool:
-        return rule("waiting") and self.waiting and all(w.pending is None for w in self.users)
+        return rule("waiting") and self.waiting and all(w.pending is None for w in self.owners)
 
     @property
-    def lost_fences(self) -> int:
-        """The seq of the last fence if all are gone: there may have been one for anybody."""
-        return self.fenced if rule("fenced") and not any(w.fence for w in self.users) else 0
+    def flying(self) -> tuple[int, ...]:
+        """By the intents, of each owner."""
+        up = [owner for intent in self.open if not intent.grounded for owner in intent.owners]
+        return tuple(map(up.count, range(len(self.owners))))
+
+    @property
+    def lost_flying(self) -> bool:
+        return any(w.flying != number for w, number in zip(self.owners, self.flying, strict=True))
 
     @property
     def lost_dirty(self) -> bool:
-        return rule("doubted") and self.doubted != sum(w.dirty for w in self.users)
+        return rule("doubted") and self.doubted != sum(w.dirty for w in self.owners)
 
 
 class Row(NamedTuple):
-    """One user in the database."""
+    """One owner in the database."""
 
     rows: int = 0  # COUNT(*): the truth
     count: int = 0
@@ -196,17 +221,17 @@ class Row(NamedTuple):
 
 
 class Database(NamedTuple):
-    users: tuple[Row, ...]
+    owners: tuple[Row, ...]
     epoch: int = 1
-    listed: int = 0  # users before this one are in slices of the audit; LISTED: everyone is
-    claims: frozenset = frozenset()  # slices that are not done: {(who claimed it, user), ...}
+    listed: int = 0  # owners before this one are in slices of the audit; LISTED: everyone is
+    claims: frozenset = frozenset()  # slices that are not done: {(who claimed it, owner), ...}
     locked: bool = False  # by a healer that starts an epoch
     closed: int = 0  # no batch up to this one is taken
     finished: int = BATCHES  # the last batch of which every slice is applied
     mark: str = ""  # of that batch
     declared: int = NEW
-    progress: int = 0  # users of the batch after it that are applied
-    requests: frozenset = frozenset()  # RecountRequests: {(part, user), ...}, for everyone without a user
+    progress: int = 0  # owners of the batch after it that are applied
+    requests: frozenset = frozenset()  # RecountRequests: {(intent, owner), ...}, for everyone without an owner
 
 
 class World(NamedTuple):
@@ -215,8 +240,8 @@ class World(NamedTuple):
     processes: tuple
 
 
-def change(users: tuple, user: int, new: Any) -> tuple:
-    return (*users[:user], new, *users[user + 1 :])
+def change(owners: tuple, owner: int, new: Any) -> tuple:
+    return (*owners[:owner], new, *owners[owner + 1 :])
 
 
 # -------------------------------------------------------------------------------------------------------- the scripts
@@ -240,13 +265,13 @@ def went_back(redis: Redis, db: Database) -> bool:
 
 
 def value(waiting: Waiting, cut: bool, batch: int, row: Row) -> int | None:
-    if row.batch > batch:  # a later cut carried along what the snapshot saw; the user may have been dirty before that
+    if row.batch > batch:  # a later cut carried along what the snapshot saw; the owner may have been dirty before that
         return None if rule("later") else row.count
     return row.count + (waiting.pending or 0) + ((waiting.flushing or 0) if cut and row.batch < batch else 0)
 
 
-def counter(redis: Redis, db: Database, user: int) -> int | None:
-    return value(redis.users[user], redis.cut, redis.batch, db.users[user])
+def counter(redis: Redis, db: Database, owner: int) -> int | None:
+    return value(redis.owners[owner], redis.cut, redis.batch, db.owners[owner])
 
 
 def without_total(waiting: Waiting, ready: int | None) -> Waiting:
@@ -257,21 +282,19 @@ def without_group(waiting: Waiting, ready: int | None) -> Waiting:
     return waiting._replace(group=None) if waiting.group and waiting.group[0] == ready else waiting
 
 
-def add_to_group(waiting: Waiting, ready: int | None, delta: int, seq: int) -> Waiting:
+def add_to_group(waiting: Waiting, ready: int | None, delta: int) -> Waiting:
     if waiting.group is None or waiting.group[0] != ready:
         return waiting
-    _, stamp, total = waiting.group
-    if isinstance(stamp, str):
+    _, token, total = waiting.group
+    if token:
         return waiting._replace(group=None) if rule("group_room") else waiting
-    if rule("group_stamp") and seq <= stamp:
-        return waiting._replace(group=None)
-    return waiting._replace(group=(ready, stamp, total + delta))
+    return waiting._replace(group=(ready, "", total + delta))
 
 
-def counted(redis: Redis, users: tuple) -> Redis:
-    """Redis with these users, those that have become dirty, or no longer are, counted."""
-    more = sum(w.dirty for w in users) - sum(w.dirty for w in redis.users)
-    return redis._replace(users=users, doubted=redis.doubted + more)
+def counted(redis: Redis, owners: tuple) -> Redis:
+    """Redis with these owners, those that have become dirty, or no longer are, counted."""
+    more = sum(w.dirty for w in owners) - sum(w.dirty for w in redis.owners)
+    return redis._replace(owners=owners, doubted=redis.doubted + more)
 
 
 def marked(waiting: Waiting, ready: int | None) -> Waiting:
@@ -284,81 +307,113 @@ def marked(waiting: Waiting, ready: int | None) -> Waiting:
 
 
 def mark_dirty(redis: Redis, members: Iterable[int]) -> Redis:
-    users = redis.users
-    for user in members:
-        users = change(users, user, marked(users[user], redis.ready))
-    return counted(redis, users)
+    owners = redis.owners
+    for owner in members:
+        owners = change(owners, owner, marked(owners[owner], redis.ready))
+    return counted(redis, owners)
 
 
-def begin(redis: Redis, part: int) -> Redis:
-    opened = tuple(sorted((*redis.open, (part, redis.seq + 1, (redis.ready, redis.phase)))))
-    return redis._replace(seq=redis.seq + 1, open=opened)
+def announce(redis: Redis, number: int, deltas: tuple[int, ...]) -> Redis:
+    intent = Intent(number, redis.ready, redis.phase, tuple(owner for owner, delta in enumerate(deltas) if delta))
+    return fly(redis._replace(open=tuple(sorted((*redis.open, intent)))), intent.owners, 1)
 
 
-def commit(
-    redis: Redis, parts: Iterable[tuple[int, tuple[int, ...]]], unknown: bool = False, declared: int = NEW
+def fly(redis: Redis, owners: Iterable[int], by: int) -> Redis:
+    for owner in owners:
+        waiting = redis.owners[owner]
+        waiting = waiting._replace(flying=max(0, waiting.flying + by))
+        redis = redis._replace(owners=change(redis.owners, owner, waiting))
+    return redis
+
+
+def take_out(redis: Redis, number: int) -> tuple[Redis, Intent | None]:
+    """An intent out of `open`, its owners out of flight."""
+    intent = next((intent for intent in redis.open if intent.number == number), None)
+    if intent is None:
+        return redis, None
+    redis = redis._replace(open=tuple(other for other in redis.open if other != intent))
+    return redis if intent.grounded else fly(redis, intent.owners, -1), intent
+
+
+def give_up(redis: Redis, number: int, dead: bool) -> Redis:
+    """Drop the intent of a transaction that is over, or ground that of one that may live, and doubt its owners."""
+    redis, intent = take_out(redis, number)
+    if intent is None:
+        return redis
+    if not dead and rule("stays"):
+        redis = redis._replace(open=tuple(sorted((*redis.open, intent._replace(grounded=True)))))
+    return mark_dirty(redis, intent.owners) if rule("given_up") else redis
+
+
+def mend(redis: Redis) -> Redis:
+    """Make `flying` what the intents say."""
+    wrong = [i for i, number in enumerate(redis.flying) if redis.owners[i].flying != number]
+    redis = mark_dirty(redis, wrong)
+    owners = tuple(w._replace(flying=number) for w, number in zip(redis.owners, redis.flying, strict=True))
+    return redis._replace(owners=owners)
+
+
+def confirm(
+    redis: Redis, intents: Iterable[tuple[int, tuple[int, ...]]], unknown: bool = False, declared: int = NEW
 ) -> Redis:
     foreign = declared != redis.declared and rule("declared")
-    users, ready, opened = redis.users, redis.ready, redis.open
-    for part, deltas in parts:
-        entry = next((entry for entry in opened if entry[0] == part), None)
-        opened = tuple(entry for entry in opened if entry[0] != part)
-        gone = foreign or redis.lost_pending or (entry is None and rule("registry"))
-        begun, phase = entry[2] if entry else (ready, redis.phase)
-        gone = gone or (rule("begun_ready") and (ready is None or begun != ready))
-        gone = gone or (rule("straddle") and begun == ready and phase != redis.phase)
-        for user, delta in enumerate(deltas):
-            if delta == 0:
+    ready, lost_pending = redis.ready, redis.lost_pending
+    for number, deltas in intents:
+        before = redis.owners
+        redis, intent = take_out(redis, number)
+        gone = foreign or lost_pending or (intent is None and rule("registry"))
+        intent = intent or Intent(number, ready, redis.phase)
+        gone = gone or (intent.grounded and rule("grounded"))
+        gone = gone or (rule("announced_ready") and (ready is None or intent.ready != ready))
+        gone = gone or (rule("straddle") and intent.ready == ready and intent.phase != redis.phase)
+        for owner, delta in enumerate(deltas):
+            flew = owner in intent.owners and not intent.grounded
+            lost = flew and not before[owner].flying and rule("flying_lost")
+            if (delta == 0 and not lost) or (unknown and not rule("unknown")):
                 continue
-            waiting = users[user]
-            if unknown and not rule("unknown"):
-                continue
+            waiting = redis.owners[owner]
             total = waiting.total
             adopted = total is not None and total[0] == ready
             stranger = rule("witness") and redis.phase == "?" and not adopted
-            fence = max(waiting.fence, redis.lost_fences)
-            if gone or unknown or stranger or (rule("fence") and entry and fence >= entry[1]):
-                waiting = marked(waiting, ready)
-            else:
-                if total and adopted:
-                    total = (total[0], total[1] + delta)
-                waiting = waiting._replace(pending=(waiting.pending or 0) + delta, total=total)
-                waiting = add_to_group(waiting, ready, delta, entry[1] if entry else 0)
-                if rule("lease"):
-                    waiting = waiting._replace(lease=None)
-            users = change(users, user, waiting)
-    if not opened:
-        users = tuple(waiting._replace(fence=0) for waiting in users)
-    added = any(waiting.pending is not None for waiting in users)
-    redis = counted(redis, users)._replace(open=opened, waiting=redis.waiting or added)
+            if gone or lost or unknown or stranger:
+                redis = mark_dirty(redis, [owner])
+                continue
+            if total and adopted:
+                total = (total[0], total[1] + delta)
+            waiting = waiting._replace(pending=(waiting.pending or 0) + delta, total=total)
+            waiting = add_to_group(waiting, ready, delta)
+            if rule("lease"):
+                waiting = waiting._replace(lease=None)
+            redis = redis._replace(owners=change(redis.owners, owner, waiting), waiting=True)
     return forget(redis) if foreign else redis
 
 
-def keep(redis: Redis, user: int, seen: tuple[Waiting, bool, int, int], total: int) -> Redis:
+def keep(redis: Redis, owner: int, seen: tuple[Waiting, bool, int, int], total: int) -> Redis:
     before, cut, batch, ready = seen
-    waiting = redis.users[user]
+    waiting = redis.owners[owner]
     unmoved = redis.batch == batch and (waiting.pending or 0) == (before.pending or 0)
     finished = cut and not redis.cut
     if (redis.ready, redis.phase) != (ready, "") or waiting.dirty:
         return redis
     if (rule("keep") and not unmoved) or (rule("keep_cut") and finished):
         return redis
-    return redis._replace(users=change(redis.users, user, waiting._replace(total=(ready, total))))
+    return redis._replace(owners=change(redis.owners, owner, waiting._replace(total=(ready, total))))
 
 
 def fix(
     redis: Redis, token: str, epoch: int, corrections: dict[int, int | None], adopt: int | None = None
 ) -> tuple[Redis, tuple[int, ...]]:
-    """Also the users that were active. A reader adopts its user with the number of rows."""
+    """Also the owners that were active. A reader adopts its owner with the number of rows."""
     active = []
-    for user, correction in corrections.items():
-        waiting = redis.users[user]
+    for owner, correction in corrections.items():
+        waiting = redis.owners[owner]
         other = rule("epoch") and redis.epoch != epoch
         adopted = None if adopt is None or redis.ready is None else (redis.ready, adopt)
-        if correction is None or waiting.lease != token or other or redis.lost_pending:
-            active.append(user)
+        flying = waiting.flying and rule("fix_flying")
+        if correction is None or waiting.lease != token or other or redis.lost_pending or flying:
+            active.append(owner)
             if adopted and not rule("adopt_fix"):
-                redis = redis._replace(users=change(redis.users, user, waiting._replace(total=adopted)))
+                redis = redis._replace(owners=change(redis.owners, owner, waiting._replace(total=adopted)))
             continue
         if correction or redis.phase != "?":  # one who is right stays adopted
             waiting = without_total(waiting, redis.ready)
@@ -366,19 +421,16 @@ def fix(
         if correction:
             waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
             redis = redis._replace(waiting=True)
-        if redis.open:
-            redis = redis._replace(seq=redis.seq + 1, fenced=redis.seq + 1)
-            waiting = waiting._replace(fence=redis.seq)
-        redis = counted(redis, change(redis.users, user, waiting))
+        redis = counted(redis, change(redis.owners, owner, waiting))
     return redis, tuple(active)
 
 
 def recover(redis: Redis, epoch: int, server: int, declared: int = NEW) -> Redis:
-    """Start an epoch under a server that was asked for its name before. open, dirty and fences stay."""
+    """Start an epoch under a server that was asked for its name before. open, flying and dirty stay."""
     if redis.epoch is not None and redis.epoch >= epoch:
         return redis
-    users = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.users)
-    redis = redis._replace(users=users, doubted=sum(waiting.dirty for waiting in users), mark="", waiting=False)
+    owners = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.owners)
+    redis = redis._replace(owners=owners, doubted=sum(waiting.dirty for waiting in owners), mark="", waiting=False)
     return redis._replace(ready=epoch, phase="?", epoch=epoch, batch=epoch * BATCHES, server=server, declared=declared)
 
 
@@ -396,53 +448,63 @@ def complete(redis: Redis, epoch: int, server: int) -> Redis:
 
 
 # ------------------------------------------------------- the processes: a step yields (label, redis, db, next process)
-OTHERS = -1  # in place of a part: somebody of another declaration lives
+def owners_of(intents: Iterable[tuple[int, tuple[int, ...]]]) -> list[tuple[int, int]]:
+    """Each with the number of the intent."""
+    return [(number, owner) for number, deltas in intents for owner, delta in enumerate(deltas) if delta]
+
+
+OTHERS = -1  # in place of an intent: somebody of another declaration lives
 
 
 class Writer(NamedTuple):
-    """A transaction; each of its parts has a number and a delta for each user. ``unsaid`` are like parts: changes of
-    statements that do not say whose counts they change. With autocommit off, which is "manual", nobody tells of the
+    """A transaction; each of its intents has a number and a delta for each owner. ``unsaid`` are like intents: changes
+    of statements that do not say whose counts they change. With autocommit off, which is "manual", nobody tells of the
     COMMIT, and what comes after it comes before it.
+
+    Nobody waits for a confirm: it may arrive after the call has returned, or never, and the process may notice that.
 
     A process of the old declaration ``tells`` what it has changed by that; a "silent" one knows no counter, or changes
     what only the new one counts."""
 
-    parts: tuple[tuple[int, tuple[int, ...]], ...]
+    intents: tuple[tuple[int, tuple[int, ...]], ...]
     faults: frozenset[str] = frozenset()
-    step: str = "begin"
+    step: str = "announce"
     unsaid: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    begun: int = 0  # parts
-    failed: tuple[int, ...] = ()  # parts that could not begin
+    announced: int = 0  # intents
+    failed: tuple[int, ...] = ()  # intents that could not be announced
+    in_flight: bool = False  # when it committed: from then on, every reader sees it
     declared: int = NEW
     tells: tuple[int, ...] | None = None
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        sent = [part for part in self.parts if part[0] not in self.failed]
-        refused = [
-            (part, user) for part, deltas in self.parts if part in self.failed for user, d in enumerate(deltas) if d
-        ]
-        then = "commit" if sent else "mark" if refused else "done"
+        sent = [intent for intent in self.intents if intent[0] not in self.failed]
+        refused = owners_of(intent for intent in self.intents if intent[0] in self.failed)
+        then = "confirm" if sent else "mark" if refused else "done"
         if "silent" in self.faults:
             sent, then = [], "done"
         elif self.tells is not None:
-            sent = [(part, self.tells) for part, _ in sent]
+            sent = [(intent, self.tells) for intent, _ in sent]
         early = "manual" in self.faults or not rule("forget_late")
         if self.step == "statement":
-            yield "", redis, db, self._replace(step="forget early" if early else "begin" if self.parts else "db")
-        elif self.step == "begin":
-            part = self.parts[self.begun][0]
-            following = self._replace(begun=self.begun + 1, step="begin" if self.begun + 1 < len(self.parts) else "db")
-            yield "", redis if "silent" in self.faults else begin(redis, part), db, following
-            if "begin" in self.faults:
-                following = following._replace(failed=(*self.failed, part))
+            yield "", redis, db, self._replace(step="forget early" if early else "announce" if self.intents else "db")
+        elif self.step == "announce":
+            intent = self.intents[self.announced]
+            more = self.announced + 1 < len(self.intents)
+            following = self._replace(announced=self.announced + 1, step="announce" if more else "db")
+            yield "", redis if "silent" in self.faults else announce(redis, *intent), db, following
+            if "announce" in self.faults:
+                following = following._replace(failed=(*self.failed, intent[0]))
                 yield "not delivered", redis, db, following
-                yield "reply lost", begin(redis, part), db, following
+                yield "reply lost", announce(redis, *intent), db, following
         elif self.step == "db":
-            users = tuple(row._replace(rows=row.rows + self.delta(user)) for user, row in enumerate(db.users))
-            everyone = [(part, None) for part, _ in self.unsaid if rule("everyone")]
-            if all(row.rows >= 0 for row in users):
-                committed = db._replace(users=users, requests=db.requests.union(refused, everyone))
-                yield "", redis, committed, self._replace(step="forget" if self.unsaid and not early else then)
+            owners = tuple(row._replace(rows=row.rows + self.delta(owner)) for owner, row in enumerate(db.owners))
+            everyone = [(intent, None) for intent, _ in self.unsaid if rule("everyone")]
+            if all(row.rows >= 0 for row in owners):
+                committed = db._replace(owners=owners, requests=db.requests.union(refused, everyone))
+                following = self._replace(in_flight=self.is_in_flight(redis))
+                yield "", redis, committed, following._replace(step="forget" if self.unsaid and not early else then)
+            if "refused" in self.faults:
+                yield "refused", redis, db, self._replace(step="withdraw")
             if "kill" in self.faults:
                 yield "killed", redis, db, self._replace(step="rolled back")
         elif self.step in ("forget", "forget early"):
@@ -452,32 +514,45 @@ class Writer(NamedTuple):
                 yield "killed", redis, db, self._replace(step="rolled back" if early else "killed")
             if "forget" in self.faults:
                 yield "not delivered", redis, db, following
-        elif self.step == "commit":
+        elif self.step == "confirm":
             done = self._replace(step="mark" if refused else "done")
-            committed = commit(redis, sent, "unknown" in self.faults, self.declared)
+            committed = confirm(redis, sent, "unknown" in self.faults, self.declared)
             yield "", committed, db, done
             if "retry" in self.faults:
-                yield "reply lost", committed, db, self._replace(step="commit again")
+                yield "reply lost", committed, db, self._replace(step="confirm again")
             if "kill" in self.faults:
                 yield "killed", redis, db, self._replace(step="killed")
-            if "commit" in self.faults:
-                asked = [(part, user) for part, deltas in sent for user, d in enumerate(deltas) if d]
-                with_requests = db._replace(requests=db.requests.union(asked)) if rule("request") else db
-                yield "not delivered", redis, with_requests, self._replace(step="done late")
-                yield "reply lost, request", committed, with_requests, self._replace(step="done late")
-        elif self.step == "commit again":
-            again = commit(redis, sent, "unknown" in self.faults, self.declared)
+            if "confirm" in self.faults:
+                yield "not delivered", redis, db, self._replace(step="notice")
+                yield "reply lost", committed, db, self._replace(step="notice")
+        elif self.step == "notice":  # when it next uses the connection
+            requested = db._replace(requests=db.requests.union(owners_of(sent))) if rule("request") else db
+            yield "", redis, requested, self._replace(step="mark" if refused else "done late")
+        elif self.step == "withdraw":
+            nothing = [(number, (0,) * len(deltas)) for number, deltas in sent]
+            yield "", confirm(redis, nothing, declared=self.declared), db, self._replace(step="rolled back")
+        elif self.step == "confirm again":
+            again = confirm(redis, sent, "unknown" in self.faults, self.declared)
             yield "", again, db, self._replace(step="mark" if refused else "done")
         elif self.step == "mark":  # after its database commit, if Redis answers again
-            yield "", mark_dirty(redis, [user for _, user in refused]), db, self._replace(step="done")
+            yield "", mark_dirty(redis, [owner for _, owner in refused]), db, self._replace(step="done")
             yield "not delivered", redis, db, self._replace(step="done late")
 
     @property
     def lives(self) -> bool:
-        return self.step in ("statement", "begin", "db", "forget", "commit", "commit again")
+        return self.may_commit or self.step in ("forget", "confirm", "confirm again")
 
-    def delta(self, user: int) -> int:
-        return sum(deltas[user] for _, deltas in self.parts + self.unsaid)
+    @property
+    def may_commit(self) -> bool:
+        return self.step in ("statement", "announce", "db")
+
+    def is_in_flight(self, redis: Redis) -> bool:
+        """Whether all owners are. Who is slow knows that they may have left flight, and waits for the confirm."""
+        up = {intent.number for intent in redis.open if not (intent.grounded and rule("slow"))}
+        return up.issuperset(number for number, _ in self.intents) and not self.unsaid
+
+    def delta(self, owner: int) -> int:
+        return sum(deltas[owner] for _, deltas in self.intents + self.unsaid)
 
 
 def noted(db: Database, batch: int, applied: int, size: int, mark: str) -> Database:
@@ -494,7 +569,7 @@ class Flusher(NamedTuple):
     faults: frozenset[str] = frozenset()  # "refused": the database may refuse a change
     step: str = "check"
     seen: Any = None
-    refused: tuple[int, ...] = ()  # users
+    refused: tuple[int, ...] = ()  # owners
     token: str = "f"
     mark: str = ""  # of the batch before; when the last slice is applied, of this one
     declared: int = NEW
@@ -510,23 +585,23 @@ class Flusher(NamedTuple):
         elif self.step == "cut":
             epoch, finished = self.seen
             known = redis.epoch == epoch and (redis.batch >= finished or not rule("behind"))
-            if known and not redis.cut and any(w.pending is not None for w in redis.users):
-                users = tuple(w._replace(pending=None, flushing=w.pending) for w in redis.users)
-                redis = redis._replace(users=users, batch=redis.batch + 1, waiting=False)
+            if known and not redis.cut and any(w.pending is not None for w in redis.owners):
+                owners = tuple(w._replace(pending=None, flushing=w.pending) for w in redis.owners)
+                redis = redis._replace(owners=owners, batch=redis.batch + 1, waiting=False)
             if known and redis.cut:  # perhaps left by a flusher that died
-                size = sum(w.flushing is not None for w in redis.users)
+                size = sum(w.flushing is not None for w in redis.owners)
                 yield "", redis, db, self._replace(step="fetch", seen=(redis.batch, 0, size), mark=redis.mark)
             else:
                 yield "", redis, db, again
         elif self.step == "fetch":
             batch, rank, size = self.seen
-            ranked = sorted((w.flushing, user) for user, w in enumerate(redis.users) if w.flushing is not None)
+            ranked = sorted((w.flushing, owner) for owner, w in enumerate(redis.owners) if w.flushing is not None)
             if (redis.batch == batch or not rule("fetch_batch")) and rank < len(ranked):
                 yield "", redis, db, self._replace(step="apply", seen=(*self.seen, ranked[rank]))
             else:
                 yield "", redis, db, self._replace(step="finish", seen=batch)
         elif self.step == "apply":
-            batch, rank, size, (delta, user) = self.seen
+            batch, rank, size, (delta, owner) = self.seen
             if rule("epoch") and db.locked:
                 return
             if rule("epoch") and batch // BATCHES != db.epoch:  # refused: the flush ends without finish
@@ -541,21 +616,21 @@ class Flusher(NamedTuple):
             if gap:
                 yield "", redis, db, again
                 return
-            row = db.users[user]
+            row = db.owners[owner]
             if (row.batch < batch or not rule("guard")) and self.declared == db.declared:  # else to other totals
                 row = row._replace(count=row.count + delta, batch=batch)
             db = noted(db, batch, rank + 1, size, f"{self.token}{self.runs}")
-            applied = db._replace(users=change(db.users, user, row))
+            applied = db._replace(owners=change(db.owners, owner, row))
             following = self._replace(step="fetch", seen=(batch, rank + 1, size))
             if rank + 1 == size:
                 following = self._replace(step="finish", seen=batch, mark=db.mark)
             yield "", redis, applied, following
             yield "killed", redis, applied, again
             if "refused" in self.faults:
-                yield "refused", redis, db, following._replace(refused=(*self.refused, user))
+                yield "refused", redis, db, following._replace(refused=(*self.refused, owner))
         elif self.step == "finish":
             if redis.cut and (redis.batch == self.seen or not rule("finish_batch")):
-                redis = redis._replace(users=tuple(w._replace(flushing=None) for w in redis.users), mark=self.mark)
+                redis = redis._replace(owners=tuple(w._replace(flushing=None) for w in redis.owners), mark=self.mark)
                 if rule("refused"):
                     redis = mark_dirty(redis, self.refused)
             yield "", redis, db, again
@@ -563,9 +638,9 @@ class Flusher(NamedTuple):
 
 class Reader(NamedTuple):
     # "lags": may be behind as long as a fault was not noticed. "unjudged": may return anything, but keep only what is
-    # right: of a user that is gone, or whose change the database has just refused.
+    # right: of an owner that is gone, or whose change the database has just refused.
     flags: frozenset[str] = frozenset()
-    user: int = 0
+    owner: int = 0
     step: str = "get"
     seen: Any = None
     allowed: frozenset[int] | None = frozenset()
@@ -575,7 +650,7 @@ class Reader(NamedTuple):
     of_group: bool = False
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        waiting, row = redis.users[self.user], db.users[self.user]
+        waiting, row = redis.owners[self.owner], db.owners[self.owner]
         if self.of_group and self.step in ("get", "room", "group rows", "keep group"):
             yield "", *self._group(redis, db)
         elif self.step == "get":
@@ -584,6 +659,8 @@ class Reader(NamedTuple):
                 yield "", redis, db, self._replace(step="rows")
             elif redis.declared != NEW and rule("declared_read"):
                 yield "", forget(redis), db, self._replace(step="rows")
+            elif waiting.flying and rule("flying"):
+                yield "", redis, db, self._replace(step="rows")
             elif total and (total[0] == redis.ready or not rule("ready")):
                 yield "", redis, db, self._replace(step="return", seen=total[1])
             elif redis.phase == "?" and rule("ready"):
@@ -593,7 +670,7 @@ class Reader(NamedTuple):
         elif self.step == "look":
             following = self.looked(redis)
             if following.step == "adopt" and waiting.lease is None:
-                redis = redis._replace(users=change(redis.users, self.user, waiting._replace(lease=self.token)))
+                redis = redis._replace(owners=change(redis.owners, self.owner, waiting._replace(lease=self.token)))
             yield "", redis, db, following
         elif self.step == "adopt":
             yield "", redis, db, self._replace(step="adopt row", seen=(*self.seen, row.rows))
@@ -604,7 +681,7 @@ class Reader(NamedTuple):
             yield "", redis, db, self._replace(step="adopt fix", seen=(epoch, rows, correction))
         elif self.step == "adopt fix":
             epoch, rows, correction = self.seen
-            redis, _ = fix(redis, self.token, epoch, {self.user: correction}, rows)
+            redis, _ = fix(redis, self.token, epoch, {self.owner: correction}, rows)
             yield "", redis, db, self._replace(step="return", seen=rows)
         elif self.step == "rows":
             yield "", redis, db, self._replace(step="return", seen=row.rows)
@@ -616,17 +693,17 @@ class Reader(NamedTuple):
                 yield "", redis, db, self._replace(step="keep", seen=(self.seen, total))
         elif self.step == "keep":
             snapshot, total = self.seen
-            yield "", keep(redis, self.user, snapshot, total), db, self._replace(step="return", seen=total)
+            yield "", keep(redis, self.owner, snapshot, total), db, self._replace(step="return", seen=total)
         elif self.step == "return":
             wrong = not self.lagged and self.seen not in self.allowed and "unjudged" not in self.flags
             yield "", redis, db, self._replace(step="end", allowed=None, wrong=wrong)
 
     def looked(self, redis: Redis) -> "Reader":
         """After a snapshot of what waits."""
-        waiting = redis.users[self.user]
-        snapshot = (waiting._replace(total=None, group=None, lease=None, fence=0), redis.cut, redis.batch)
+        waiting = redis.owners[self.owner]
+        snapshot = (waiting._replace(total=None, group=None, lease=None, flying=0), redis.cut, redis.batch)
         foreign = redis.declared != NEW and rule("declared_read")
-        if (redis.ready is None and rule("ready")) or foreign:
+        if (redis.ready is None and rule("ready")) or foreign or (waiting.flying and rule("flying")):
             return self._replace(step="rows")
         if redis.phase == "?" and rule("ready"):
             return self._replace(step="adopt", seen=(*snapshot, redis.epoch))
@@ -635,22 +712,24 @@ class Reader(NamedTuple):
         return self._replace(step="row", seen=(*snapshot, redis.ready))
 
     def _group(self, redis: Redis, db: Database) -> tuple[Redis, Database, "Reader"]:
-        waiting = redis.users[self.user]
-        group = waiting.group or (None, "", 0)
+        waiting = redis.owners[self.owner]
+        ready, token, total = waiting.group or (None, "", 0)
+        flying = waiting.flying and rule("flying")
         if self.step == "get":
-            kept = group[0] == redis.ready and not isinstance(group[1], str)
-            return redis, db, self._replace(step="return", seen=group[2]) if kept else self._replace(step="room")
+            kept = waiting.group and ready == redis.ready and not token and not flying
+            return redis, db, self._replace(step="return", seen=total) if kept else self._replace(step="room")
         if self.step == "room":
-            if redis.epoch is None or redis.ready is None or waiting.dirty:
+            if redis.epoch is None or redis.ready is None or waiting.dirty or flying:
                 return redis, db, self._replace(step="rows")
-            users = change(redis.users, self.user, waiting._replace(group=(redis.ready, self.token, 0)))
-            return redis._replace(users=users), db, self._replace(step="group rows", seen=(redis.ready, redis.phase))
+            owners = change(redis.owners, self.owner, waiting._replace(group=(redis.ready, self.token, 0)))
+            return redis._replace(owners=owners), db, self._replace(step="group rows", seen=(redis.ready, redis.phase))
         if self.step == "group rows":
-            return redis, db, self._replace(step="keep group", seen=(self.seen, db.users[self.user].rows))
-        (ready, phase), rows = self.seen
-        if (redis.ready, redis.phase) == (ready, phase) and group[:2] == (ready, self.token):
-            users = change(redis.users, self.user, waiting._replace(group=(ready, redis.seq, rows)))
-            redis = redis._replace(users=users)
+            return redis, db, self._replace(step="keep group", seen=(self.seen, db.owners[self.owner].rows))
+        seen, rows = self.seen
+        flying = waiting.flying and rule("group_flying")
+        if (redis.ready, redis.phase) == seen and (ready, token) == (seen[0], self.token) and not flying:
+            owners = change(redis.owners, self.owner, waiting._replace(group=(ready, "", rows)))
+            redis = redis._replace(owners=owners)
         return redis, db, self._replace(step="return", seen=rows)
 
     def observe(self, allowed: frozenset[int], unnoticed: bool) -> "Reader":
@@ -664,7 +743,7 @@ class Reader(NamedTuple):
 class Healer(NamedTuple):
     token: str
     runs: int = 1
-    flags: frozenset[str] = frozenset()  # "suspects": drops also parts of transactions that live
+    flags: frozenset[str] = frozenset()  # "suspects": grounds intents of transactions that may live
     step: str = "check"
     seen: Any = None
 
@@ -680,14 +759,14 @@ class Healer(NamedTuple):
     # ------------------------------------------------------------------------------------------------------- requests
     def _check(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         """Requests come first, and are deleted when that is done which they ask for."""
-        users = {user for _, user in db.requests}
+        owners = {owner for _, owner in db.requests}
         if db.declared != NEW:
             yield "", redis, db._replace(declared=NEW), ("check", None)
         elif OTHERS in ended and rule("window"):  # it waits
             return
-        elif None not in users:
-            marked = mark_dirty(redis, users)
-            yield "", marked, db, ("delete", db.requests) if users else ("server", None)
+        elif None not in owners:
+            marked = mark_dirty(redis, owners)
+            yield "", marked, db, ("delete", db.requests) if owners else ("server", None)
         elif rule("epoch_first"):
             yield "", redis, db, ("raise", db.requests)
         else:
@@ -739,35 +818,35 @@ class Healer(NamedTuple):
 
     # ---------------------------------------------------------------------------------------------------------- audit
     def _audit(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        """Look for the next slice, which is one user here; then for one that somebody has claimed and not done."""
+        """Look for the next slice, which is one owner here; then for one that somebody has claimed and not done."""
         epoch = self.seen
         if db.epoch != epoch:
             yield "", redis, db, None
         elif db.listed != LISTED:
-            users = [u for u, row in enumerate(db.users) if row.rows or row.count or (row.batch and rule("above"))]
-            user = next((u for u in users if u >= db.listed), None)
-            if user is None:
+            owners = [u for u, row in enumerate(db.owners) if row.rows or row.count or (row.batch and rule("above"))]
+            owner = next((u for u in owners if u >= db.listed), None)
+            if owner is None:
                 yield "", redis, db._replace(listed=LISTED), ("audit", epoch)
             else:
-                yield "", redis, db, ("claim", (epoch, db.listed, db.claims, user))
+                yield "", redis, db, ("claim", (epoch, db.listed, db.claims, owner))
         elif db.claims and rule("slices"):
-            for who, user in db.claims:
+            for who, owner in db.claims:
                 if self.token not in who:  # once, or there would be no end of it
-                    yield "", redis, db, ("claim", (epoch, LISTED, db.claims, user, who))
+                    yield "", redis, db, ("claim", (epoch, LISTED, db.claims, owner, who))
             yield "", redis, db, None  # others may be at work: the next run looks again
         else:
             yield "", redis, db, ("complete", (epoch, redis.run))
 
     def _claim(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         """Unless another healer was faster."""
-        epoch, listed, claims, user, *others = self.seen
+        epoch, listed, claims, owner, *others = self.seen
         if (db.epoch, db.listed, db.claims) != (epoch, listed, claims):
             yield "", redis, db, ("audit", epoch)
             return
-        left = frozenset(claim for claim in claims if claim[1] != user)
+        left = frozenset(claim for claim in claims if claim[1] != owner)
         name = self.name + "".join(others)
-        claimed = db._replace(listed=max(listed, user + 1), claims=left | {(name, user)})
-        yield "", redis, claimed, ("look", (epoch, (user,)))
+        claimed = db._replace(listed=max(listed, owner + 1), claims=left | {(name, owner)})
+        yield "", redis, claimed, ("look", (epoch, (owner,)))
         yield "killed", redis, claimed, None
 
     @property
@@ -775,8 +854,8 @@ class Healer(NamedTuple):
         return f"{self.token}{self.runs}"
 
     def _note(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        epoch, user = self.seen
-        mine = {(who, of) for who, of in db.claims if who.startswith(self.name) and of == user}
+        epoch, owner = self.seen
+        mine = {(who, of) for who, of in db.claims if who.startswith(self.name) and of == owner}
         yield "", redis, db._replace(claims=db.claims - mine), ("audit", epoch)
 
     def _complete(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
@@ -784,48 +863,44 @@ class Healer(NamedTuple):
 
     # -------------------------------------------------------------------------------------------------------- recount
     def _doubt(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        """What gives reason to doubt is dropped when the users are dirty."""
-        parts = frozenset(part for part, _, _ in redis.open)
-        oldest = min([redis.seq + 1, *(seq for _, seq, _ in redis.open)])
-        marked = mark_dirty(redis, range(len(db.users)))
-        if parts & ended:
-            yield "", marked, db, ("drop", (parts & ended, oldest))
-        elif any(0 < w.fence < oldest for w in redis.users):
-            yield "", redis, db, ("drop", (frozenset(), oldest))
+        numbers = frozenset(intent.number for intent in redis.open)
+        if redis.lost_flying and rule("mended"):
+            yield "", mend(redis), db, ("look", None)
+        elif numbers & ended:
+            yield "", self._give_up(redis, numbers & ended, dead=True), db, ("look", None)
         else:
             yield from self._look(redis, db, ended)
-        if "suspects" in self.flags and parts - ended:
-            yield "suspects", marked, db, ("drop", (parts, oldest))
+        if "suspects" in self.flags and numbers:
+            yield "suspects", self._give_up(redis, numbers, dead=False), db, ("look", None)
 
-    def _drop(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        parts, oldest = self.seen
-        users = tuple(w._replace(fence=0) if w.fence < oldest else w for w in redis.users)
-        redis = redis._replace(users=users, open=tuple(entry for entry in redis.open if entry[0] not in parts))
-        yield "", redis, db, ("look", None)
+    def _give_up(self, redis: Redis, numbers: frozenset, dead: bool) -> Redis:
+        for number in numbers:
+            redis = give_up(redis, number, dead)
+        return redis
 
     def _look(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         """Of an audit, or else of everyone."""
-        epoch, members = self.seen or (None, tuple(range(len(db.users))))  # the epoch of the audit
-        users = redis.users
+        epoch, members = self.seen or (None, tuple(range(len(db.owners))))  # the epoch of the audit
+        owners = redis.owners
         snapshot = (
-            tuple(w._replace(total=None, group=None, lease=None, fence=0) for w in users),
+            tuple(w._replace(total=None, group=None, lease=None, flying=0) for w in owners),
             redis.cut,
             redis.batch,
             redis.epoch,
         )
-        for user in members:
-            users = change(users, user, users[user]._replace(lease=self.token))
-        leased = redis._replace(users=users)
+        for owner in members:
+            owners = change(owners, owner, owners[owner]._replace(lease=self.token))
+        leased = redis._replace(owners=owners)
         yield "", leased, db, ("rows", (epoch, members, snapshot))
 
     def _rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        yield "", redis, db, ("row", (*self.seen, tuple(row.rows for row in db.users)))
+        yield "", redis, db, ("row", (*self.seen, tuple(row.rows for row in db.owners)))
 
     def _row(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         epoch, members, (waiting, cut, batch, epoch_seen), rows = self.seen
-        counts = {user: value(waiting[user], cut, batch, db.users[user]) for user in members}
-        corrections = {user: None if count is None else rows[user] - count for user, count in counts.items()}
-        ahead = max(db.users[user].batch for user in members)
+        counts = {owner: value(waiting[owner], cut, batch, db.owners[owner]) for owner in members}
+        corrections = {owner: None if count is None else rows[owner] - count for owner, count in counts.items()}
+        ahead = max(db.owners[owner].batch for owner in members)
         yield "", redis, db, ("fix", (epoch, epoch_seen, tuple(corrections.items()), ahead))
 
     def _fix(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
@@ -845,7 +920,7 @@ class Healer(NamedTuple):
 
 
 class Remover(NamedTuple):
-    """Removes totals of zero, of users for whom nothing waits."""
+    """Removes totals of zero, of owners for whom nothing waits."""
 
     step: str = "look"
     seen: Any = None
@@ -853,26 +928,26 @@ class Remover(NamedTuple):
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         done = Remover("done")
         if self.step == "look":
-            idle = tuple(i for i, w in enumerate(redis.users) if not (w.pending or w.flushing or w.dirty))
+            idle = tuple(i for i, w in enumerate(redis.owners) if not (w.pending or w.flushing or w.dirty))
             if rule("removal_lease"):
-                redis = redis._replace(users=tuple(w._replace(lease=None) for w in redis.users))
+                redis = redis._replace(owners=tuple(w._replace(lease=None) for w in redis.owners))
             yield "", redis, db, Remover("remove", (redis.batch - redis.cut, idle)) if idle else done
         elif self.step == "remove" and not db.locked:
             last, idle = self.seen
             if last // BATCHES == db.epoch:
-                users = db.users
-                for user in idle:
-                    if users[user].count == 0 and users[user].batch <= last:
-                        users = change(users, user, users[user]._replace(batch=0))
-                db = db._replace(users=users, closed=max(db.closed, last))
+                owners = db.owners
+                for owner in idle:
+                    if owners[owner].count == 0 and owners[owner].batch <= last:
+                        owners = change(owners, owner, owners[owner]._replace(batch=0))
+                db = db._replace(owners=owners, closed=max(db.closed, last))
             yield "", redis, db, done
 
 
 class Fault(NamedTuple):
     """What befalls Redis: ``loss`` of everything; a ``restart``, under another run_id; a ``failover`` to what a
     replica, or a snapshot on disk, held at an earlier moment, a ``rollback`` if the server has no name; ``eviction`` of
-    `ready`; loss of ``pending``, ``flushing``, ``dirty`` or ``fences`` alone; and the ``expiry`` of totals. What
-    befalls the database: it goes ``back`` to an earlier moment, or totals of another one are ``loaded``."""
+    `ready`; loss of ``pending``, ``flushing``, ``dirty``, ``flying`` or ``open`` alone; and the ``expiry`` of totals.
+    What befalls the database: it goes ``back`` to an earlier moment, or totals of another one are ``loaded``."""
 
     what: str
     step: str = "armed"
@@ -883,30 +958,32 @@ class Fault(NamedTuple):
         if self.step == "fired":
             return
         if self.what == "loss":
-            users = tuple(Waiting() for _ in redis.users)
-            yield "", Redis(users, epoch=None, batch=0, server=-1, run=run, ready=None), db, fired
+            owners = tuple(Waiting() for _ in redis.owners)
+            yield "", Redis(owners, epoch=None, batch=0, server=-1, run=run, ready=None), db, fired
         elif self.what == "restart":
             yield "", redis._replace(run=run), db, fired
         elif self.what == "eviction":
             yield "", redis._replace(ready=None, phase=""), db, fired
         elif self.what == "expiry":
-            yield "", redis._replace(users=tuple(w._replace(total=None, group=None) for w in redis.users)), db, fired
+            yield "", redis._replace(owners=tuple(w._replace(total=None, group=None) for w in redis.owners)), db, fired
         elif self.what in ("pending", "flushing"):
-            users = tuple(w._replace(**{self.what: None}) for w in redis.users)
-            yield "", redis._replace(users=users), db, fired
+            owners = tuple(w._replace(**{self.what: None}) for w in redis.owners)
+            yield "", redis._replace(owners=owners), db, fired
         elif self.what == "dirty":
-            yield "", redis._replace(users=tuple(w._replace(dirty=False) for w in redis.users)), db, fired
-        elif self.what == "fences":
-            yield "", redis._replace(users=tuple(w._replace(fence=0) for w in redis.users)), db, fired
+            yield "", redis._replace(owners=tuple(w._replace(dirty=False) for w in redis.owners)), db, fired
+        elif self.what == "flying":
+            yield "", redis._replace(owners=tuple(w._replace(flying=0) for w in redis.owners)), db, fired
+        elif self.what == "open":
+            yield "", redis._replace(open=()), db, fired
         elif self.what == "loaded":  # the owner of a total that somebody writes is recounted
-            users = change(db.users, 0, db.users[0]._replace(count=3, batch=9 * BATCHES + 5))
-            yield "", redis, db._replace(users=users, requests=db.requests | {(99, 0)}), fired
+            owners = change(db.owners, 0, db.owners[0]._replace(count=3, batch=9 * BATCHES + 5))
+            yield "", redis, db._replace(owners=owners, requests=db.requests | {(99, 0)}), fired
         elif self.what == "back":
             if self.step == "armed":
                 yield "", redis, db, Fault(self.what, "copied", db)
                 return
             back = self.seen._replace(locked=False)
-            same = all(a.rows == b.rows for a, b in zip(back.users, db.users, strict=True))
+            same = all(a.rows == b.rows for a, b in zip(back.owners, db.owners, strict=True))
             if same or redis.finished > back.finished or redis.epoch != back.epoch:  # else nothing can tell
                 yield "", redis, back, fired
         elif self.step == "armed":
@@ -927,13 +1004,14 @@ class Move(NamedTuple):
     label: str
 
 
-def allowed_values(writers: Iterable[Writer], user: int, at_first: int) -> frozenset[int]:
+def allowed_values(writers: Iterable[Writer], owner: int, at_first: int) -> frozenset[int]:
     values, writers = {at_first}, list(writers)
     for writer in writers:
-        if writer.step.startswith("done"):
-            values = {v + writer.delta(user) for v in values}
-        elif writer.step in ("forget", "commit", "commit again", "killed", "mark"):
-            values |= {v + writer.delta(user) for v in values}
+        committed = writer.step in ("forget", "confirm", "confirm again", "killed", "notice", "mark")
+        if writer.step.startswith("done") or (committed and writer.in_flight):
+            values = {v + writer.delta(owner) for v in values}
+        elif committed:
+            values |= {v + writer.delta(owner) for v in values}
     return frozenset(values)
 
 
@@ -950,7 +1028,7 @@ class Space:
         self.writers = [i for i, p in enumerate(start.processes, 2) if type(p) is Writer]
         self.readers = [i for i, p in enumerate(start.processes, 2) if type(p) is Reader]
         self.healers = {i for i, p in enumerate(start.processes, 2) if type(p) is Healer}
-        self.at_first = [row.rows for row in start.db.users]
+        self.at_first = [row.rows for row in start.db.owners]
         self.start = (self.number(start.redis), self.number(start.db), *map(self.number, start.processes))
 
     def number(self, thing: Any) -> int:
@@ -977,8 +1055,10 @@ class Space:
 
     def work_out(self, about: tuple[int, ...]) -> list[tuple[str, int, int, int]]:
         redis, db, process, *writers = (self.things[number] for number in about)
-        living = {part for w in writers if w.lives for part, _ in w.parts if part not in w.failed}
-        ended = frozenset(part for part, _, _ in redis.open) - living
+        suspects = type(process) is Healer and "suspects" in process.flags
+        lives = [w for w in writers if (w.may_commit if suspects else w.lives)]
+        living = {number for w in lives for number, _ in w.intents if number not in w.failed}
+        ended = frozenset(intent.number for intent in redis.open) - living
         if any(w.declared != NEW and (w.lives or w.step == "mark") for w in writers):
             ended |= {OTHERS}
         moves = process.moves(redis, db, ended)
@@ -993,9 +1073,9 @@ class Space:
             key = (reader, unnoticed, *writers)
             if key not in self.observed:
                 mine = self.things[reader]
-                rows = self.at_first[mine.user]
-                allowed = allowed_values((self.things[w] for w in writers[0]), mine.user, rows)
-                allowed |= allowed_values((self.things[w] for w in writers[1]), mine.user, rows)
+                rows = self.at_first[mine.owner]
+                allowed = allowed_values((self.things[w] for w in writers[0]), mine.owner, rows)
+                allowed |= allowed_values((self.things[w] for w in writers[1]), mine.owner, rows)
                 self.observed[key] = self.number(mine.observe(allowed, unnoticed))
             after = (*after[:i], self.observed[key], *after[i + 1 :])
         return after
@@ -1003,14 +1083,14 @@ class Space:
     def is_unnoticed(self, where: tuple[int, ...]) -> bool:
         if where not in self.unnoticed:
             redis, db = self.things[where[0]], self.things[where[1]]
-            self.unnoticed[where] = is_lost(redis, db) or bool(db.requests)
+            self.unnoticed[where] = is_lost(redis, db) or bool(db.requests) or redis.lost_flying
         return self.unnoticed[where]
 
 
 def run(process: Any, redis: Redis, db: Database) -> tuple[Redis, Database]:
     """Run a process to its end, alone and without a fault."""
     while True:
-        step = next(process.moves(redis, db, frozenset(part for part, _, _ in redis.open)), None)
+        step = next(process.moves(redis, db, frozenset(intent.number for intent in redis.open)), None)
         if step is None:
             return redis, db
         _, redis, db, process = step
@@ -1023,29 +1103,29 @@ def wrong_read(processes: Iterable[Any]) -> str:
 def wrong_total(redis: Redis, db: Database) -> str:
     if is_lost(redis, db):
         return ""
-    for user, waiting in enumerate(redis.users):
+    for owner, waiting in enumerate(redis.owners):
         ready, total = waiting.total or (None, 0)
-        if ready is not None and ready == redis.ready and not waiting.dirty and total != counter(redis, db, user):
-            return f"TOTAL: {total} is cached, the counter is {counter(redis, db, user)}"
+        if ready is not None and ready == redis.ready and not waiting.dirty and total != counter(redis, db, owner):
+            return f"TOTAL: {total} is cached, the counter is {counter(redis, db, owner)}"
     return ""
 
 
 def wrong_end(redis: Redis, db: Database) -> str:
     for _ in range(2):
-        doubts = redis.open or db.requests or any(w.dirty for w in redis.users)
+        doubts = redis.open or db.requests or any(w.dirty or w.flying for w in redis.owners)
         if is_lost(redis, db) or redis.ready is None or redis.phase or doubts:
             redis, db = run(Healer("last", 2), redis, db)  # the audit, then those in doubt
         redis, db = run(Flusher(2), redis, db)  # what was left unfinished, then what is pending
-    for user, (rows, count, _) in enumerate(db.users):
-        waiting = redis.users[user]
+    for owner, (rows, count, _) in enumerate(db.owners):
+        waiting = redis.owners[owner]
         total = waiting.total[1] if waiting.total and waiting.total[0] == redis.ready else rows
-        ready, stamp, in_group = waiting.group or (None, "", 0)
-        if ready != redis.ready or isinstance(stamp, str):
+        ready, token, in_group = waiting.group or (None, "", 0)
+        if ready != redis.ready or token:
             in_group = rows
-        if not (redis.ready and not redis.phase and counter(redis, db, user) == count == rows == total == in_group):
-            now = counter(redis, db, user)
+        if not (redis.ready and not redis.phase and counter(redis, db, owner) == count == rows == total == in_group):
+            now = counter(redis, db, owner)
             return f"END: rows {rows}, counter {now}, stored {count}, total {total}, in its group {in_group}"
-    if redis.open or db.requests or any(w.dirty or w.flushing is not None for w in redis.users):
+    if redis.open or db.requests or any(w.dirty or w.flying or w.flushing is not None for w in redis.owners):
         return "END: something is left"
     return ""
 
@@ -1053,7 +1133,7 @@ def wrong_end(redis: Redis, db: Database) -> str:
 def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
     """Explore a scenario, breadth first: the first violation is a shortest one."""
     processes = (SCENARIOS | LARGE)[scenario]
-    number = max((len(deltas) for p in processes if type(p) is Writer for _, deltas in p.parts + p.unsaid), default=1)
+    number = max((len(deltas) for p in processes if type(p) is Writer for _, deltas in p.intents + p.unsaid), default=1)
     fresh = Redis((Waiting(),) * number), Database((Row(),) * number)
     begun = {"recovery": LOST, "declaration": DECLARED}.get(scenario.partition(":")[0], fresh)
     start = STARTS.get(scenario, begun)
@@ -1085,20 +1165,20 @@ def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -
 
 
 # ---------------------------------------------------------------------------------------------------------- scenarios
-def W(part: int, delta: int, *faults: str) -> Writer:
-    return Writer(((part, (delta,)),), frozenset(faults))
+def W(intent: int, delta: int, *faults: str) -> Writer:
+    return Writer(((intent, (delta,)),), frozenset(faults))
 
 
-def D(part: int, delta: int, *faults: str) -> Writer:
+def D(intent: int, delta: int, *faults: str) -> Writer:
     """A doubt about everyone."""
-    return Writer((), frozenset(faults), "statement", ((part, (delta,)),))
+    return Writer((), frozenset(faults), "statement", ((intent, (delta,)),))
 
 
 TOKENS = map("r{}".format, itertools.count())
 
 
-def R(*flags: str, user: int = 0) -> Reader:
-    return Reader(frozenset(flags), user, token=next(TOKENS))
+def R(*flags: str, owner: int = 0) -> Reader:
+    return Reader(frozenset(flags), owner, token=next(TOKENS))
 
 
 def B(token: str, *flags: str) -> Reader:
@@ -1115,18 +1195,19 @@ ROLLBACK, BACK, LOADED = Fault("rollback"), Fault("back"), Fault("loaded")
 G = F(1, token="g")
 
 
-def old(part: int, delta: int, tells: int, *faults: str) -> Writer:
-    return Writer(((part, (delta,)),), frozenset(faults), declared=OLD, tells=(tells,))
+def old(intent: int, delta: int, tells: int, *faults: str) -> Writer:
+    return Writer(((intent, (delta,)),), frozenset(faults), declared=OLD, tells=(tells,))
 
 
-BEGUN = Writer(((9, (-1,)),), step="db", begun=1)  # a part of epoch 1
+ANNOUNCED = Writer(((9, (-1,)),), step="db", announced=1)  # an intent of epoch 1
 LATE = F(1, step="apply", seen=(BATCHES + 1, 0, 1, (1, 0)))  # has fetched a batch of epoch 1
 
 # Epoch 2 has begun: there is one row, whose +1 was lost.
 LOST = Redis((Waiting(),), epoch=2, batch=2 * BATCHES, ready=2, phase="?"), Database((Row(1),), 2, finished=2 * BATCHES)
-LOST_TWO = LOST[0]._replace(users=(Waiting(),) * 2), LOST[1]._replace(users=(Row(1),) * 2)
-LOST_AND_BEGUN = LOST[0]._replace(seq=1, open=((9, 1, (1, "")),)), LOST[1]
-RIGHT = LOST[0], LOST[1]._replace(users=(Row(1, 1, BATCHES + 1),))  # the +1 was flushed before
+LOST_TWO = LOST[0]._replace(owners=(Waiting(),) * 2), LOST[1]._replace(owners=(Row(1),) * 2)
+BEFORE = announce(LOST[0]._replace(ready=1, phase=""), 9, (-1,))
+LOST_AND_ANNOUNCED = BEFORE._replace(ready=2, phase="?"), LOST[1]
+RIGHT = LOST[0], LOST[1]._replace(owners=(Row(1, 1, BATCHES + 1),))  # the +1 was flushed before
 CUT = Redis((Waiting(flushing=1),), batch=BATCHES + 1, server=-1), Database((Row(1),))  # before epoch 2
 
 # By the old declaration 2 rows count, by the new one 1.
@@ -1140,10 +1221,10 @@ STARTS = {
     "totals from elsewhere, writer, flusher, healer": ELSEWHERE,
     "totals from elsewhere, writer, flusher, healer, reader": ELSEWHERE,
     "totals from elsewhere, writer, 2 healers": ELSEWHERE,
-    "recovery: 2 users, 2 healers": LOST_TWO,
-    "recovery: 2 users, writer, 2 healers": LOST_TWO,
-    "recovery: part from before, healer, reader": LOST_AND_BEGUN,
-    "recovery: part from before, writer, healer, flusher, reader": LOST_AND_BEGUN,
+    "recovery: 2 owners, 2 healers": LOST_TWO,
+    "recovery: 2 owners, writer, 2 healers": LOST_TWO,
+    "recovery: intent from before, healer, reader": LOST_AND_ANNOUNCED,
+    "recovery: intent from before, writer, healer, flusher, reader": LOST_AND_ANNOUNCED,
     "recovery: nothing wrong, writer, healer, flusher, reader": RIGHT,
     "recovery begins: late flusher, healer, 2 readers": CUT,
     "recovery begins: late flusher, writer, healer, reader": CUT,
@@ -1161,13 +1242,20 @@ SCENARIOS: dict[str, tuple] = {
     "writer killed or retried, flusher, healer twice, reader": (W(1, 1, "kill", "retry"), F(1), H("h", 2), R()),
     "2 writers killed, 2 healers": (W(1, 1, "kill", "retry"), W(2, -1, "kill"), H("h"), H("i")),
     "2 writers under suspicion, flusher, healer twice": (W(1, 1), W(2, -1), F(1), H("h", 2, SUSPECTS)),
+    "writer killed under suspicion, healer twice, reader": (W(1, 1, "kill"), H("h", 2, SUSPECTS), R()),
+    "writer that is refused, writer, healer, reader": (W(1, 1, "refused"), W(2, 1), H("h"), R()),
+    "writer that is refused, healer under suspicion, reader of a group": (
+        W(1, 1, "refused"),
+        H("h", 1, SUSPECTS),
+        B("b"),
+    ),
     "writer under suspicion, 2 healers, reader": (W(1, 1), H("h", 1, SUSPECTS), H("i"), R()),
-    "writer without begin, writer, healer, flusher": (W(1, 1, "begin"), W(2, 1), H("h"), F(1)),
-    "writer without commit, flusher, healer twice, reader": (W(1, 1, "commit"), F(1), H("h", 2), R("lags")),
-    "2 writers without begin or commit, healer": (W(1, 1, "begin", "commit"), W(2, -1, "commit"), H("h", 2)),
+    "writer without announce, writer, healer, flusher": (W(1, 1, "announce"), W(2, 1), H("h"), F(1)),
+    "writer without confirm, flusher, healer twice, reader": (W(1, 1, "confirm"), F(1), H("h", 2), R("lags")),
+    "2 writers without announce or confirm, healer": (W(1, 1, "announce", "confirm"), W(2, -1, "confirm"), H("h", 2)),
     "writer, flusher, healer, expiring total, reader": (W(1, 1), F(1), H("h"), EXPIRY, R()),
     "2 writers, flusher, healer, loss": (W(1, 1), W(2, -1), F(1), H("h"), LOSS),
-    "writer without commit, 2 flushers, healer, loss": (W(1, 1, "commit", "retry"), F(1), F(1), H("h"), LOSS),
+    "writer without confirm, 2 flushers, healer, loss": (W(1, 1, "confirm", "retry"), F(1), F(1), H("h"), LOSS),
     "writer, flusher, healer, loss, reader": (W(1, 1), F(1), H("h"), LOSS, R("lags")),
     "writer, 2 healers, loss": (W(1, 1, "retry"), H("h"), H("i"), LOSS),
     "2 writers, flusher, healer, restart": (W(1, 1), W(2, -1), F(1), H("h"), RESTART),
@@ -1175,25 +1263,25 @@ SCENARIOS: dict[str, tuple] = {
     "writer, flusher, 2 healers, restart": (W(1, 1), F(1), H("h"), H("i"), RESTART),
     "writer, healer, eviction of ready, reader": (W(1, 1), H("h"), EVICTION, R()),
     "writer, flusher, 2 healers, eviction of ready": (W(1, 1), F(1), H("h"), H("i"), EVICTION),
-    # A recovery: while everyone is recounted, readers adopt their users.
+    # A recovery: while everyone is recounted, readers adopt their owners.
     "recovery: writer, healer, 2 readers": (W(1, -1), H("h"), R(), R()),
     "recovery: 2 writers, flusher, healer, reader": (W(1, -1), W(2, 1), F(1), H("h"), R()),
-    "recovery: writer of two parts, writer, healer, reader": (Writer(((1, (1,)), (2, (-1,)))), W(3, -1), H("h"), R()),
+    "recovery: writer of two intents, writer, healer, reader": (Writer(((1, (1,)), (2, (-1,)))), W(3, -1), H("h"), R()),
     "recovery: writer killed or retried, flusher, healer twice, reader": (
         W(1, -1, "kill", "retry"),
         F(1),
         H("h", 2),
         R(),
     ),
-    "recovery: 2 users, 2 healers": (H("h"), H("i")),
-    "recovery: 2 users, writer, 2 healers": (Writer(((1, (-1, 0)),)), H("h"), H("i")),
+    "recovery: 2 owners, 2 healers": (H("h"), H("i")),
+    "recovery: 2 owners, writer, 2 healers": (Writer(((1, (-1, 0)),)), H("h"), H("i")),
     "recovery: nothing wrong, writer, healer, flusher, reader": (W(1, -1), H("h"), F(1), R()),
-    "recovery: part from before, healer, reader": (BEGUN, H("h"), R()),
-    "recovery: part from before, writer, healer, flusher, reader": (BEGUN, W(1, 1), H("h"), F(1), R()),
+    "recovery: intent from before, healer, reader": (ANNOUNCED, H("h"), R()),
+    "recovery: intent from before, writer, healer, flusher, reader": (ANNOUNCED, W(1, 1), H("h"), F(1), R()),
     "recovery: writer, 2 healers, reader": (W(1, -1), H("h"), H("i"), R()),
     "recovery: writer under suspicion, healer twice, reader": (W(1, -1), H("h", 2, SUSPECTS), R()),
-    "recovery: writer without commit, flusher, healer, reader": (W(1, -1, "commit"), F(1), H("h"), R("lags")),
-    "recovery: writer without begin, healer, reader": (W(1, -1, "begin"), H("h"), R("lags")),
+    "recovery: writer without confirm, flusher, healer, reader": (W(1, -1, "confirm"), F(1), H("h"), R("lags")),
+    "recovery: writer without announce, healer, reader": (W(1, -1, "announce"), H("h"), R("lags")),
     "recovery: writer, healer, expiring total, 2 readers": (W(1, -1), H("h"), EXPIRY, R(), R()),
     "recovery: writer, healer, eviction of ready, reader": (W(1, -1), H("h"), EVICTION, R()),
     "recovery: writer, healer, failover, reader": (W(1, -1), H("h"), FAILOVER, R("lags")),
@@ -1218,8 +1306,8 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers, 2 readers of a group": (W(1, 1), W(2, 1), B("b"), B("c")),
     "2 writers, flusher, reader of a group and of a total": (W(1, 1), W(2, -1), F(1), B("b"), R()),
     "writer without knowledge, 2 readers of a group": (W(1, 1, "unknown", "retry"), B("b"), B("c")),
-    "writer without begin or commit, healer twice, 2 readers of a group": (
-        W(1, 1, "begin", "commit"),
+    "writer without announce or confirm, healer twice, 2 readers of a group": (
+        W(1, 1, "announce", "confirm"),
         H("h", 2),
         B("b", "lags"),
         B("c", "lags"),
@@ -1240,9 +1328,9 @@ SCENARIOS: dict[str, tuple] = {
         H("h"),
         R(),
     ),
-    "doubt about everyone, writer without begin or commit, healer": (
+    "doubt about everyone, writer without announce or confirm, healer": (
         D(1, 1, "kill"),
-        W(2, 1, "begin", "commit"),
+        W(2, 1, "announce", "confirm"),
         H("h"),
     ),
     "doubt about everyone not delivered, flusher, healer, reader": (D(1, 1, "forget"), F(1), H("h"), R("lags")),
@@ -1258,8 +1346,8 @@ SCENARIOS: dict[str, tuple] = {
     # The declaration changes, and processes of the old one go on.
     "declaration: silent old writer, healer, reader": (old(1, 1, 0, "silent"), H("h"), R()),
     "declaration: old writer, healer, flusher, reader": (old(1, 1, -1, "kill", "retry"), H("h"), F(1), R()),
-    "declaration: old writer without begin or commit, healer, reader": (
-        old(1, 1, 2, "begin", "commit"),
+    "declaration: old writer without announce or confirm, healer, reader": (
+        old(1, 1, 2, "announce", "confirm"),
         H("h"),
         R("lags"),
     ),
@@ -1282,35 +1370,35 @@ SCENARIOS: dict[str, tuple] = {
     "declaration: old writer, writer, healer, reader": (old(1, 1, 0), W(2, -1), H("h"), R()),
     "declaration: old writer, healer, restart, reader": (old(1, 1, 0), H("h"), RESTART, R("lags")),
     "declaration: old writer, doubt about everyone, healer, reader": (old(1, 1, 0), D(2, 1, "kill"), H("h"), R()),
-    # Two users, the second one last in each tuple of deltas.
-    "2 users, 2 writers, 2 flushers": (Writer(((1, (1, 0)),)), Writer(((2, (0, 1)),)), F(2), F(1)),
-    "2 users in one part, 2 flushers, reader": (Writer(((1, (1, 1)),)), F(2), F(1), R()),
-    "2 users in two parts, healer, flusher": (
+    # Two owners, the second one last in each tuple of deltas.
+    "2 owners, 2 writers, 2 flushers": (Writer(((1, (1, 0)),)), Writer(((2, (0, 1)),)), F(2), F(1)),
+    "2 owners in one intent, 2 flushers, reader": (Writer(((1, (1, 1)),)), F(2), F(1), R()),
+    "2 owners in two intents, healer, flusher": (
         Writer(((1, (1, 0)), (2, (0, 1))), frozenset({"kill", "retry"})),
         H("h"),
         F(1),
     ),
-    "2 users in two parts under suspicion, writer, healer": (
+    "2 owners in two intents under suspicion, writer, healer": (
         Writer(((1, (1, 0)), (2, (0, 1)))),
         Writer(((3, (-1, 0)),)),
         H("h", 1, SUSPECTS),
     ),
-    "2 users in two parts without begin or commit, healer": (
-        Writer(((1, (1, 0)), (2, (0, 1))), frozenset({"begin", "commit"})),
+    "2 owners in two intents without announce or confirm, healer": (
+        Writer(((1, (1, 0)), (2, (0, 1))), frozenset({"announce", "confirm"})),
         H("h", 2),
     ),
-    "2 users, writer, doubt about everyone, flusher, healer": (
+    "2 owners, writer, doubt about everyone, flusher, healer": (
         Writer(((1, (1, 0)),)),
         Writer((), frozenset({"kill"}), "statement", ((2, (-1, 1)),)),
         F(1),
         H("h"),
     ),
-    "2 users in two parts, flusher, healer, failover": (Writer(((1, (1, 0)), (2, (0, 1)))), F(1), H("h"), FAILOVER),
+    "2 owners in two intents, flusher, healer, failover": (Writer(((1, (1, 0)), (2, (0, 1)))), F(1), H("h"), FAILOVER),
     # The database goes back, or gets totals from elsewhere.
     "2 writers, flusher twice, healer, database goes back": (W(1, 1), W(2, 1), F(2), H("h"), BACK),
     "2 writers, 2 flushers, database goes back": (W(1, 1), W(2, 1), F(2), G, BACK),
     "2 writers, flusher twice, remover, database goes back": (W(1, 1), W(2, -1), F(2), Remover(), BACK),
-    "2 users, 2 writers, 2 flushers, database goes back": (
+    "2 owners, 2 writers, 2 flushers, database goes back": (
         Writer(((1, (1, 1)),)),
         Writer(((2, (1, 0)),)),
         F(2),
@@ -1328,19 +1416,24 @@ SCENARIOS: dict[str, tuple] = {
     "writer, flusher, healer, loss of pending, reader": (W(1, 1), F(1), H("h"), Fault("pending"), R("lags")),
     "2 writers, 2 flushers, loss of flushing": (W(1, 1), W(2, 1), F(2), F(1), Fault("flushing")),
     "writer, flusher, healer, loss of flushing, reader": (W(1, 1), F(1), H("h"), Fault("flushing"), R("lags")),
-    "writer killed, healer twice, flusher, loss of dirty": (
-        W(1, 1, "kill", "retry"),
-        H("h", 2),
-        F(1),
-        Fault("dirty"),
-    ),
+    "writer without knowledge, healer, loss of dirty": (W(1, 1, "unknown"), H("h"), Fault("dirty")),
     "2 writers, healer, loss of dirty": (W(1, 1), W(2, 1), H("h"), Fault("dirty")),
-    "writer, healer, loss of fences": (W(1, 1), H("h"), Fault("fences")),
-    "2 writers, flusher, healer, loss of fences": (W(1, 1), W(2, 1), F(1), H("h"), Fault("fences")),
+    "writer, healer, loss of flying": (W(1, 1), H("h"), Fault("flying")),
+    "2 writers, flusher, healer, loss of flying": (W(1, 1), W(2, 1), F(1), H("h"), Fault("flying")),
+    "writer killed or retried, writer, healer twice, loss of flying": (
+        W(1, 1, "kill", "retry"),
+        W(2, 1, "refused"),
+        H("h", 2),
+        Fault("flying"),
+    ),
+    "writer, healer, loss of flying, reader": (W(1, 1), H("h"), Fault("flying"), R("lags")),
+    "writer, healer, loss of flying, reader of a group": (W(1, 1), H("h"), Fault("flying"), B("b", "lags")),
+    "writer, healer, loss of open": (W(1, 1), H("h"), Fault("open")),
+    "2 writers, healer twice, loss of open, reader": (W(1, 1), W(2, 1), H("h", 2), Fault("open"), R("lags")),
 }
 
 LARGE: dict[str, tuple] = {  # for the command line only
-    "recovery: writer of two parts, writer, flusher, healer, reader": (
+    "recovery: writer of two intents, writer, flusher, healer, reader": (
         Writer(((1, (1,)), (2, (-1,)))),
         W(3, -1),
         F(1),
@@ -1360,11 +1453,11 @@ def show(found: Found) -> None:
     before: dict[str, Any] = {}
     for move, (redis, db, processes) in found.history:
         now = {**redis._asdict(), "epoch in the database": db.epoch, "requests": set(db.requests)}
-        del now["users"]
-        for user, both in enumerate(zip(redis.users, db.users, strict=True)):
-            of_redis, of_db = (part._asdict() for part in both)
+        del now["owners"]
+        for owner, both in enumerate(zip(redis.owners, db.owners, strict=True)):
+            of_redis, of_db = (intent._asdict() for intent in both)
             of_db["count at"] = (of_db.pop("count"), of_db.pop("batch"))
-            now |= {f"{name}{user or ''}": v for name, v in {**of_redis, **of_db}.items()}
+            now |= {f"{name}{owner or ''}": v for name, v in {**of_redis, **of_db}.items()}
         changes = ", ".join(f"{name} {v}" for name, v in now.items() if before and before[name] != v)
         if move:
             process = type(processes[move.process]).__name__

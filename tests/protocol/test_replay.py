@@ -107,9 +107,9 @@ class Replay:
         now = {}
         for i, reader in enumerate(self.models):
             if type(reader) is model.Reader:
-                values = {self.at_first[reader.user] + sum(self.models[w].delta(reader.user) for w in self.returned)}
+                values = {self.at_first[reader.owner] + sum(self.models[w].delta(reader.owner) for w in self.returned)}
                 for w in self.in_flight:
-                    values |= {v + self.models[w].delta(reader.user) for v in values}
+                    values |= {v + self.models[w].delta(reader.owner) for v in values}
                 now[i] = values
                 if i in self.allowed:
                     self.allowed[i] |= values
@@ -137,12 +137,12 @@ class Replay:
         silent = "silent" in writer.faults
         unknown = "unknown" in writer.faults
         failed: list[str] = []
-        for i, (part, deltas) in enumerate(writer.parts):
-            if i >= writer.begun:
+        for i, (part, deltas) in enumerate(writer.intents):
+            if i >= writer.announced:
                 yield
             id_ = f"part {part}"
             mine = {self.members[user]: delta for user, delta in enumerate(writer.tells or deltas) if delta}
-            if i >= writer.begun and self.label != "not delivered" and not silent:
+            if i >= writer.announced and self.label != "not delivered" and not silent:
                 buffer.begin(id_, list(mine)).read()
             if self.label:
                 failed += mine
@@ -245,7 +245,7 @@ class Replay:
             yield
 
     def read(self, me: int, reader: model.Reader) -> Step:
-        key, member = self.keys[reader.user], self.members[reader.user]
+        key, member = self.keys[reader.owner], self.members[reader.owner]
         yield
         self.allowed[me] = set()
         totals = self.buffer.totals([member])
@@ -441,8 +441,8 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     found = model.explore(model.BREAKS[rule], [rule, *model.TOGETHER.get(rule, [])], first_only=True)
     assert found.what
     start = found.history[0][1]
-    users = sorted((make_user() for _ in start.db.users), key=lambda user: str(user.pk))
-    for user, row in zip(users, start.db.users, strict=True):
+    users = sorted((make_user() for _ in start.db.owners), key=lambda user: str(user.pk))
+    for user, row in zip(users, start.db.owners, strict=True):
         unheard(Notification.objects.bulk_create, (Notification(user=user, title="old") for _ in range(row.rows)))
     replay = Replay(start.processes, users)
     if start.redis.epoch is None:
@@ -458,7 +458,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     if start.redis.phase == "?":
         start_epoch(unread, 0, replay.buffer, "what the history begins with")
     assert replay.buffer.status().batch == start.redis.batch // model.BATCHES * BATCHES
-    for user, row in zip(users, start.db.users, strict=True):
+    for user, row in zip(users, start.db.owners, strict=True):
         if row.batch or row.count:
             batch = row.batch // model.BATCHES * BATCHES + row.batch % model.BATCHES
             with maintained():
