@@ -116,7 +116,7 @@ class Counter(Declaration):
         of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted less
         than an hour ago. Raises NotInTransaction inside a transaction.
         """
-        recounter = Recounter(self, report, patient=True)
+        recounter = Recounter(self, report)
         if users is not None:
             result = recounter.recount((member for user in many(users) for member in recounter.members(user)), dry_run)
         elif dry_run:

@@ -133,6 +133,11 @@ def limit_wait(connection: Any, limit: float | None) -> None:
         connection._sock.settimeout(timeout)
 
 
+def socket_of(connection: Any) -> Any:
+    """Return the socket of a connection; None if it is closed. redis-py may close it, and open another one later."""
+    return connection._sock
+
+
 def _shorter(limit: float | None, timeout: float | None) -> float | None:
     return limit if timeout is None or (limit is not None and limit < timeout) else timeout
 

@@ -158,7 +158,7 @@ class Reader:
             return self._adopt(buffer, snapshot, token, members)
         clean = {}
         if snapshot.recovered and sees_all:
-            clean = {member: key for member, key in members.items() if not snapshot.users[member].dirty}
+            clean = {member: key for member, key in members.items() if not snapshot.users[member].in_doubt}
         stored = self.stored(list(clean.values()))
         found = {member: snapshot.value(member, *stored.get(key, (0, 0))) for member, key in clean.items()}
         totals = {member: total for member, total in found.items() if total is not None}

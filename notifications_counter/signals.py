@@ -19,8 +19,8 @@ redis_called = Signal()
 ``name``     the name of the script or the command
 ``cache``    the alias of the cache
 ``started``  when it was sent, in nanoseconds since the epoch
-``ended``    when the reply was read
-``error``    the exception of redis-py, or None
+``ended``    when the reply was read; for ``confirm``, for whose reply nobody waits, when it was sent
+``error``    the exception of redis-py, or None; the signal is sent again for a ``confirm`` that has failed
 
 If a receiver raises, Django logs the exception and calls the others.
 """

@@ -99,7 +99,7 @@ def begin_now() -> None:
 def assert_exact(*users: Any, counter: Counter = unread, dirty: int = 0) -> None:
     """Reads give COUNT(*), so do the stored totals once healed and flushed; this many users needed a recount."""
     status = [shard.status for shard in counter.status()]
-    assert (sum(s.dirty for s in status), sum(s.open for s in status)) == (dirty, 0)
+    assert (sum(s.dirty for s in status), sum(s.intents for s in status)) == (dirty, 0)
     assert_reads(*users, counter=counter)
     if not dirty:
         assert counter.recount(users, dry_run=True).wrong == 0

@@ -108,14 +108,14 @@ def test_a_transaction_that_is_under_way_while_the_database_is_replaced(kept: An
             with transaction.atomic():
                 Notification.objects.create(user=kept, title="late")
                 begin_now()
-                assert old.status().open == 1
+                assert old.status().intents == 1
                 replace_elsewhere(other)
                 other.run(unread.heal)
         else:
-            old.begin("killed", [str(kept.pk)]).read()
+            old.announce("killed", [str(kept.pk)]).read()
             Notification.objects.create(user=kept, title="late")
             replace_elsewhere(other)
-            assert [part.id for part in other.run(open_parts)] == ["killed"]
+            assert [part.id for part in other.run(intents)] == ["killed"]
     assert_reads(kept)
     assert_heals(kept)
     assert rows(kept) == 4
@@ -125,18 +125,18 @@ def replace_elsewhere(other: OtherConnection) -> None:
     other.run(replace)
 
 
-def open_parts() -> list[Any]:
+def intents() -> list[Any]:
     look_up(connection)
-    return list(buffer().open_parts())
+    return list(buffer().intents())
 
 
 def test_keys_that_were_left_are_of_no_use(kept: Any) -> None:
     old, member = buffer(), str(kept.pk)
-    old.begin("part", [member]).read()
+    old.announce("part", [member]).read()
     replace()
     for use in (
-        lambda: old.begin("late", [member]).read(),
-        lambda: old.commit([("part", {member: 1})]),
+        lambda: old.announce("late", [member]).read(),
+        lambda: old.confirm([("part", {member: 1})]),
         lambda: old.mark_dirty([member]),
         lambda: old.snapshot([member]),
         lambda: old.recover(10**6, "server"),

@@ -42,7 +42,7 @@ def test_a_site_that_keeps_only_unread_pays_nothing(healed, alice):
     send(alice, "sale")
     with sent() as commands:
         assert Notification.objects.for_user(alice).mark_as_read() == 1
-    assert commands == ["begin", "commit"]
+    assert commands == ["announce", "confirm"]
     unread.flush()
     assert UserNotificationsCount.objects.exists()
     assert not UserKindNotificationsCount.objects.exists()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
@@ -28,7 +30,7 @@ from ..internals import (
 )
 from ..signals import redis_called
 from .breaker import BROKEN, NEVER, Breaker
-from .connections import FAILURES, Connections
+from .connections import FAILURES, Connections, disconnect, read_owed
 from .location import HOW_TO_WRITE, parse, reason_of, urls_of
 from .patience import Patience, current, limit
 from .scripts import Script, script
@@ -55,6 +57,8 @@ ARGUMENTS = 3900
 _clients: dict[str, Client] = {}
 keys_left = Signal()
 """Sent when a script finds that the database does not use its keys any more."""
+late_failures: deque[Callable[[], bool]] = deque()
+"""What is to be done about calls for which nobody waited, and which failed. Each returns whether it could be done."""
 
 
 @receiver(setting_changed)
@@ -104,6 +108,29 @@ def used_clients() -> list[Client]:
     return list(_clients.values())
 
 
+def see_to_late() -> None:
+    """Do what can be done now about calls that failed although nobody waited for them."""
+    for _ in range(len(late_failures)):
+        try:
+            do = late_failures.popleft()
+        except IndexError:  # another thread does it
+            return
+        is_done = False
+        try:
+            is_done = do()
+        finally:
+            if not is_done:
+                late_failures.append(do)
+
+
+@atexit.register
+def read_all_owed() -> None:
+    """Read what is owed on all idle connections, before the process ends."""
+    for client in used_clients():
+        client.close_idle()
+    see_to_late()
+
+
 class Exchange:
     """A connection on which something was sent. Read what comes back or close it, or it is never returned."""
 
@@ -138,7 +165,7 @@ class Exchange:
     def close(self) -> None:
         """Return the connection without reading the reply, which the next command would otherwise read as its own."""
         if self._connections:
-            self._connections[0].disconnect()
+            disconnect(self._connections[0])
             self._return()
 
 
@@ -170,6 +197,8 @@ class Reply(Exchange):
         """Return what Redis answered, or raise the exception of redis-py."""
         connection, started = self._connections[0], time.monotonic()
         try:
+            if getattr(connection, "owed", None):
+                read_owed(connection)
             answer = connection.read_response()
         except NoScriptError:  # nothing was run, so this is not a second time
             assert self._script is not None
@@ -191,14 +220,14 @@ class Reply(Exchange):
             answer = self.receive()
         except ResponseError as error:
             self._return()
-            self.announce(error)
+            self.tell(error)
             if may_be_refused:
                 return None
-            raise client.refused(error, self._script, self._name, self._typed_keys) from error
+            raise self._failed(client.refused(error, self._script, self._name, self._typed_keys)) from error
         except FAILURES as error:
             self.close()
-            self.announce(error)
-            raise client.lost(error) from error
+            self.tell(error)
+            raise self._failed(client.lost(error)) from error
         except BaseException:
             self.close()
             raise
@@ -206,13 +235,20 @@ class Reply(Exchange):
         if breaker.down_since is not None or breaker.no_room_for or breaker.refused:
             client.answered(self._name)
         if self._started:
-            self.announce()
+            self.tell()
+        if late_failures:
+            see_to_late()
         return answer
 
-    def announce(self, error: Exception | None = None) -> None:
+    def _failed(self, error: BufferUnavailable) -> BufferUnavailable:
+        if late_failures:  # the same has befallen what was owed on the connection
+            see_to_late()
+        return error
+
+    def tell(self, error: Exception | None = None) -> None:
         """Send ``redis_called``."""
         if self._started:
-            self._client.announce(self._name, self._started, error)
+            self._client.tell(self._name, self._started, error)
 
 
 class Client:
@@ -224,6 +260,7 @@ class Client:
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias)
+        self.has_run: set[str] = set()  # scripts that the server knows, unless it has forgotten them
         self.troubles = TroubleLog(self)
 
     @cached_property
@@ -258,6 +295,11 @@ class Client:
             disconnect_idle(self._connections)
         return self._connections
 
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses."""
+        if type(pool := self.__dict__.get("_connections")) is Connections:
+            pool.disconnect()
+
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
         """Send a command to the server that holds ``key``, without waiting for the reply.
 
@@ -276,7 +318,7 @@ class Client:
             return reply
         except FAILURES as error:
             reply.close()
-            reply.announce(error)
+            reply.tell(error)
             raise self.lost(error) from error
         except BaseException:  # it is meant for the site: a time limit, an interrupt
             reply.close()
@@ -355,7 +397,7 @@ class Client:
         if keys and self.troubles.is_due(str(keys[0][0])):
             self.run_aside("mend", [str(key) for key, _ in keys], [kind for _, kind in keys])
 
-    def announce(self, name: str, started: int, error: Exception | None) -> None:
+    def tell(self, name: str, started: int, error: Exception | None) -> None:
         """Send ``redis_called`` for a command that was sent at ``started``, in nanoseconds."""
         if error is not None:
             reason_of(error, self.alias)
@@ -368,6 +410,7 @@ class Client:
         if self.breaker.down_since is not None and (outage := self.breaker.reset()) is not None:
             self.troubles.note_outage(*outage)
         self.breaker.accept(name)
+        self.has_run.add(name)
 
     def run_aside(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> None:
         """Run a script on which no count depends. Not with send(), which would count a failure as an outage."""

@@ -1,4 +1,8 @@
-"""Connections to one Redis server, faster than a pool of redis-py."""
+"""Connections to one Redis server, faster than a pool of redis-py.
+
+A connection may be released before the last replies on it were read. They are *owed*: whoever uses the connection next
+reads them first.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,17 @@ from weakref import finalize
 
 from redis.exceptions import RedisClusterException, RedisError
 
-from ..internals import has_input, is_inherited, new_connection
+from ..internals import has_input, is_inherited, limit_wait, new_connection
+from .patience import limit
 
 FRESH_SECONDS = 0.1
 """Seconds for which an idle connection is used again without a test whether it is still alive."""
 
 IDLE_SECONDS = 60
 """Seconds after which an unused connection is closed."""
+
+LAST_SECONDS = 1.0
+"""The longest wait for replies that are owed on a connection that is about to be closed."""
 
 FAILURES = (RedisError, RedisClusterException, OSError)
 """What redis-py raises if Redis does not answer, or refuses."""
@@ -43,17 +51,25 @@ class Connections:
             try:
                 connection, released = self._idle.pop()
             except IndexError:
-                return new_connection(self._pool)
+                connection = new_connection(self._pool)
+                connection.owed = []
+                return connection
             if not is_inherited(connection):
                 break
         if time.monotonic() - released > FRESH_SECONDS:
             connection.connect()
             try:
+                if getattr(connection, "owed", None):
+                    limit_wait(connection, limit())
+                    read_owed(connection)
                 usable = not has_input(connection)
             except FAILURES:
                 usable = False
+            except BaseException:
+                disconnect(connection)
+                raise
             if not usable:
-                connection.disconnect()
+                disconnect(connection)
         return connection
 
     def release(self, connection: Any) -> None:
@@ -62,7 +78,7 @@ class Connections:
         self._idle.append((connection, now))
         try:
             if now - self._idle[0][1] > IDLE_SECONDS:
-                self._idle.popleft()[0].disconnect()
+                _close_idle(self._idle.popleft()[0])
         except IndexError:  # other threads have just taken them all
             pass
 
@@ -74,4 +90,27 @@ class Connections:
 def _close(idle: deque[tuple[Any, float]]) -> None:
     with suppress(IndexError):
         while True:
-            idle.pop()[0].disconnect()
+            _close_idle(idle.pop()[0])
+
+
+def _close_idle(connection: Any) -> None:
+    if getattr(connection, "owed", None) and not is_inherited(connection):
+        with suppress(*FAILURES):
+            limit_wait(connection, LAST_SECONDS)
+            read_owed(connection)
+    disconnect(connection)
+
+
+def read_owed(connection: Any) -> None:
+    """Read the replies that are owed on a connection. Raises one of FAILURES if they don't come."""
+    while connection.owed:
+        connection.owed[0].arrive(connection)
+        del connection.owed[0]
+
+
+def disconnect(connection: Any) -> None:
+    """Close a connection. What is owed on it is lost."""
+    connection.disconnect()
+    owed: list[Any] = getattr(connection, "owed", [])
+    while owed:
+        owed.pop(0).lose()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from ..exceptions import BufferUnavailable
-from ..internals import send_packed
-from .client import Argument, Client, Exchange, Reply, TypedKeys, pack_command
-from .connections import FAILURES
+from ..internals import socket_of
+from .client import Argument, Client, Exchange, TypedKeys, late_failures, pack_command
+from .connections import FAILURES, Connections, read_owed
 from .scripts import Script
 
 
@@ -28,15 +28,13 @@ class Call(NamedTuple):
         return pack_command((command, script, len(self.keys), *self.keys, *self.args))
 
 
-def send_together(client: Client, calls: Sequence[Call], urgent: bool = False) -> list[Reply | PacketReply]:
+def send_together(client: Client, calls: Sequence[Call], urgent: bool = False) -> list[PacketReply]:
     """Send script calls without waiting for the replies; on a cluster, in one packet for each node.
 
     Reading a reply raises BufferUnavailable if the call was not sent, or Redis did not answer or refused.
     """
-    if len(calls) == 1:
-        return [client.start(*calls[0], urgent)]
     packets: dict[tuple[Client, str], Packet] = {}
-    replies: list[Reply | PacketReply] = []
+    replies: list[PacketReply] = []
     for call in calls:
         node = client.node_of(key := call.keys[0])
         packet = packets.setdefault((node, "" if node.knows_server else key), Packet(node))
@@ -45,11 +43,11 @@ def send_together(client: Client, calls: Sequence[Call], urgent: bool = False) -
     try:
         for packet in packets.values():
             packet.send(urgent)
+        return replies
     except BaseException:
         for packet in packets.values():
             packet.close()
         raise
-    return replies
 
 
 class Packet(Exchange):
@@ -59,6 +57,8 @@ class Packet(Exchange):
         super().__init__(client)
         self.calls: list[Call] = []
         self._outcomes: list[Any] | None = None
+        self._sock: Any = None
+        self._on_failure: list[Callable[[], bool]] = []
 
     def send(self, urgent: bool) -> None:
         """Send the calls. If that fails, their outcomes are the exception to raise."""
@@ -76,53 +76,101 @@ class Packet(Exchange):
         except FAILURES as error:
             self.close()
             self._outcomes = [client.lost(error)] * len(self.calls)
-            self._announce([error] * len(self.calls))
+            self._tell([error] * len(self.calls))
+
+    def run(self, place: int) -> Any:
+        """Run a call alone, and return the reply."""
+        answer = self._client.run(*self.calls[place], urgent=True)
+        self._client.has_run.add(self.calls[place].script.name)
+        return answer
 
     def outcomes(self) -> list[Any]:
         """Return what Redis answered to each call, or the BufferUnavailable to raise."""
         if self._outcomes is None:
-            client, answers = self._client, self._receive()
-            self._announce(answers)
-            self._outcomes = [
-                client.refused(answer, call.script, call.script.name, call.typed_keys)
-                if isinstance(answer, ResponseError)
-                else answer
-                for call, answer in zip(self.calls, answers, strict=True)
-            ]
-            if not any(isinstance(outcome, BufferUnavailable) for outcome in self._outcomes):
-                for call in self.calls:
-                    client.answered(call.script.name)
+            answers = self._receive()
+            self._tell(answers)
+            self._outcomes = self._judge(answers)
         return self._outcomes
 
+    def _judge(self, answers: Sequence[Any]) -> list[Any]:
+        client = self._client
+        outcomes = [
+            client.refused(answer, call.script, call.script.name, call.typed_keys)
+            if isinstance(answer, ResponseError) and not isinstance(answer, NoScriptError)
+            else answer
+            for call, answer in zip(self.calls, answers, strict=True)
+        ]
+        if not any(isinstance(outcome, Exception) for outcome in outcomes):
+            for call in self.calls:
+                client.answered(call.script.name)
+        return outcomes
+
+    # ------------------------------------------------------------- without waiting
+    def leave(self, on_failure: Callable[[], bool]) -> bool:
+        """Release the connection although the replies are owed. If a call turns out to have failed, ``on_failure`` is
+        put into ``late_failures``. Returns False if one has to wait, because a failure is likely."""
+        client, breaker = self._client, self._client.breaker
+        if self._outcomes is not None or type(self._pool) is not Connections:
+            return False
+        if (
+            breaker.down_since is not None
+            or breaker.refused
+            or not all(c.script.name in client.has_run for c in self.calls)
+        ):
+            return False
+        self._on_failure.append(on_failure)
+        if self._connections:
+            connection = self._connections[0]
+            self._sock = socket_of(connection)
+            connection.owed.append(self)  # first: after an exception, the connection is closed
+            self._return()
+            self._tell([None] * len(self.calls))
+        return True
+
+    def arrive(self, connection: Any) -> None:
+        """Read the replies that are owed."""
+        if socket_of(connection) is not self._sock:
+            raise ConnectionError("The connection was closed before the replies came.")
+        answers = [_read(connection) for _ in self.calls]
+        self._outcomes = self._judge(answers)
+        if any(isinstance(outcome, Exception) for outcome in self._outcomes):
+            late_failures.extend(self._on_failure)
+            self._tell(answers)
+
+    def lose(self) -> None:
+        """Note that the replies will not come."""
+        if self._outcomes is None:
+            lost = BufferUnavailable(f"The replies of Redis (cache {self._client.alias!r}) are lost.")
+            self._outcomes = [lost] * len(self.calls)
+            late_failures.extend(self._on_failure)
+
+    # ----------------------------------------------------------------------- reading
     def _receive(self) -> list[Any]:
         if not self._connections:
             raise BufferUnavailable(f"Nobody waited for the replies of Redis (cache {self._client.alias!r}).")
         connection, answers, started = self._connections[0], [], time.monotonic()
         try:
+            if getattr(connection, "owed", None):
+                read_owed(connection)
             for _ in self.calls:
                 answers.append(_read(connection))
-            for i, call in enumerate(self.calls):
-                if isinstance(answers[i], NoScriptError):  # nothing was run, so this is not a second time
-                    send_packed(connection, call.pack("EVAL", call.script.source))
-                    answers[i] = _read(connection)
+            self._spend(started)
+            self._return()
         except FAILURES as error:
             self.close()
             lost = self._client.lost(error)
-            answers += [lost] * (len(self.calls) - len(answers))
-            return [lost if isinstance(answer, NoScriptError) else answer for answer in answers]
+            return answers + [lost] * (len(self.calls) - len(answers))
         except BaseException:
             self.close()
             raise
-        self._spend(started)
-        self._return()
         return answers
 
-    def _announce(self, answers: Sequence[Any]) -> None:
+    def _tell(self, answers: Sequence[Any]) -> None:
         """Send ``redis_called`` for each call."""
         if self._started:
             for call, answer in zip(self.calls, answers, strict=True):
                 error = answer if isinstance(answer, Exception) else None
-                self._client.announce(call.script.name, self._started, error)
+                self._client.tell(call.script.name, self._started, error)
 
 
 def _read(connection: Any) -> Any:
@@ -143,9 +191,15 @@ class PacketReply:
     def read(self) -> Any:
         """Return what Redis answered. BufferUnavailable if it did not answer, or refused."""
         outcome = self._packet.outcomes()[self._place]
+        if isinstance(outcome, NoScriptError):  # nothing was run, so this is not a second time
+            return self._packet.run(self._place)
         if isinstance(outcome, BufferUnavailable):
             raise outcome
         return outcome
+
+    def leave(self, on_failure: Callable[[], bool]) -> bool:
+        """Don't wait for the reply: see ``Packet.leave``."""
+        return self._packet.leave(on_failure)
 
     def close(self) -> None:
         """Drop all replies of the packet that have not been read."""

@@ -20,8 +20,8 @@ from .types import (
     NOTHING,
     Cut,
     Delta,
+    Intent,
     Monitored,
-    OpenPart,
     Snapshot,
     Stats,
     Status,
@@ -47,7 +47,7 @@ ARGUMENTS arguments: a user takes three at most."""
 CORRECTIONS_PER_CALL = 500
 """The most corrections in one call: a wrong count takes several times as long as a right one."""
 
-WRITES = ("begin", "commit")
+WRITES = ("announce", "confirm")
 """Scripts without which Redis does not learn of changes."""
 
 T = TypeVar("T")
@@ -258,31 +258,31 @@ class Buffer:
         return self._run("keep", *args)
 
     # ----------------------------------------------------------------- writes
-    def begin(self, part: str, members: Sequence[str]) -> Reply:
-        """Register a part of a transaction. Read the reply before the database commits."""
-        return self.client.start(*self.begin_call(part, members))
+    def announce(self, intent: str, members: Sequence[str]) -> Reply:
+        """Announce an intent to change these users' counts. Read the reply before the database commits."""
+        return self.client.start(*self.announce_call(intent, members))
 
-    def begin_call(self, part: str, members: Sequence[str]) -> Call:
-        """Return the call of ``begin``, to be sent together with others. BufferUnavailable if Redis is behind the
+    def announce_call(self, intent: str, members: Sequence[str]) -> Call:
+        """Return the call of ``announce``, to be sent together with others. BufferUnavailable if Redis is behind the
         database, because the next flush may come from another Redis."""
         if not self._entered:
             self.enter()
         if self._is_behind:
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
-        return Call(script("begin"), self._keys_of["begin"], (part, self.epoch, *members))
+        return Call(script("announce"), self._keys_of["announce"], (intent, self.epoch, *members))
 
-    def commit(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> int:
-        """Take parts out of ``open`` and add their deltas. Returns how many users must be recounted instead."""
-        return self.client.run(*self.commit_call(parts), urgent=True)
+    def confirm(self, intents: Iterable[tuple[str, dict[str, Delta]]]) -> int:
+        """Take intents back and add their deltas. Returns how many users must be recounted instead."""
+        return self.client.run(*self.confirm_call(intents), urgent=True)
 
-    def commit_call(self, parts: Iterable[tuple[str, dict[str, Delta]]]) -> Call:
-        """Return the call of ``commit``, to be sent together with others."""
+    def confirm_call(self, intents: Iterable[tuple[str, dict[str, Delta]]]) -> Call:
+        """Return the call of ``confirm``, to be sent together with others."""
         args: list[Argument] = [self.fingerprint]
-        for part, deltas in parts:
-            args += (part, len(deltas))
+        for intent, deltas in intents:
+            args += (intent, len(deltas))
             for member, delta in deltas.items():
                 args += (member, "?" if delta is None else delta)
-        return Call(script("commit"), self._keys_of["commit"], args)
+        return Call(script("confirm"), self._keys_of["confirm"], args)
 
     def mark_dirty(self, members: Sequence[str]) -> None:
         """Send users to a recount. Until then, readers count their rows."""
@@ -293,7 +293,7 @@ class Buffer:
         self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
     ) -> dict[str, bool]:
         """Add corrections where the lease is still ours, and cache ``totals``, if given. Returns for each user whether
-        it was fixed; False if it was active meanwhile."""
+        it was fixed; False if it was active meanwhile, or is in flight."""
         fixed = dict.fromkeys(corrections, True)
         few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
         for members in in_calls(list(corrections), USERS_PER_CALL if few else CORRECTIONS_PER_CALL):
@@ -409,8 +409,8 @@ class Buffer:
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def monitor(self, heal_after: float) -> Monitored:
-        """Return the statistics, and how many open parts are older than ``heal_after`` seconds. Looks at about
-        USERS_PER_CALL parts at most."""
+        """Return the statistics, and how many intents are older than ``heal_after`` seconds. Looks at about
+        USERS_PER_CALL intents at most."""
         suspected, oldest, *flat = self._run("monitor", math.ceil(heal_after), USERS_PER_CALL)
         known = {f.name for f in fields(Stats)}
         stats = {name: parse_int(value) or 0 for field, value in pairs(flat) if (name := decode(field)) in known}
@@ -446,7 +446,7 @@ class Buffer:
 
     # -------------------------------------------------- another number of shards
     def retire(self) -> None:
-        """Put the shard out of use, after a change of SHARDS. Only its open parts stay."""
+        """Put the shard out of use, after a change of SHARDS. Only its intents stay."""
         self._run("retire", self.ttl)
 
     def reuse(self) -> None:
@@ -454,14 +454,14 @@ class Buffer:
         if decode(self.client.call(self.keys.state, "HGET", self.keys.state, "epoch") or "") == "-1":
             self.client.call(self.keys.ready, "DEL", self.keys.ready, self.keys.state)
 
-    def register(self, part: str, members: Sequence[str]) -> None:
-        """Register an open part of a shard that is out of use."""
+    def register(self, intent: str, members: Sequence[str]) -> None:
+        """Register an intent of a shard that is out of use."""
         for i, some in enumerate(in_calls(members)):
-            self._run("begin", f"{part}:{i}" if i else part, 0, *some)
+            self._run("announce", f"{intent}:{i}" if i else intent, 0, *some)
 
-    def drop_open(self) -> None:
-        """Forget all open parts, which are registered elsewhere."""
-        self.client.call(self.keys.open, "DEL", self.keys.open)
+    def drop_intents(self) -> None:
+        """Forget all intents, which are registered elsewhere."""
+        self.client.call(self.keys.intents, "DEL", self.keys.intents)
 
     # ---------------------------------------------------------------- healing
     def dirty(self, first: int, number: int) -> list[str]:
@@ -469,21 +469,13 @@ class Buffer:
         last = first + number - 1
         return [decode(m) for m in self.client.call(self.keys.dirty, "ZRANGE", self.keys.dirty, first, last)]
 
-    def open_parts(self) -> Iterator[OpenPart]:
-        """Yield every part that has begun and not committed."""
-        for page in self._scan("HSCAN", self.keys.open, 100):
-            for part, entry in pairs(page):
-                yield OpenPart.of(decode(part), entry)
+    def intents(self) -> Iterator[Intent]:
+        """Yield every intent that is announced and not confirmed."""
+        for page in self._scan("HSCAN", self.keys.intents, 100):
+            for intent, entry in pairs(page):
+                yield Intent.of(decode(intent), entry)
 
-    def recheck(self, part: str, checked: int | None) -> None:
-        """Note when the users of an open part were recounted. None: drop the part, whose transaction must be dead."""
-        self._run("recheck", part, "" if checked is None else checked)
-
-    def seq(self) -> int:
-        """Return the number of the newest begin or correction."""
-        return parse_int(self.client.call(self.keys.state, "HGET", self.keys.state, "seq") or 0) or 0
-
-    def drop_fences(self, before: int) -> None:
-        """Drop the fences that are older than every open part."""
-        while self._run("drop_fences", before, USERS_PER_CALL) == USERS_PER_CALL:
-            pass
+    def ground(self, intent: str, drop: bool = False) -> None:
+        """Send the users of an intent to a recount, which needs no longer wait for it. ``drop`` it if its transaction
+        must be dead."""
+        self._run("ground", intent, int(drop))

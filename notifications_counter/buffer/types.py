@@ -15,11 +15,12 @@ Delta = int | None
 
 
 class Waiting(NamedTuple):
-    """What waits for one user. ``pending`` and ``flushing`` are None if the score is not an integer."""
+    """What waits for one user. ``pending`` and ``flushing`` are None if the score is not an integer. ``in_doubt``: the
+    user is dirty or in flight, so its rows must be counted."""
 
     pending: int | None
     flushing: int | None
-    dirty: bool
+    in_doubt: bool
 
 
 NOTHING = Waiting(0, 0, False)
@@ -107,7 +108,7 @@ class Status(InEpoch):
     unreadable: bool
     pending: int
     flushing: int
-    open: int
+    intents: int
     dirty: int
     rejected: int
 
@@ -156,31 +157,30 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Monitored:
-    """What monitoring asks of a shard besides its status. ``oldest_open`` is the age of the oldest part in seconds."""
+    """What monitoring asks of a shard besides its status. ``oldest`` is the age of the oldest intent in seconds."""
 
     suspected: int
-    oldest_open: int
+    oldest: int
     stats: Stats
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPart:
-    """A part of a transaction that has begun and not committed to Redis. Times are seconds of the Redis clock. If
-    something else wrote it, it cannot be read, and ``users`` is None."""
+class Intent:
+    """Users whose counts a transaction was about to change when it was announced. Times are seconds of the Redis clock.
+    If something else wrote it, it cannot be read, and ``users`` is None."""
 
     id: str
-    seq: int = 0
     began: int = 0
     checked: int = 0
     users: list[str] | None = None
 
     @classmethod
-    def of(cls, id: str, entry: Any) -> OpenPart:
-        """Return the part that ``open`` holds under an id."""
+    def of(cls, id: str, entry: Any) -> Intent:
+        """Return the intent that ``intents`` holds under an id."""
         try:
             about = json.loads(entry)
             users = [user for user in about["users"] if user.encode() or True]
-            return cls(id, int(about["seq"]), int(about["began"]), int(about["checked"]), users)
+            return cls(id, int(about["began"]), int(about["checked"]), users)
         except UNREADABLE:
             return cls(id)
 

@@ -77,17 +77,17 @@ def check_commands(buffer: Buffer) -> Messages:
     base = f"{buffer.keys.base}:check:{uuid4().hex}"
     trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
     keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
-    user, group, part = str(CompositeKey((1, 2))), group_of([1]), "part"
+    user, group, intent = str(CompositeKey((1, 2))), group_of([1]), "intent"
     attempts: list[Callable[[], Any]] = [
         lambda: trial.recover(1, "server"),
         lambda: trial.complete(1, "server"),
-        lambda: trial.begin(part, [user]).read(),
-        lambda: trial.commit([(part, {user: 1})]),
+        lambda: trial.announce(intent, [user]).read(),
+        lambda: trial.confirm([(intent, {user: 1})]),
         lambda: trial.snapshot([user], "take", "token"),
         lambda: trial.fix(1, "token", {user: 1}),
         lambda: trial.keep(trial.snapshot([user]), {user: 1}),
-        lambda: trial.begin(part, [user]).read(),
-        lambda: trial.commit([(part, {user: 1})]),  # raises the cached total as well
+        lambda: trial.announce(intent, [user]).read(),
+        lambda: trial.confirm([(intent, {user: 1})]),  # raises the cached total as well
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
         lambda: trial.prepare_group(group, "token"),
         lambda: trial.keep_group("1:", group, "token", {"2]": 1}),
@@ -99,9 +99,8 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.reject({user: "1"}),
         lambda: trial.finish(10**9 + 1, "mark"),
         lambda: list(trial.waiting()),
-        lambda: list(trial.open_parts()),
-        lambda: trial.recheck(part, None),
-        lambda: trial.drop_fences(1),
+        lambda: list(trial.intents()),
+        lambda: trial.ground(intent, drop=True),
         lambda: trial.note_recounted(user),
         trial.recounted,
         trial.status,

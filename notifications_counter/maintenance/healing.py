@@ -31,7 +31,7 @@ from .shards import (
     start_epoch,
 )
 
-UNREADABLE_PART = "an open transaction in Redis cannot be read, because something else wrote to it"
+UNREADABLE_INTENT = "an open transaction in Redis cannot be read, because something else wrote to it"
 
 FEW, MANY = 10, 100
 """Owners in one look of a heal: at first, and at most. A heal can take longer than it should by one look."""
@@ -125,7 +125,7 @@ class Healer:
             if status.ready:
                 ready.append(buffer)
         for buffer in ready:
-            self._doubt_open(buffer, until)
+            self._ground(buffer, until)
         audited = [self.counter.buffers[shard] for shard in epochs]
         if epochs and not self.stopped() and not self.result.unfinished:
             audit = Audit(self.counter, self.recounter, epochs, self._checked, lambda: self._is_over(until))
@@ -148,25 +148,21 @@ class Healer:
             start_epoch(self.counter, shard, buffer, reason)
 
     # ---------------------------------------------------------------- healing
-    def _doubt_open(self, buffer: Buffer, until: float) -> None:
-        """Recount the users of parts that have been open for too long, and again whenever a part's age has doubled."""
+    def _ground(self, buffer: Buffer, until: float) -> None:
+        """Recount the users of intents that were announced long ago, and again whenever an intent's age has doubled."""
         now = buffer.status().now
-        oldest = buffer.seq() + 1
-        for part in buffer.open_parts():
-            if part.users is None:  # nobody knows whose counts it was going to change
+        for intent in buffer.intents():
+            if intent.users is None:  # nobody knows whose counts it was going to change
                 shard = shard_of(self.counter, buffer)
-                self.recounter.started_epoch |= start_epoch(self.counter, shard, buffer, UNREADABLE_PART)
-                buffer.recheck(part.id, None)
+                self.recounter.started_epoch |= start_epoch(self.counter, shard, buffer, UNREADABLE_INTENT)
+                buffer.ground(intent.id, drop=True)
                 continue
-            oldest = min(oldest, part.seq)
-            age, age_then = now - part.began, part.checked - part.began
+            age, age_then = now - intent.began, intent.checked - intent.began
             dead = age >= options.MAX_TRANSACTION_AGE
             young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
             if young and not dead or self._is_over(until):
                 continue
-            buffer.mark_dirty(part.users)
-            buffer.recheck(part.id, None if dead else now)
-        buffer.drop_fences(oldest)
+            buffer.ground(intent.id, dead)
 
     def _doubt_requested(self, until: float) -> bool:
         """Do what RecountRequests ask for, and delete exactly those that were read. Their transactions have committed,

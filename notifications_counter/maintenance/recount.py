@@ -16,7 +16,6 @@ from django.db.models import QuerySet
 
 from ..buffer import Buffer, Snapshot
 from ..buffer.shard import in_calls
-from ..conf import options
 from ..declaration import Declaration
 from ..primary_keys import CompositeKey, group_of
 from ..reader import Reader
@@ -101,14 +100,10 @@ class Look:
 
 
 class Recounter:
-    """Recounts owners of one counter.
+    """Recounts owners of one counter."""
 
-    ``patient``: leave a difference to the next heal if it may come from a commit that is on its way to Redis.
-    """
-
-    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None, patient: bool = False):
+    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None):
         self.counter = counter
-        self.patient = patient
         self.report = report
         self.reader = Reader(counter)
         self.everyone = Everyone(counter)
@@ -275,8 +270,7 @@ class Recounter:
         return {m: (rows.get(key, 0), *stored.get(key, (0, 0))) for m, key in keys.items()}
 
     def _fix(self, look: Look, keys: dict[str, Any], counts: Counts, result: RecountResult) -> dict[str, Any]:
-        """Fix what was counted after a look. Returns the owners who were active meanwhile, or whose difference may come
-        from a commit that is on its way to Redis."""
+        """Fix what was counted after a look. Returns the owners who were active meanwhile."""
         buffer, snapshot = look.buffer, look.snapshot
         ahead = max((counts[member][2] for member in counts.keys() & keys.keys()), default=0)
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
@@ -286,8 +280,6 @@ class Recounter:
         wrong = {m: rows - was for m, (was, rows) in compared.items() if was is not None and was != rows}
         corrections = dict.fromkeys(keys, 0) | wrong
         unknown = {m for m, (was, _) in compared.items() if was is None}
-        if self.patient and snapshot.recovered and wrong:
-            unknown |= self._committing(buffer) & wrong.keys()
         for member in unknown:
             del corrections[member]
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
@@ -298,20 +290,21 @@ class Recounter:
 
     def _compare(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> None:
         """Compare without changing anything. A difference is wrong only if every look shows the same one, because one
-        that comes from a transaction between its two commits goes away."""
+        that comes from a transaction between its COMMIT and its confirmation goes away."""
         suspects: dict[str, tuple[int | None, int]] = {}
         left = keys
         for look in range(TRIES):
             if not left:
                 return
-            last = Look.of(buffer, list(left), lease=False)
-            found = last.compare(self._counts(left))
+            found = Look.of(buffer, list(left), lease=False).compare(self._counts(left))
             suspects = {
                 m: seen for m, seen in found.items() if seen[0] != seen[1] and (look == 0 or suspects.get(m) == seen)
             }
             left = {m: keys[m] for m in suspects}
-        committing, seen = self._committing(buffer), last.snapshot
-        in_doubt = {m for m in suspects if m in committing or seen.users[m].dirty or not seen.recovered}
+        if not suspects:
+            return
+        seen = buffer.snapshot(list(suspects))
+        in_doubt = {m for m in suspects if seen.users[m].in_doubt or not seen.recovered}
         result.in_doubt += len(in_doubt)
         self._wrong([member for member in suspects if member not in in_doubt], keys, suspects, result)
 
@@ -322,9 +315,3 @@ class Recounter:
         if self.report:
             for member in wrong:
                 self.report(Correction(keys[member], *compared[member]))
-
-    def _committing(self, buffer: Buffer) -> set[str]:
-        """Return the owners of transactions that may have committed to the database, and not to Redis yet."""
-        parts = list(buffer.open_parts())
-        now = buffer.status().now if parts else 0
-        return {m for part in parts if 0 <= now - part.began < options.HEAL_AFTER for m in part.users or ()}

@@ -238,10 +238,10 @@ def _replace_shards(counter: Declaration, **declaration: Any) -> None:
     for row in old:
         retired = counter.make_buffer(database, row.shard, row.shards)
         retired.retire()
-        for part in retired.open_parts():
-            for buffer, members in counter.by_shard(part.users or ()):  # none can be read of what something else wrote
-                buffer.register(part.id, members)
-        retired.drop_open()
+        for intent in retired.intents():
+            for buffer, members in counter.by_shard(intent.users or ()):
+                buffer.register(intent.id, members)
+        retired.drop_intents()
         row.delete()
 
 

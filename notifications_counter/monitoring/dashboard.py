@@ -112,7 +112,7 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
                 grouped(shard.status.pending + shard.status.flushing),
                 duration(shard.status.backlog_age),
                 grouped(shard.status.dirty),
-                grouped(shard.status.open),
+                grouped(shard.status.intents),
                 grouped(shard.status.rejected),
             ]
             for shard in shards

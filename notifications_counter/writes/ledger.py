@@ -48,8 +48,8 @@ CONNECTION_LOST = range(2000, 3000)
 """Errors that MySQL's client raises. The server's errors have other numbers."""
 
 
-class _NotBegun(Exception):
-    """Redis refused the begin of a statement that has not been executed yet."""
+class _NotAnnounced(Exception):
+    """Redis refused the announcement of a statement that has not been executed yet."""
 
 
 class _CommitHook:
@@ -122,7 +122,7 @@ class Ledger:
         """Return the transaction log, to which the caller adds an entry."""
         log = self._transaction_log()
         if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
-            transaction.on_commit(partial(log.announce, len(log.entries)), self.using)
+            transaction.on_commit(partial(log.tell, len(log.entries)), self.using)
         return log
 
     def drop_logs(self) -> None:
@@ -168,9 +168,9 @@ class Ledger:
         """Run a statement that changes rows of these owners, and records what it has changed. None: the owners are not
         known beforehand, so the statement needs a transaction.
 
-        In a transaction, owners begin right before the commit. In autocommit mode, the statement is prepared while the
-        begin is on its way. If Redis refuses the begin, nothing has been executed yet, and the statement is run again
-        in a transaction, which commits it together with a RecountRequest.
+        In a transaction, owners are announced right before the COMMIT. In autocommit mode, the statement is prepared
+        while the announcement is on its way. If Redis refuses it, nothing has been executed yet, and the statement is
+        run again in a transaction, which commits it together with a RecountRequest.
         """
         if self.in_manual_transaction():
             with as_manual_transaction(self.connection):
@@ -184,7 +184,7 @@ class Ledger:
             return statement()
         try:
             return self._write_alone(owners, statement)
-        except _NotBegun:
+        except _NotAnnounced:
             with transaction.atomic(using=self.using):
                 return statement()
 
@@ -215,10 +215,10 @@ class Ledger:
         try:
             self._alone.append(weakref.ref(log))
             self._see_statements()
-            if log.begin(owners):
-                raise _NotBegun
+            if log.announce(owners):
+                raise _NotAnnounced
             return statement()
-        except _NotBegun:
+        except _NotAnnounced:
             raise
         except BaseException as error:
             log.mark_unknown()
@@ -282,14 +282,14 @@ class Ledger:
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
         text = sql if isinstance(sql, str) else _text(sql, self.connection)
         if self._alone and (alone := self._standalone_log()) is not None and alone.settle():
-            raise _NotBegun
+            raise _NotAnnounced
         logs = list(self._logs.values())
         if not logs:
             return execute(sql, params, many, context)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
             for log in logs:
-                log.begin_the_changed()
-                log.early = len(log.parts)
+                log.announce_the_changed()
+                log.early = len(log.intents)
         if savepoint := SAVEPOINT.match(text):
             for log in logs:
                 log.foresee(savepoint)
@@ -321,7 +321,7 @@ class Ledger:
             for log in logs:
                 if failed:
                     log.start_again()  # PostgreSQL will roll back without an error
-                log.begin_the_changed()
+                log.announce_the_changed()
         finally:
             connection.in_atomic_block = False
             self.drop_logs()
@@ -337,7 +337,7 @@ class Ledger:
                 hook.log.undo()
 
     def _before_rollback(self) -> None:
-        self._rolled_back = [log for log in self._logs.values() if log.parts]
+        self._rolled_back = [log for log in self._logs.values() if log.intents]
         self.drop_logs()
 
     def _after_rollback(self) -> None:

@@ -1,14 +1,16 @@
-"""The deltas of one database transaction, and what has begun in Redis for them.
+"""The deltas of one database transaction, and what is announced in Redis for them.
 
-A transaction log follows savepoints, so that a rollback also drops its deltas. Every owner whose count changes has
-begun in Redis before the database commits; if Redis is unreachable, the same transaction writes a RecountRequest.
+A transaction log follows savepoints, so that a rollback also drops its deltas. Every owner whose count changes is
+announced in Redis before the database commits; if Redis is unreachable, the same transaction writes a RecountRequest.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,16 +18,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, Error, connections
 
 from ..buffer import Buffer
-from ..buffer.client import Reply, in_groups
+from ..buffer.client import in_groups, late_failures, see_to_late
 from ..buffer.packet import Call, PacketReply, send_together
 from ..buffer.patience import Patience
 from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
 from ..conf import options
-from ..databases import in_schema, schema_of, working_on
+from ..databases import in_schema, in_transaction, schema_of, working_on
 from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..signals import counts_changed
@@ -36,23 +39,23 @@ logger = logging.getLogger("notifications_counter")
 
 
 @dataclass(slots=True, eq=False)
-class Part:
-    """Owners of one shard that one begin registers, and the reply to it if it was sent."""
+class Intent:
+    """Owners of one shard that are announced together, and the reply to that if it was sent."""
 
     id: str
     counter: Declaration
     buffer: Buffer
     members: tuple[str, ...]
     call: Call
-    reply: Reply | PacketReply | None = None
+    reply: PacketReply | None = None
 
 
-PartDeltas = tuple[Part, dict[str, Delta]]
-"""A part, and the deltas that its commit sends."""
+Deltas = tuple[Intent, dict[str, Delta]]
+"""An intent, and the deltas that confirm it."""
 
 
 class TransactionLog:
-    """Deltas in the order of their statements, and what has begun for them."""
+    """Deltas in the order of their statements, and what is announced for them."""
 
     def __init__(self, using: str):
         self.using = using
@@ -60,85 +63,87 @@ class TransactionLog:
         # The deltas of each statement; None if anyone's count may have changed.
         self.entries: list[tuple[Declaration, dict[str, Delta] | None]] = []
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
-        self.begun: dict[Declaration, set[str]] = defaultdict(set)
-        self.parts: list[Part] = []
-        self.early = 0  # parts that began before a statement that may have committed
+        self.announced: dict[Declaration, set[str]] = defaultdict(set)
+        self.intents: list[Intent] = []
+        self.announced_at = math.inf
+        self.early = 0  # intents that were announced before a statement that may have committed
         self._net: dict[Declaration, dict[str, tuple[int, int]]] = defaultdict(dict)  # known, and how many unknown
         self._changed: dict[Declaration, dict[str, None]] = defaultdict(dict)  # owners to look at before the commit
         self.requested: set[tuple[Declaration, str]] = set()  # owners with a RecountRequest
         self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
         self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
-        self.unread: list[Part] = []
+        self.unread: list[Intent] = []
         self.doubted: set[Declaration] = set()  # counters of which everyone is to be recounted
-        self.announced = 0  # entries for which counts_changed was sent
+        self.told = 0  # entries for which counts_changed was sent
 
-    # ------------------------------------------------------------------ begin
-    def begin(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
-        """Register owners, each named once, that have not begun in this transaction. The replies to the last packet
+    # --------------------------------------------------------------- announce
+    def announce(self, owners: Mapping[Declaration, Iterable[str]]) -> list[tuple[Declaration, str]]:
+        """Announce owners, each named once, that this transaction has not announced yet. The replies to the last packet
         stay unread until ``settle``.
 
         Returns the owners that Redis has refused so far; ``settle`` returns the others.
         """
         failed: list[tuple[Declaration, str]] = []
-        parts: list[Part] = []
+        intents: list[Intent] = []
         with Patience(options.WRITE_TIMEOUT):
             for counter, members in owners.items():
-                begun = self.begun[counter]
-                new = [m for m in members if m not in begun]
-                failed += [(counter, m) for m in each_shard(counter, new, partial(_add_parts, parts, counter))]
-            for packet in in_groups(parts, lambda part: len(part.members), USERS_PER_CALL):
+                announced = self.announced[counter]
+                new = [m for m in members if m not in announced]
+                failed += [(counter, m) for m in each_shard(counter, new, partial(_add_intents, intents, counter))]
+            for packet in in_groups(intents, lambda intent: len(intent.members), USERS_PER_CALL):
                 if self.unread:
                     failed += self.settle()
-                failed += self._begin(packet)
+                failed += self._announce(packet)
         return failed
 
-    def _begin(self, parts: list[Part]) -> list[tuple[Declaration, str]]:
-        self.parts += parts  # first, in case of an exception; Redis can handle the commit of an unknown part
-        self.unread += parts
-        client = parts[0].buffer.client
-        replies: Sequence[Reply | PacketReply] = ()
+    def _announce(self, intents: list[Intent]) -> list[tuple[Declaration, str]]:
+        self.intents += intents  # first, in case of an exception; Redis can handle the confirmation of an unknown one
+        self.unread += intents
+        self.announced_at = min(self.announced_at, time.monotonic())
+        client = intents[0].buffer.client
+        replies: Sequence[PacketReply] = ()
         try:
-            replies = send_together(client, [part.call for part in parts])
-            for part, reply in zip(parts, replies, strict=True):
-                part.reply = reply
-                self.begun[part.counter].update(part.members)
-                self.touched[part.counter].update(part.members)
+            replies = send_together(client, [intent.call for intent in intents])
+            for intent, reply in zip(intents, replies, strict=True):
+                intent.reply = reply
+                self.announced[intent.counter].update(intent.members)
+                self.touched[intent.counter].update(intent.members)
         except BufferUnavailable:
-            del self.unread[-len(parts) :]
-            return [owner for part in parts for owner in self._not_begun(part)]
+            del self.unread[-len(intents) :]
+            return [owner for intent in intents for owner in self._not_announced(intent)]
         except BaseException:
             for reply in replies:
                 reply.close()
             raise
         return self.settle() if client.is_limited else []
 
-    def _not_begun(self, part: Part) -> list[tuple[Declaration, str]]:
-        self.parts = [other for other in self.parts if other is not part]
-        self.begun[part.counter].difference_update(part.members)
-        return [(part.counter, m) for m in part.members]
+    def _not_announced(self, intent: Intent) -> list[tuple[Declaration, str]]:
+        self.intents = [other for other in self.intents if other is not intent]
+        self.announced[intent.counter].difference_update(intent.members)
+        return [(intent.counter, m) for m in intent.members]
 
     def settle(self) -> list[tuple[Declaration, str]]:
         """Read the replies that are unread. Returns the owners that Redis refused."""
         failed: list[tuple[Declaration, str]] = []
         while self.unread:
-            part = self.unread[-1]
+            intent = self.unread[-1]
             try:
-                if part.reply is not None:
-                    part.reply.read()
+                if intent.reply is not None:
+                    intent.reply.read()
             except BufferUnavailable:
-                failed += self._not_begun(part)
+                failed += self._not_announced(intent)
             self.unread.pop()
         return failed
 
-    def begin_the_changed(self) -> None:
-        """Register every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
+    def announce_the_changed(self) -> None:
+        """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
         owners that have changed since the last call are looked at."""
         owners = {c: [m for m in members if self._delta(c, m) != 0] for c, members in self._changed.items()}
         if not any(owners.values()):
             return
         with in_schema(connections[self.using], self.schema):
             try:
-                failed = self.begin(owners) + self.settle()
+                failed = self.announce(owners) + self.settle()
             except BaseException:
                 self.settle()  # an unread reply would keep its connection
                 raise
@@ -203,7 +208,7 @@ class TransactionLog:
                 self._changed[counter][member] = None
         del self.entries[position:]
         del self.activity[activity:]
-        self.announced = min(self.announced, position)
+        self.told = min(self.told, position)
 
     def start_again(self) -> None:
         """Forget everything: the database has rolled back the whole transaction by itself."""
@@ -247,24 +252,24 @@ class TransactionLog:
         return self.savepoints[savepoint][1:] if savepoint >= 0 else (0, 0)
 
     def mark_unknown(self) -> None:
-        """Have the owners that have begun recounted, because nobody knows what was executed."""
-        for counter, members in self.begun.items():
+        """Have the owners that were announced recounted, because nobody knows what was executed."""
+        for counter, members in self.announced.items():
             self.record_deltas(counter, dict.fromkeys(members))
 
     def leave_open(self) -> None:
-        """Leave what has begun to healing, because the statement may still be running. A recount that ends before it
-        commits would miss it."""
-        self.parts.clear()
+        """Leave what was announced to healing, because the statement may still be running. A recount that ends before
+        it commits would miss it."""
+        self.intents.clear()
 
     # ------------------------------------------------------------------- send
     def undo(self) -> None:
-        """Tell Redis that nothing has changed, because the database has rolled back. Owners that had begun before a
-        statement that may have committed are recounted."""
-        early = self.parts[: self.early]
+        """Tell Redis that nothing has changed, because the database has rolled back. Owners that were announced before
+        a statement that may have committed are recounted."""
+        early = self.intents[: self.early]
         self.start_again()
-        for part in early:
-            self.record_deltas(part.counter, dict.fromkeys(part.members))
-        if self.parts:
+        for intent in early:
+            self.record_deltas(intent.counter, dict.fromkeys(intent.members))
+        if self.intents:
             self.send(request=False)  # if that fails, healing finds what is open
 
     def send(self, request: bool = True) -> None:
@@ -274,18 +279,18 @@ class TransactionLog:
             try:
                 self._send(request)
             except BaseException:
-                # Again: nothing is added twice, because a part that is gone sends its users to a recount.
+                # Again: nothing is added twice, because an intent that is gone sends its users to a recount.
                 self._send(request)
                 raise
             finally:
                 self.touched.clear()
                 self.doubted.clear()
-            self.announce(0)
+            self.tell(0)
 
-    def announce(self, first: int) -> None:
+    def tell(self, first: int) -> None:
         """Send ``counts_changed`` for the entries from ``first`` on, unless it was sent for them already."""
-        first = max(first, self.announced)
-        self.announced = len(self.entries)
+        first = max(first, self.told)
+        self.told = len(self.entries)
         if not counts_changed.receivers:
             return
         changed: dict[Declaration, list[Any] | None] = {}
@@ -304,58 +309,82 @@ class TransactionLog:
         for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
             forget(counter)
         failed: list[tuple[Declaration, str]] = []
-        grouped: dict[Buffer, list[PartDeltas]] = defaultdict(list)
-        for part in self.parts:
-            sums = net.get(part.counter, {})
-            deltas = {m: delta for m in part.members if (delta := sums.pop(m, 0)) != 0}
-            grouped[part.buffer].append((part, deltas))
-        commits = [
+        grouped: dict[Buffer, list[Deltas]] = defaultdict(list)
+        for intent in self.intents:
+            sums = net.get(intent.counter, {})
+            deltas = {m: delta for m in intent.members if (delta := sums.pop(m, 0)) != 0}
+            grouped[intent.buffer].append((intent, deltas))
+        confirms = [
             (buffer, group)
-            for buffer, parts in grouped.items()
-            for group in in_groups(parts, lambda part: 1 + len(part[1]), USERS_PER_CALL)
+            for buffer, intents in grouped.items()
+            for group in in_groups(intents, lambda intent: 1 + len(intent[1]), USERS_PER_CALL)
         ]
-        for packet in in_groups(commits, lambda commit: sum(1 + len(part[1]) for part in commit[1]), USERS_PER_CALL):
-            failed += self._commit(packet)
+        for packet in in_groups(confirms, lambda one: sum(1 + len(deltas) for _, deltas in one[1]), USERS_PER_CALL):
+            failed += self._confirm(packet)
         failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
         self._send_activity()
-        if not request:
-            return
-        try:
-            request_recounts(self.using, [owner for owner in failed if owner not in self.requested])
-        except Error:
-            about = {"event": "send_failed", "database": self.using, "users": len(failed)}
-            text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
-            logger.exception(text, len(failed), extra=about)
+        if request:
+            self._request(failed)
+        if late_failures:
+            see_to_late()
 
-    def _commit(self, commits: list[tuple[Buffer, list[PartDeltas]]]) -> list[tuple[Declaration, str]]:
-        """Send deltas, and wait for the replies. Returns the owners whose deltas Redis did not accept."""
+    def _confirm(self, confirms: list[tuple[Buffer, list[Deltas]]]) -> list[tuple[Declaration, str]]:
+        """Send deltas. Returns the owners whose deltas Redis did not accept, as far as that is known."""
         failed: list[tuple[Declaration, str]] = []
-        calls = [buffer.commit_call([(part.id, deltas) for part, deltas in parts]) for buffer, parts in commits]
-        replies: Sequence[Reply | PacketReply] = ()
+        calls = [buffer.confirm_call([(i.id, deltas) for i, deltas in intents]) for buffer, intents in confirms]
+        replies: Sequence[PacketReply] = ()
         try:
             with Patience(options.WRITE_TIMEOUT):
-                replies = send_together(commits[0][0].client, calls, urgent=True)
-                for (_, parts), reply in zip(commits, replies, strict=True):
-                    failed += self._finish(reply, parts)
+                replies = send_together(confirms[0][0].client, calls, urgent=True)
+                for (_, intents), reply in zip(confirms, replies, strict=True):
+                    if not (self._may_leave() and reply.leave(partial(self._finish_late, reply, intents))):
+                        failed += self._finish(reply, intents)
         except BufferUnavailable:
-            return _owners(parts for _, parts in commits)
+            return [owner for _, intents in confirms for owner in _owners(intents)]
         except BaseException:
             for reply in replies:
                 reply.close()
             raise
         return failed
 
-    def _finish(self, reply: Reply | PacketReply, parts: list[PartDeltas]) -> list[tuple[Declaration, str]]:
+    def _finish(self, reply: PacketReply, intents: list[Deltas]) -> list[tuple[Declaration, str]]:
         try:
             try:
                 reply.read()
-            except DatabaseChanged:  # the parts were moved to the new keys, where nobody knows what the rows say
-                part = parts[0][0]
-                buffer = part.counter.buffer_of(part.members[0])
-                buffer.commit([(part.id, dict.fromkeys(deltas)) for part, deltas in parts])
+            except DatabaseChanged:  # the intents were moved to the new keys, where nobody knows what the rows say
+                intent = intents[0][0]
+                buffer = intent.counter.buffer_of(intent.members[0])
+                buffer.confirm([(i.id, dict.fromkeys(deltas)) for i, deltas in intents])
         except BufferUnavailable:
-            return _owners([parts])
+            return _owners(intents)
         return []
+
+    def _may_leave(self) -> bool:
+        """Return whether nobody has to wait for the reply to a confirmation: the owners are in flight until it has
+        arrived. After HEAL_AFTER seconds, they may be so no longer."""
+        return time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
+
+    def _finish_late(self, reply: PacketReply, intents: list[Deltas]) -> bool:
+        """Do what is to be done about a confirmation that failed although nobody waited for it. Returns False if it
+        cannot be done here, inside a transaction."""
+        try:
+            connection = connections[self.using]
+            if in_transaction(connection):
+                return False
+            with in_schema(connection, self.schema):
+                self._request(self._finish(reply, intents))
+        except SynchronousOnlyOperation:
+            return False
+        return True
+
+    def _request(self, failed: list[tuple[Declaration, str]]) -> None:
+        """Write RecountRequests for owners whose deltas Redis did not accept."""
+        try:
+            request_recounts(self.using, [owner for owner in failed if owner not in self.requested])
+        except Error:
+            about = {"event": "send_failed", "database": self.using, "users": len(failed)}
+            text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
+            logger.exception(text, len(failed), extra=about)
 
     def _send_activity(self) -> None:
         """Add to the time-sliced counters, at most once."""
@@ -368,14 +397,14 @@ class TransactionLog:
                 TimeSeries().update_counters(counts)
 
 
-def _add_parts(parts: list[Part], counter: Declaration, buffer: Buffer, members: Sequence[str]) -> None:
+def _add_intents(intents: list[Intent], counter: Declaration, buffer: Buffer, members: Sequence[str]) -> None:
     for some in in_calls(members):
         id_ = os.urandom(16).hex()
-        parts.append(Part(id_, counter, buffer, tuple(some), buffer.begin_call(id_, some)))
+        intents.append(Intent(id_, counter, buffer, tuple(some), buffer.announce_call(id_, some)))
 
 
-def _owners(commits: Iterable[list[PartDeltas]]) -> list[tuple[Declaration, str]]:
-    return [(part.counter, member) for parts in commits for part, deltas in parts for member in deltas]
+def _owners(intents: Iterable[Deltas]) -> list[tuple[Declaration, str]]:
+    return [(intent.counter, member) for intent, deltas in intents for member in deltas]
 
 
 def _plain(name: str) -> str:

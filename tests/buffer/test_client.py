@@ -275,7 +275,7 @@ def test_what_has_begun_is_committed_although_redis_failed_meanwhile(use, server
     assert unread.buffers[0].client is client
     assert RecountRequest.objects.count() == 1
     client.breaker.retry_at = 0.0
-    assert [shard.status.open for shard in unread.status()] == [0]
+    assert [shard.status.intents for shard in unread.status()] == [0]
     assert_heals(alice, bob)
 
 

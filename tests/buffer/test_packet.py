@@ -1,4 +1,4 @@
-"""Several calls in one packet: a write waits twice, and each call has an outcome of its own."""
+"""Several calls in one packet: a write waits once, and each call has an outcome of its own."""
 
 import socket
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from django.db import transaction
 import servers
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import client_of
-from notifications_counter.buffer.packet import send_together
+from notifications_counter.buffer.packet import Packet, send_together
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import RecountRequest
 from servers.relay import Relay
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, entries, sent
 from tests.tasks.counters import open_issues, urgent_issues
 from tests.tasks.models import Issue, Project
 
@@ -74,26 +74,30 @@ def house(wire) -> Any:
 
 
 @pytest.mark.parametrize("in_a_transaction", [False, True])
-def test_a_write_waits_twice(house, wire, in_a_transaction):
+def test_a_write_waits_once(house, wire, in_a_transaction):
     if in_a_transaction:
         with transaction.atomic():
             Issue.objects.create(project=house, urgent=True)
     else:
         Issue.objects.create(project=house, urgent=True)
-    begins, commits = wire.packets()
-    for packet in (begins, commits):
-        assert packet.count(b"EVALSHA") == 2
+    with sent() as commands:
+        assert open_issues.count(house) == urgent_issues.count(house) == 2
+    assert commands == ["MGET"] * 2
+    announced, *following = wire.packets()
+    assert [announced.count(b"EVALSHA"), b"".join(following).count(b"EVALSHA")] == [2, 2]
+    assert b"".join(following).count(b"MGET") == 2
     for counter in BOTH:
         assert_exact(house, counter=counter)
 
 
-def test_a_packet_has_at_most_1000_users(house, wire):
+def test_a_packet_has_at_most_1000_users(house, monkeypatch):
     projects = Project.objects.bulk_create(Project() for _ in range(600))
-    wire.packets()
+    packets, send = [], Packet.send
+    monkeypatch.setattr(Packet, "send", lambda self, urgent: (packets.append(len(self.calls)), send(self, urgent))[1])
     Issue.objects.bulk_create(Issue(project=project, urgent=True) for project in projects)
-    assert [packet.count(b"EVALSHA") for packet in wire.packets()] == [1, 1, 1, 1]
+    assert packets == [1, 1, 1, 1]
     Issue.objects.filter(project__in=projects[:400]).update(closed=True)
-    assert [packet.count(b"EVALSHA") for packet in wire.packets()] == [2, 2]
+    assert packets[4:] == [2, 2]
     for counter in BOTH:
         assert_exact(*projects, counter=counter)
 
@@ -119,20 +123,23 @@ def test_a_connection_that_is_lost_before_all_have_begun(house, wire, replies):
         assert_heals(house, counter=counter)
 
 
-@pytest.mark.parametrize(("replies", "lost"), [(0, {"open_issues", "urgent_issues"}), (1, {"urgent_issues"})])
-def test_a_connection_that_is_lost_before_all_have_committed(house, wire, replies, lost, monkeypatch):
-    calls_of = Buffer.commit_call
+@pytest.mark.parametrize("replies", [0, 1])
+def test_a_connection_that_is_lost_before_all_have_confirmed(house, wire, replies, monkeypatch):
+    """Whoever uses it next notices."""
+    calls_of = Buffer.confirm_call
 
     def cut_first(self: Buffer, *args: Any) -> Any:
         wire.replies_left = replies
         return calls_of(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Buffer, "commit_call", cut_first)
+        patch.setattr(Buffer, "confirm_call", cut_first)
         with transaction.atomic():
             Issue.objects.create(project=house, urgent=True)
+    assert not RecountRequest.objects.exists()
+    assert_reads(house, counter=open_issues)
     wire.replies_left = -1
-    assert set(RecountRequest.objects.values_list("counter", flat=True)) == lost
+    assert set(RecountRequest.objects.values_list("counter", flat=True)) == {"open_issues", "urgent_issues"}
     for counter in BOTH:
         assert_heals(house, counter=counter)
         assert_reads(house, counter=counter)
@@ -141,20 +148,19 @@ def test_a_connection_that_is_lost_before_all_have_committed(house, wire, replie
 def test_each_call_has_its_own_outcome(house, wire):
     keys = buffer(open_issues).keys
     with redis.Redis.from_url(wire.server.url) as client:
-        client.delete(keys.open)
-        client.set(keys.open, "no hash")
-    refused, begun = send_together(
-        client_of("default"), [buffer(counter).begin_call("part", [str(house.pk)]) for counter in BOTH]
+        client.delete(keys.intents)
+        client.set(keys.intents, "no hash")
+    refused, announced = send_together(
+        client_of("default"), [buffer(counter).announce_call("part", [str(house.pk)]) for counter in BOTH]
     )
-    seq = begun.read()
+    assert announced.read() == 1
     assert client_of("default").breaker.down_since is None
     with pytest.raises(BufferUnavailable, match="WRONGTYPE"):
         refused.read()
-    assert seq == buffer(urgent_issues).seq()
 
 
 def test_replies_that_nobody_waited_for(house, wire):
-    calls = [buffer(counter).begin_call("part", [str(house.pk)]) for counter in BOTH]
+    calls = [buffer(counter).announce_call("part", [str(house.pk)]) for counter in BOTH]
     first, second = send_together(client_of("default"), calls)
     second.close()
     with pytest.raises(BufferUnavailable):

@@ -110,7 +110,7 @@ def test_a_write_that_redis_does_not_hear_of_is_executed_once(use, relay, alice,
 
 
 def test_a_confirmation_has_a_limit_too(use, relay, alice):
-    """The rows are committed, so a request takes its place."""
+    """Who reads next has no patience with it. The rows are committed, so a request takes its place."""
     client = use()
     unread.heal()
     notify(alice)
@@ -119,6 +119,8 @@ def test_a_confirmation_has_a_limit_too(use, relay, alice):
             Notification.objects.create(user=alice, title="x")
             begin_now()
             slow.enter_context(relay.slow())
+        assert not RecountRequest.objects.exists()
+        assert_reads(alice)
         assert (rows(alice), RecountRequest.objects.count()) == (4, 1)
     client.breaker.retry_at = 0.0
     assert_heals(alice)

@@ -206,8 +206,8 @@ def test_a_refusal_at_commit(refusal, alice, caplog):
             Notification.objects.create(user=alice, title="x")
             begin_now()
             stack.enter_context(befalls())
+        assert_reads(alice)  # whoever uses the connection next notices
         assert RecountRequest.objects.count() == 1
-        assert_reads(alice)
         assert WORDS.get(name, name) in told(caplog)[0][1]
     client_of("default").breaker.retry_at = 0.0  # as if the time had passed
     assert_heals(alice)
@@ -253,10 +253,10 @@ def test_a_command_that_the_server_does_not_have(use, alice, bob, caplog):
             assert_reads(alice, bob)
         assert RecountRequest.objects.count() == 2
         [(level, text)] = told(caplog)
-        assert (level, "commit" in text, "check --deploy" in text) == ("ERROR", True, True)
-        buffer().begin("part", ["1"]).read()
+        assert (level, "confirm" in text, "check --deploy" in text) == ("ERROR", True, True)
+        buffer().announce("part", ["1"]).read()
         with pytest.raises(CommandRefused):
-            buffer().commit([("part", {"1": 1})])
+            buffer().confirm([("part", {"1": 1})])
         assert client_of("default").breaker.down_since is None
         [error] = {m.hint: m for m in check_redis() if m.id == "notifications_counter.E022"}.values()
         assert "all commands of Redis 6.2" in error.hint
@@ -275,7 +275,7 @@ def test_a_refused_extra_does_not_silence_the_counters(use, alice, caplog):
             commands.clear()
             Notification.objects.create(user=alice, title="x")
             assert unread.count(alice) == 4
-        assert commands == ["begin", "commit", "update_series", "MGET"]
+        assert commands == ["announce", "confirm", "update_series", "MGET"]
         assert [level for level, _ in told(caplog)] == ["ERROR"]
         assert not RecountRequest.objects.exists()
         assert_heals(alice)
@@ -293,7 +293,7 @@ def test_a_command_that_no_change_needs(use):
             assert not [key for key in client.scan_iter() if b":check:" in key]
 
 
-@pytest.mark.parametrize("command", ["DEL", "EXPIRE", "INCRBY", "ZREVRANK"])
+@pytest.mark.parametrize("command", ["DEL", "EXPIRE", "HINCRBY", "ZREVRANK"])
 def test_a_command_that_few_scripts_need(use, command):
     with servers.redis("--rename-command", command, "") as server:
         use(server.url)
@@ -317,7 +317,7 @@ def test_no_command_has_too_many_arguments(use, make_user):
         buffer().finish(1, "mark", [str(user) for user in users])
         parts = [(f"part{user}", {str(user): 1}) for user in users]
         for group in in_groups(parts, lambda part: 1 + len(part[1]), USERS_PER_CALL):
-            buffer().commit(group)
+            buffer().confirm(group)
         EventLog().record_events({"type": "x", "a": 1, "b": 2} for _ in users)
         TimeSeries(precisions=[*range(1, 100)]).update_counters({f"name{user}": 1 for user in range(100)})
         assert 1000 < line.most_arguments < 3999
@@ -360,7 +360,7 @@ def line(use) -> Iterator[Line]:
 
 
 @pytest.mark.parametrize("after", [0, 1, 3], ids="{} bytes".format)
-@pytest.mark.parametrize("when", ["read", "begin", "commit"])
+@pytest.mark.parametrize("when", ["read", "announce", "confirm"])
 @pytest.mark.usefixtures("_no_second_try")
 def test_a_reply_that_breaks_off(line, alice, bob, caplog, monkeypatch, when, after):
     caplog.set_level(logging.INFO, "notifications_counter")
@@ -370,23 +370,24 @@ def test_a_reply_that_breaks_off(line, alice, bob, caplog, monkeypatch, when, af
     notify(alice)
     notify(bob, 2)
     assert_reads(alice, bob)
-    if when == "commit":
+    if when == "confirm":
         with transaction.atomic():
             Notification.objects.create(user=alice, title="x")
             begin_now()
             line.left = after
     else:
         line.left = after
-        if when == "begin":
+        if when == "announce":
             Notification.objects.create(user=alice, title="x")
     assert_reads(alice, bob)
     Notification.objects.create(user=bob, title="x")
     assert_reads(alice, bob)
-    assert line.broken == 1  # nobody waits for a second timeout
+    # Nobody waits for a second timeout. The reply to a confirmation and the next one are lost together.
+    assert line.broken <= (2 if when == "confirm" else 1)
     line.left = None
     client_of("default").breaker.retry_at = 0.0  # as if the time had passed
     # No reply is taken for that of another command. What Redis has not heard of waits for the next heal.
-    assert unread.counts([alice, bob]) == {alice.pk: 4 if when == "commit" else 3, bob.pk: 2}
+    assert unread.counts([alice, bob]) == {alice.pk: 3 if when == "read" else 4, bob.pk: 2}
     assert [level for level, _ in told(caplog)] == ["WARNING", "WARNING"]
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()

@@ -53,7 +53,7 @@ def test_a_script_uses_the_keys_that_it_names_and_no_others(name):
 @pytest.mark.parametrize(
     ("name", "shared"),
     [
-        ("begin", []),
+        ("cut", []),
         ("finish", ["base", "total_of", "mark_dirty"]),
     ],
 )

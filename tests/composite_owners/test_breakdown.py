@@ -110,23 +110,28 @@ def test_what_a_transaction_reads_is_kept_for_nobody():
         assert not is_kept()
 
 
-def test_a_part_that_had_begun_before_counts_were_kept_drops_them():
-    buffer(votes).begin("p", [MEMBER]).read()
-    unheard(vote)  # committed, and not sent yet
-    assert votes.breakdown(OWNER) == {5: 1}
-    assert is_kept()
-    buffer(votes).commit([("p", {MEMBER: 1})])
-    assert votes.breakdown(OWNER) == {5: 1}
+def test_counts_of_which_one_is_in_flight_are_not_used():
     vote()
+    votes.breakdown(OWNER)
+    for intent in "pq":
+        buffer(votes).announce(intent, [MEMBER]).read()
+    unheard(vote)  # committed, and not confirmed yet
     assert votes.breakdown(OWNER) == {5: 2}
+    buffer(votes).confirm([("q", {})])  # rolled back
+    assert votes.breakdown(OWNER) == {5: 2}
+    buffer(votes).confirm([("p", {MEMBER: 1})])
+    with sent() as commands:
+        assert votes.breakdown(OWNER) == {5: 2}
+    assert commands == ["HGETALL", "GET"]
 
 
-def test_a_commit_stops_counts_that_are_being_kept():
+def test_an_announcement_stops_counts_that_are_being_kept():
     shard = buffer(votes)
-    shard.begin("p", [MEMBER]).read()
     ready = shard.prepare_group("[1,\t1,\t", "?a")
-    shard.commit([("p", {MEMBER: 1})])
+    shard.announce("p", [MEMBER]).read()
     assert not shard.keep_group(ready, "[1,\t1,\t", "?a", {"5]": 0})
+    assert not shard.prepare_group("[1,\t1,\t", "?a")
+    shard.confirm([("p", {MEMBER: 1})])
     assert not is_kept()
     assert shard.prepare_group("[1,\t1,\t", "?a")
     assert shard.prepare_group("[1,\t1,\t", "?b")
@@ -167,8 +172,8 @@ def test_a_recount_drops_counts():
 def test_a_count_below_zero_is_recounted():
     vote(2)
     votes.breakdown(OWNER)
-    buffer(votes).begin("p", [MEMBER]).read()
-    buffer(votes).commit([("p", {MEMBER: -3})])
+    buffer(votes).announce("p", [MEMBER]).read()
+    buffer(votes).confirm([("p", {MEMBER: -3})])
     assert votes.breakdown(OWNER) == {5: 2}
     assert votes.status()[0].status.dirty == 1
     votes.heal()

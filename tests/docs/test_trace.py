@@ -50,7 +50,7 @@ def test_opentelemetry(connect, alice):
     with provider.get_tracer("site").start_as_current_span("request") as request:
         act(alice)
     *spans, _ = exporter.get_finished_spans()
-    assert [span.name for span in spans][:3] == ["begin", "commit", "MGET"]
+    assert [span.name for span in spans][:3] == ["announce", "confirm", "MGET"]
     for span in spans:
         assert span.parent.span_id == request.context.span_id
         assert span.start_time < span.end_time
@@ -70,7 +70,7 @@ def test_sentry(connect, alice):
         act(alice)
     sentry_sdk.init(default_integrations=False)  # those would patch Django for the tests to come
     spans = [span for span in events[0]["spans"] if span["op"] == "db.redis"]
-    assert [span["description"] for span in spans][:3] == ["begin", "commit", "MGET"]
+    assert [span["description"] for span in spans][:3] == ["announce", "confirm", "MGET"]
     assert all(span["start_timestamp"] < span["timestamp"] for span in spans)
 
 

@@ -78,7 +78,7 @@ def of_healing() -> list[Call]:
         ("look", Buffer, "snapshot"),
         ("count", Reader, "count_rows"),
         ("fix", Buffer, "fix"),
-        ("recheck", Buffer, "recheck"),
+        ("ground", Buffer, "ground"),
         ("epoch", healing, "start_epoch"),
         ("recover", Buffer, "recover"),
         ("complete", Buffer, "complete"),
@@ -86,17 +86,16 @@ def of_healing() -> list[Call]:
 
 
 def of_a_write() -> list[Call]:
-    """ "COMMIT" is the database's, and "commit" that of Redis. A single statement commits itself: that is before
-    "commit", too."""
+    """ "COMMIT" is the database's. A single statement commits itself: that is before "confirm", too."""
     from django.db import connections
 
     from notifications_counter.writes import transaction as log
 
     return [
-        ("begin", log.TransactionLog, "_begin"),
+        ("announce", log.TransactionLog, "_announce"),
         ("reply", log.TransactionLog, "settle"),
         ("COMMIT", type(connections["default"]), "_commit"),
-        ("commit", log.TransactionLog, "_commit"),
+        ("confirm", log.TransactionLog, "_confirm"),
         ("request", log, "request_recounts"),
     ]
 

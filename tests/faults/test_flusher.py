@@ -140,7 +140,7 @@ def test_a_change_that_overtakes_another(read, cached, users, monkeypatch):
     if cached:
         assert read(user) == 0
     committed, go_on = threading.Event(), threading.Event()
-    commit = Buffer.commit_call
+    commit = Buffer.confirm_call
 
     def late(self: Buffer, *args: Any) -> Any:
         if threading.current_thread() is writer:
@@ -152,14 +152,14 @@ def test_a_change_that_overtakes_another(read, cached, users, monkeypatch):
         Notification.objects.bulk_create(Notification(user_id=user, title="x") for _ in range(3))
         connection.close()
 
-    monkeypatch.setattr(Buffer, "commit_call", late)
+    monkeypatch.setattr(Buffer, "confirm_call", late)
     writer = threading.Thread(target=create)
     writer.start()
     try:
         assert committed.wait(PATIENCE)
         seen = list(Notification.objects.values_list("pk", flat=True)[:2])
         assert NotificationController(user).mark_all_as_read(seen) == 2
-        assert unread.buffers[0].status().open == 1
+        assert unread.buffers[0].status().intents == 1
         assert read(user) == 1
     finally:
         go_on.set()

@@ -18,7 +18,7 @@ from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.healing import Healer
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
-from tests.support import assert_heals, assert_reads, buffer, entries, notify, sent, stored, unheard
+from tests.support import assert_heals, assert_reads, buffer, entries, notify, stored, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,13 +60,13 @@ def test_a_heal_without_time_makes_progress(users):
 
 def test_a_transaction_of_users_who_are_slow_to_count(users, slow):
     members = [str(user.pk) for user in users]
-    buffer().begin("a part of a process that was killed", members).read()
+    buffer().announce("a part of a process that was killed", members).read()
     RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=member) for member in members)
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
         unread.heal(0.5)
     assert 0 < dirty() < len(users)
     assert not RecountRequest.objects.exists()
-    assert buffer().status().open == 0
+    assert buffer().status().intents == 0
 
 
 def test_many_users(healed):
@@ -105,35 +105,23 @@ def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, mon
     assert_heals(alice, bob)
 
 
-def test_fences_are_dropped_some_at_a_time(healed, redis_client, alice):
-    """A recount of everyone on a busy site leaves one for each user, and Redis is not to stand still meanwhile."""
-    buffer().begin("part", [str(alice.pk)]).read()
-    oldest = buffer().seq()
-    fences = {str(n): n - 2500 for n in range(2500)} | {"equal": oldest, "newer": oldest + 1}
-    redis_client.zadd(buffer().keys.fences, fences)
-    with sent() as commands:
-        unread.heal()
-    assert commands.count("drop_fences") == 3
-    assert redis_client.zrange(buffer().keys.fences, 0, -1) == [b"equal", b"newer"]
-
-
 def test_a_transaction_that_began_before_the_clock_was_set_back(healed, alice, redis_client):
     """Its process was killed, and by the clock it begins tomorrow."""
-    buffer().begin("part", [str(alice.pk)]).read()
+    buffer().announce("part", [str(alice.pk)]).read()
     unheard(Notification.objects.create, user=alice, title="x")
-    part = json.loads(redis_client.hget(buffer().keys.open, "part"))
+    part = json.loads(redis_client.hget(buffer().keys.intents, "part"))
     began = part["began"] + 86400
     tomorrow = json.dumps({**part, "began": began, "checked": began}, separators=(",", ":"))
-    redis_client.hset(buffer().keys.open, "part", tomorrow)
+    redis_client.hset(buffer().keys.intents, "part", tomorrow)
     assert buffer().monitor(60).suspected == 1
     assert unread.heal().corrected == 1
     assert_reads(alice)
-    [part] = buffer().open_parts()
+    [part] = buffer().intents()
     assert part.began < began
     assert unread.heal().checked == 0  # from here on its age is that of any other
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
         unread.heal()
-    assert buffer().status().open == 0
+    assert buffer().status().intents == 0
 
 
 @contextmanager

@@ -303,15 +303,15 @@ def test_a_change_that_begins_during_a_recovery_and_ends_after_it_is_recounted(m
     """The audit finds no unread rows and no total of this user, so it does not look at what has begun."""
     carol = make_user()
     unheard(Notification.objects.create, user=carol, title="unheard")
-    commit_call = Buffer.commit_call
+    confirm_call = Buffer.confirm_call
 
     def complete_first(self: Buffer, parts: Any) -> Any:
-        monkeypatch.setattr(Buffer, "commit_call", commit_call)
+        monkeypatch.setattr(Buffer, "confirm_call", confirm_call)
         with OtherConnection() as other:
             other.run(unread.heal)
-        return commit_call(self, parts)
+        return confirm_call(self, parts)
 
-    monkeypatch.setattr(Buffer, "commit_call", complete_first)
+    monkeypatch.setattr(Buffer, "confirm_call", complete_first)
     Notification.objects.filter(user=carol).mark_as_read()
     assert not unread.status()[0].recovering
     assert_exact(carol, dirty=1)

@@ -154,14 +154,14 @@ def test_a_transaction_that_is_under_way_when_the_number_changes(users):
         unread.heal()
         (before,) = unread.buffers
         for part in ("part", "other"):
-            before.begin(part, [member]).read()
+            before.announce(part, [member]).read()
     unread.heal()
-    assert unread.buffer_of(member).status().open == 2
+    assert unread.buffer_of(member).status().intents == 2
     unheard(Notification.objects.create, user=user, title="x")  # then its process is killed
     for call in (
-        lambda: before.commit([("other", {member: 1})]),
+        lambda: before.confirm([("other", {member: 1})]),
         lambda: before.mark_dirty([member]),
-        lambda: before.begin("late", [member]).read(),
+        lambda: before.announce("late", [member]).read(),
     ):
         with pytest.raises(DatabaseChanged):
             call()

@@ -64,7 +64,7 @@ def test_flush_says_that_there_is_nothing(few_healed):
 
 
 def test_flush_says_what_is_left_for_the_next_run(few_healed):
-    unread.buffers[0].begin("part", ["7"]).read()
+    unread.buffers[0].announce("part", ["7"]).read()
     assert of_unread(run("flush_counters")) == [
         "unread: nothing flushed; for the next runs: 0 changes, 0 users to recount, 1 open transaction."
     ]

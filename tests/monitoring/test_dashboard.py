@@ -85,7 +85,7 @@ def test_all_is_well(admin_client, url, few_healed, make_user):
 def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
     unread.buffers[0].reject({"\0": "1"})
     for i in range(11):
-        unread.buffers[0].begin(f"part {i}", ["7"]).read()
+        unread.buffers[0].announce(f"part {i}", ["7"]).read()
     with entries(HEAL_AFTER=0):
         response = admin_client.get(url)
     assert "1 member could not be stored" in health(response)

@@ -44,9 +44,9 @@ def ago(seconds: int) -> int:
 
 def open_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
     """A part of a transaction that has been open for a while, of a user whose key looks like a time."""
-    unread.buffers[0].begin(part, [user]).read()
-    entry = redis("HGET", "open", part).decode()
-    redis("HSET", "open", part, re.sub(r'"began":\d+', f'"began":{ago(seconds)}', entry))
+    unread.buffers[0].announce(part, [user]).read()
+    entry = redis("HGET", "intents", part).decode()
+    redis("HSET", "intents", part, re.sub(r'"began":\d+', f'"began":{ago(seconds)}', entry))
 
 
 def waiting_since(seconds: int) -> None:
@@ -116,7 +116,7 @@ def test_transactions_are_suspected_when_they_are_older_than_heal_after(healed):
 
 def test_no_more_than_a_thousand_open_parts_are_looked_at(healed):
     for i in range(2500):
-        redis("HSET", "open", str(i), '{"began":1}')
+        redis("HSET", "intents", str(i), '{"began":1}')
     counter = look_at(unread)
     assert counter.open == 2500
     assert 1000 <= counter.suspected < 1500
@@ -134,7 +134,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
 
         assert cost() == (3 * shards, 2)
         for i in range(50):
-            unread.buffers[0].begin(f"part{i}", [str(i)]).read()
+            unread.buffers[0].announce(f"part{i}", [str(i)]).read()
         RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(i)) for i in range(50))
         notify(alice)
         assert cost() == (3 * shards, 2)

@@ -91,7 +91,7 @@ def test_redis_refuses_a_command(use, client, alice):
     client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-zincrby"])
     Notification.objects.create(user=alice, title="x")
     assert seen() == ["redis_refused"]
-    assert "commit: " in look([unread]).problems()[0].reason
+    assert "confirm: " in look([unread]).problems()[0].reason
     assert look([unread]).as_json()["outages"]["troubles"][0]["kind"] == "refused"
 
 
@@ -159,7 +159,7 @@ def spoil(client: redis.Redis, name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *((name, "x") for name in ("pending", "flushing", "state", "ready", "open", "fences", "dirty", "leases")),
+        *((name, "x") for name in ("pending", "flushing", "state", "ready", "intents", "in_flight", "dirty", "leases")),
         *((name, "x") for name in ("rejected", "stats")),
         ("state", {"seq": "x"}),
         ("state", {"live_until": "x"}),

@@ -143,7 +143,7 @@ class Replay:
             id_ = f"part {part}"
             mine = {self.members[user]: delta for user, delta in enumerate(writer.tells or deltas) if delta}
             if i >= writer.announced and self.label != "not delivered" and not silent:
-                buffer.begin(id_, list(mine)).read()
+                buffer.announce(id_, list(mine)).read()
             if self.label:
                 failed += mine
             elif not silent:
@@ -176,12 +176,12 @@ class Replay:
         if not parts:
             return
         if self.label != "not delivered":
-            buffer.client.run(*buffer.commit_call(parts), urgent=True)
+            buffer.client.run(*buffer.confirm_call(parts), urgent=True)
         if self.label in ("not delivered", "reply lost, request"):
             request([member for _, deltas in parts for member in deltas])
         elif self.label == "reply lost":
             yield
-            buffer.client.run(*buffer.commit_call(parts), urgent=True)
+            buffer.client.run(*buffer.confirm_call(parts), urgent=True)
 
     def change_rows(self, key: Any, delta: int) -> None:
         """As the database sees it, unseen by the counter."""
@@ -358,7 +358,7 @@ class Replay:
 
     def doubt(self, me: str) -> Step:
         """Drop what gives reason to doubt when the users are dirty, then recount everyone."""
-        oldest, parts = self.buffer.seq() + 1, list(self.buffer.open_parts())
+        oldest, parts = self.buffer.seq() + 1, list(self.buffer.intents())
         dead = [part.id for part in parts if self.label == "suspects" or part.id not in self.living]
         if dead:
             self.buffer.mark_dirty(self.members)
@@ -454,7 +454,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         CounterShard.objects.update(declared=OLD)
         monkeypatch.setattr(shards, "_started", {})
     for part, *_ in start.redis.open:
-        replay.buffer.begin(f"part {part}", replay.members)
+        replay.buffer.announce(f"part {part}", replay.members)
     if start.redis.phase == "?":
         start_epoch(unread, 0, replay.buffer, "what the history begins with")
     assert replay.buffer.status().batch == start.redis.batch // model.BATCHES * BATCHES

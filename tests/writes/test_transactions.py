@@ -69,7 +69,7 @@ def test_many_saves_in_one_transaction_begin_and_commit_once(alice):
         for _ in range(50):
             with transaction.atomic():
                 add(alice)
-    assert commands == ["begin", "commit"]
+    assert commands == ["announce", "confirm"]
     assert unread.count(alice) == 50
     assert_exact(alice)
 
@@ -97,16 +97,16 @@ def test_many_users_in_one_transaction_begin_together_before_its_commit(make_use
             for user in users:
                 add(user)
             assert commands == []
-        assert commands == ["begin", "commit"]
+        assert commands == ["announce", "confirm"]
     assert_exact(*users)
 
 
 def test_whoever_has_changed_begins_before_a_statement_that_may_commit(alice):
     with transaction.atomic():
         add(alice)
-        assert unread.status()[0].status.open == 0
+        assert unread.status()[0].status.intents == 0
         begin_now()
-        assert unread.status()[0].status.open == 1
+        assert unread.status()[0].status.intents == 1
         add(alice)
     assert_exact(alice)
 
@@ -156,7 +156,7 @@ def test_a_commit_that_somebody_else_has_put_on_the_connection(alice):
                     add(alice, number)
 
         other.run(change)
-    assert commands == ["begin", "COMMIT", "commit"] * 2
+    assert commands == ["announce", "COMMIT", "confirm"] * 2
     assert unread.count(alice) == 3
     assert_exact(alice)
 
@@ -504,7 +504,7 @@ def test_a_read_begins_nothing(alice, bob):
     with transaction.atomic():
         Notification.objects.create(user=alice, title="x")
         assert unread.count(bob) == 0  # not cached: PostgreSQL is asked for the isolation level
-        assert unread.status()[0].status.open == 0
+        assert unread.status()[0].status.intents == 0
         transaction.set_rollback(True)
     assert_exact(alice, bob)
 

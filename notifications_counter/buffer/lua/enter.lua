@@ -1,7 +1,7 @@
 -- Registers which database the keys belong to. If another database was at this place before, its keys are left for good,
--- and its open transactions move here: their users are recounted under the new keys. If Redis is behind the database,
+-- and its intents move here: their users are recounted under the new keys. If Redis is behind the database,
 -- readers count rows.
--- KEYS  state (hash)  ready (text)  open (hash)  database (text)
+-- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)  database (text)
 -- ARGV  1 id of the database  2 seconds after which the lasting keys of a test database expire, '' for others
 --       3 epoch that the database knows
 -- Reply 1 if Redis is in an earlier epoch, or the shard is out of use, see retire.lua; an error if these keys were left
@@ -15,16 +15,17 @@ end
 local before = redis.call('GET', database)
 if before and before ~= ARGV[1] then
   local old = base:match('(.*):') .. ':' .. before .. ':'
-  local parts = redis.call('HGETALL', old .. 'open')
-  for i = 1, #parts, 2 do
-    local part = part_of(parts[i + 1])
-    if part then
-      part.seq, part.ready = redis.call('HINCRBY', state, 'seq', 1), ''
-      parts[i + 1] = cjson.encode(part)
+  local moved = redis.call('HGETALL', old .. 'intents')
+  for i = 1, #moved, 2 do
+    local intent = intent_of(moved[i + 1])
+    if intent then
+      intent.ready, intent.grounded, intent.checked = '', nil, intent.began
+      moved[i + 1] = cjson.encode(intent)
+      for _, user in ipairs(intent.users) do take_off(user, redis.call('GET', ready)) end
     end
-    redis.call('HSET', open, parts[i], parts[i + 1])
+    redis.call('HSET', intents, moved[i], moved[i + 1])
   end
-  for _, name in ipairs({'pending', 'flushing', 'state', 'open', 'fences', 'dirty', 'rejected', 'stats'}) do
+  for _, name in ipairs({'pending', 'flushing', 'state', 'intents', 'in_flight', 'dirty', 'rejected', 'stats'}) do
     redis.call('UNLINK', old .. name)
   end
   set(old .. 'ready', 'left')

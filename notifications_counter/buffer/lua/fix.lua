@@ -1,6 +1,7 @@
--- Corrects counters whose lease is still ours, in the epoch in which they were looked at. A reader that does so during a
+-- Corrects counters whose lease is still ours and that are not in flight, in the epoch in which they were looked at. A reader that does so during a
 -- recovery also caches the totals: these users are adopted.
--- KEYS  pending (zset)  state (hash)  ready (text)  open (hash)  fences (zset)  dirty (zset)  leases (hash)  stats (hash)
+-- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
+--       stats (hash)
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the users  4 their corrections, 0 for none
 --       5 their totals, or '' to cache none  6 seconds for which totals live
 -- Reply the places of users who were active: all if Redis is in another epoch, under another declaration, or has lost
@@ -14,9 +15,10 @@ local recovering = is_recovering(epoch)
 local users, corrections = cjson.decode(ARGV[3]), cjson.decode(ARGV[4])
 local totals = epoch and ARGV[5] ~= '' and cjson.decode(ARGV[5]) or {}
 local held = current and #users > 0 and redis.call('HMGET', leases, unpack(users)) or {}
+local aloft = current and #users > 0 and redis.call('EXISTS', intents) == 1 and redis.call('HMGET', in_flight, unpack(users)) or {}
 local reply, fixed, stale, changed, deltas, adopted = {}, {}, {}, {}, {}, {}
 for i, user in ipairs(users) do
-  if held[i] == ARGV[2] then
+  if held[i] == ARGV[2] and not aloft[i] then
     fixed[#fixed + 1] = user
     local is_wrong = corrections[i] ~= 0
     -- During a recovery, those who were adopted and are right stay so.
@@ -42,12 +44,6 @@ if #fixed > 0 then
     redis.call('ZADD', pending, unpack(sums)) -- at once, which is faster than one ZINCRBY for each
   end
   for _, i in ipairs(adopted) do redis.call('SET', total_of(users[i], epoch), totals[i], 'EX', ARGV[6]) end
-  if redis.call('EXISTS', open) == 1 then
-    local seq, fence = redis.call('HINCRBY', state, 'seq', 1), {}
-    for n, user in ipairs(fixed) do fence[2 * n - 1], fence[2 * n] = seq, user end
-    redis.call('ZADD', fences, unpack(fence))
-    redis.call('HSET', state, 'fenced', seq)
-  end
   if #changed > 0 and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
   redis.pcall('HINCRBY', stats, 'recounted', #fixed)
   redis.pcall('HINCRBY', stats, epoch and not recovering and 'corrected' or 'restored', #changed)

@@ -16,11 +16,10 @@ if redis.call('TYPE', base .. ':state').ok == 'hash' then
     if not texts[about[i]] and not about[i + 1]:match('^%d+$') then redis.call('HDEL', base .. ':state', about[i]) end
   end
 end
-if redis.call('TYPE', base .. ':open').ok == 'hash' then
-  local parts = redis.call('HGETALL', base .. ':open')
-  for i = 1, #parts, 2 do
-    local is_json, part = pcall(cjson.decode, parts[i + 1])
-    if not is_json or type(part) ~= 'table' or not tonumber(part.seq) then redis.call('HDEL', base .. ':open', parts[i]) end
+if redis.call('TYPE', base .. ':intents').ok == 'hash' then
+  local entries = redis.call('HGETALL', base .. ':intents')
+  for i = 1, #entries, 2 do
+    if not intent_of(entries[i + 1]) then redis.call('HDEL', base .. ':intents', entries[i]) end
   end
 end
 redis.call('DEL', base .. ':ready')

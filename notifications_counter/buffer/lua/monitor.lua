@@ -1,19 +1,19 @@
 -- Reads what monitoring asks of a shard besides its status.
--- KEYS  open (hash)  stats (hash)
--- ARGV  1 age in seconds from which an open part is suspected, as is one that began in the future  2 open parts to look
+-- KEYS  intents (hash)  stats (hash)
+-- ARGV  1 age in seconds from which an intent is suspected, as is one that was announced in the future  2 intents to look
 --       at, fewer if they are large
--- Reply the number of suspected parts, the age of the oldest part in seconds, then field, value, … of stats
+-- Reply the number of suspected intents, the age of the oldest one in seconds, then field, value, … of stats
 local now, cursor, looked, suspected, oldest = tonumber(redis.call('TIME')[1]), '0', 0, 0, 0
 repeat
-  local page = redis.call('HSCAN', open, cursor, 'COUNT', 100)
+  local page = redis.call('HSCAN', intents, cursor, 'COUNT', 100)
   cursor = page[1]
   for i = 2, #page[2], 2 do
-    local part = page[2][i]
-    local began = part:match('"began":(%d+)') -- quotes in a user's key are escaped, so that is no match
+    local intent = page[2][i]
+    local began = intent:match('"began":(%d+)') -- quotes in a user's key are escaped, so that is no match
     local age = now - tonumber(began or now)
     if age >= tonumber(ARGV[1]) or age < 0 then suspected = suspected + 1 end
     oldest = math.max(oldest, age)
-    looked = looked + 1 + math.floor(#part / 1000)
+    looked = looked + 1 + math.floor(#intent / 1000)
   end
 until cursor == '0' or looked >= tonumber(ARGV[2])
 return {suspected, oldest, unpack(redis.call('HGETALL', stats))}

@@ -1,11 +1,12 @@
 -- Prepares to cache the counts of a group, which are about to be counted. A change meanwhile deletes the key.
--- KEYS  ready (text)  dirty (zset)
+-- KEYS  ready (text)  in_flight (hash)  dirty (zset)
 -- ARGV  1 group  2 token, which is not a number  3 seconds after which the key expires  4 the most dirty users to
 --       look at
--- Reply ready, or '' if the counts cannot be cached: Redis is new, or an owner of the group may be dirty
+-- Reply ready, or '' if the counts cannot be cached: Redis is new, or an owner of the group may be dirty, or is in flight
 local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
 if not epoch or redis.call('ZCARD', dirty) > tonumber(ARGV[4]) then return '' end
+if redis.call('HGET', in_flight, ARGV[1]) then return '' end
 for _, user in ipairs(redis.call('ZRANGE', dirty, 0, -1)) do
   if user:sub(1, #ARGV[1]) == ARGV[1] then return '' end
 end

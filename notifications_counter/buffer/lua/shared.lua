@@ -4,17 +4,28 @@
 -- What all keys of the script begin with
 local base = KEYS[1]:match('(.*):')
 
--- epoch: the value of ready. Totals of users who were adopted during a recovery are still found after it.
-local function total_of(user, epoch) return base .. ':total:' .. epoch:match('%d*') .. ':' .. user end
+-- Returns the key of a user's cached total, given the value of ready. Totals of users who were adopted during a recovery
+-- are still found after it.
+local function total_of(user, epoch) return base .. ':total:' .. (epoch or ''):match('%d*') .. ':' .. user end
+
+-- Returns the cached total at a key, without the mark of a user in flight: 12 or 12!. If something else wrote it, it is
+-- deleted, and counts as missing.
+local function total_at(key)
+  local cached = redis.pcall('GET', key)
+  local total = type(cached) == 'string' and cached:match('^(-?%d+)!?$')
+  if total and math.abs(tonumber(total)) < 2 ^ 53 then return total end
+  if cached then redis.call('DEL', key) end
+end
 
 -- Returns whether a recovery is under way, given the value of ready.
 local function is_recovering(epoch) return epoch and epoch:sub(-1) == '?' end
 
--- Returns the key of the cached counts of a group, the owners who differ from this one only in the last column, and its
--- last column; nothing if owners have one column. epoch: the value of ready.
+-- Returns the key of the cached counts of a group, the owners who differ from this one only in the last column, this last
+-- column, and the others; nothing if owners have one column. epoch: the value of ready. The empty field of the key is
+-- a token while the counts are being counted, then 1, or ! while a transaction that changes them is in flight.
 local function group_of(user, epoch)
   local first, last = user:match('^(.*\t)(.*)')
-  if first then return base .. ':group:' .. epoch:match('%d*') .. ':' .. first, last end
+  if first then return base .. ':group:' .. (epoch or ''):match('%d*') .. ':' .. first, last, first end
 end
 
 -- Notes that a process with this declaration is alive. If another one is in force, readers count rows, and no epoch
@@ -47,8 +58,8 @@ end
 -- a text to state, the number of dirty users stays wrong until the recovery for which that is a reason.
 local function mark_dirty(user, epoch, now)
   redis.call('HDEL', leases, user)
-  local group = epoch and group_of(user, epoch)
-  if epoch then redis.call('DEL', total_of(user, epoch)) end
+  local group = group_of(user, epoch)
+  redis.call('DEL', total_of(user, epoch))
   if group then redis.call('UNLINK', group) end
   if redis.call('ZADD', dirty, 'NX', now, user) == 1 then add('HINCRBY', state, 'dirty', 1) end
 end
@@ -60,10 +71,43 @@ local function tell_listeners(users, now, live_until)
   end
 end
 
--- Returns a part as open holds it; nothing if something else wrote it.
-local function part_of(entry)
-  local is_json, part = pcall(cjson.decode, entry)
-  if is_json and type(part) == 'table' and type(part.seq) == 'number' then return part end
+-- Puts a user of an intent in flight: readers don't use what is cached of the user and its group.
+local function take_off(user, epoch)
+  local key = total_of(user, epoch)
+  local total = total_at(key)
+  if total then redis.call('SET', key, total .. '!', 'KEEPTTL') end
+  redis.call('HINCRBY', in_flight, user, 1)
+  local group, _, first = group_of(user, epoch)
+  if not group then return end
+  redis.call('HINCRBY', in_flight, first, 1)
+  local cached = redis.call('HGET', group, '')
+  if cached == '1' then
+    redis.call('HSET', group, '', '!')
+  elseif cached ~= '!' then
+    redis.call('UNLINK', group)
+  end
+end
+
+-- Takes a user of an intent out of flight. Returns how many other intents the user is in, and the group of the user;
+-- nothing if Redis has lost that it was in flight.
+local function land(user)
+  local function leave(name)
+    local others = add('HINCRBY', in_flight, name, -1) or -1
+    if others <= 0 then redis.call('HDEL', in_flight, name) end
+    if others >= 0 then return others end
+  end
+  local _, _, first = group_of(user)
+  return leave(user), first and leave(first)
+end
+
+-- Returns an intent as intents holds it; nothing if something else wrote it.
+local function intent_of(entry)
+  local is_json, intent = pcall(cjson.decode, entry)
+  if not is_json or type(intent) ~= 'table' or type(intent.users) ~= 'table' then return end
+  for _, user in ipairs(intent.users) do
+    if type(user) ~= 'string' then return end
+  end
+  return intent
 end
 
 -- Returns the key of an event, given its base and member of the set; nothing if something else wrote the member.

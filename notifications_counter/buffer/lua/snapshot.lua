@@ -1,9 +1,10 @@
 -- Reads what waits for some users at one moment, and takes leases for their correction, or ends all leases on them.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  dirty (zset)  leases (hash)
+-- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)
+--       leases (hash)
 -- ARGV  1 the users, as JSON  2 what to do with leases: 'take', 'take free', which takes those that nobody has, and only
 --       during a recovery, 'end', or ''  3 token of the leases to take  4 seconds that they last
 -- Reply ready, epoch, batch ('' where missing), 1 if a cut exists, then for each user for whom something waits: its place
---       in the list, pending, flushing, 1 if dirty
+--       in the list, pending, flushing, 1 if dirty or in flight
 local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
 local users = cjson.decode(ARGV[1])
@@ -26,12 +27,13 @@ end
 local about = redis.call('HMGET', state, 'epoch', 'batch')
 local reply = {epoch or '', about[1] or '', about[2] or '', redis.call('EXISTS', flushing)}
 local added, cut, doubtful = scores_in(pending), scores_in(flushing), scores_in(dirty)
+local aloft = #users > 0 and redis.call('EXISTS', intents) == 1 and redis.call('HMGET', in_flight, unpack(users)) or {}
 for i = 1, #users do
-  if added[i] or cut[i] or doubtful[i] then
+  if added[i] or cut[i] or doubtful[i] or aloft[i] then
     reply[#reply + 1] = i
     reply[#reply + 1] = added[i] or '0'
     reply[#reply + 1] = cut[i] or '0'
-    reply[#reply + 1] = doubtful[i] and 1 or 0
+    reply[#reply + 1] = (doubtful[i] or aloft[i]) and 1 or 0
   end
 end
 return reply

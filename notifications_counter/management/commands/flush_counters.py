@@ -176,7 +176,7 @@ class Command(CounterCommand):
             return f"nothing flushed. {reason}"
         states = [shard.status for shard in counter.status()]
         waiting, dirty, open_ = (
-            sum(each) for each in zip(*((s.pending + s.flushing, s.dirty, s.open) for s in states), strict=True)
+            sum(each) for each in zip(*((s.pending + s.flushing, s.dirty, s.intents) for s in states), strict=True)
         )
         if waiting or dirty or open_:
             return (
@@ -196,8 +196,8 @@ class Command(CounterCommand):
             s = shard.status
             self.stdout.write(
                 f"{name}, shard {shard.shard}: epoch {shard.epoch}{', recovering' * shard.recovering}, "
-                f"batch {s.batch}, pending {s.pending:,}, flushing {s.flushing:,}, open {s.open:,}, dirty {s.dirty:,}, "
-                f"rejected {s.rejected:,}"
+                f"batch {s.batch}, pending {s.pending:,}, flushing {s.flushing:,}, open {s.intents:,}, "
+                f"dirty {s.dirty:,}, rejected {s.rejected:,}"
             )
 
     # ------------------------------------------------------------------ check
