@@ -58,6 +58,7 @@ QUESTIONS = {
     "hot-user": "writes.hot_user",
     "counting": "writes.counting",
     "delete": "writes.delete",
+    "instructions": "instructions.instructions",
     "prices": "writes.prices",
     "several": "several.create",
     "columns": "several.columns",

@@ -1,5 +1,6 @@
 """Settings of the benchmarks, which set the variables once they have started the servers."""
 
+import json
 import os
 from typing import Any
 
@@ -28,8 +29,7 @@ if os.environ["BENCHMARK_DATABASE"] == "mariadb":
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["BENCHMARK_REDIS_URL"]}}
 
 INSTALLED_APPS = [
-    "notifications_counter",
-    "benchmarks",
+    *os.environ.get("BENCHMARK_APPS", "notifications_counter benchmarks").split(),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -45,7 +45,10 @@ MIDDLEWARE = [
 ROOT_URLCONF = "benchmarks.urls"
 ALLOWED_HOSTS = ["127.0.0.1"]
 
-NOTIFICATIONS_COUNTER = {"DEPLOY_SECONDS": 0}  # nothing of another release runs
+NOTIFICATIONS_COUNTER = {
+    "DEPLOY_SECONDS": 0,  # nothing of another release runs
+    **json.loads(os.environ.get("BENCHMARK_OPTIONS", "{}")),
+}
 
 LOGGING = {"version": 1, "loggers": {"notifications_counter": {"level": "ERROR"}}}  # recoveries are part of the plan
 

@@ -1,0 +1,225 @@
+"""What the way of a write and of a read costs: instructions of the processor, and calls of functions of the app.
+
+Callgrind counts the instructions of the Python process, not those of servers and kernel. Unlike seconds, they are the
+same each time, to a tenth of a per cent, however busy the machine is.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import django
+from django.apps import apps
+from django.db import connection, transaction
+from django.utils import timezone
+
+import servers
+
+from .bench import Report, number, say, size, table
+
+SITES = {"without the app": [""], "not counted": ["", "Notification"], "counted": ["", "Notification", "Counter"]}
+"""What an operation may need there. The second has the same model as the third, and its counter is switched off."""
+
+PATIENT = {"READ_TIMEOUT": 600, "WRITE_TIMEOUT": 600}  # callgrind takes fifty times as long
+SETUP = "`django.setup()`"
+USERS = 1_000
+PACKAGE = str(Path(__file__).resolve().parent.parent / "notifications_counter")
+
+
+class Operation(NamedTuple):
+    """``prepare`` returns what is counted, and needs a model or, as "Counter", a counter of it."""
+
+    name: str
+    prepare: Callable[[], Callable[[], object]]
+    needs: str = "Notification"
+    in_transaction: bool = False
+    warm: int = 10  # calls before, so that whatever is cached and specialized is
+
+
+def notification() -> Any:
+    return apps.get_model("notifications_counter", "Notification")
+
+
+def session() -> Any:
+    return apps.get_model("sessions", "Session").objects.filter(pk="one")
+
+
+def filled(rows: int, owners: int) -> Any:
+    """All notifications: so many unread ones."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM notifications_counter_notification")
+        cursor.execute(
+            "INSERT INTO notifications_counter_notification (user_id, kind, title, body, url, data, created_at)"
+            " SELECT 1 + i %% %s, 'message', 'Hello', '', '', '{}', now() FROM generate_series(1, %s) i",
+            (owners, rows),
+        )
+    return notification().objects.all()
+
+
+def one() -> Any:
+    return notification().objects.filter(pk=filled(1, 1).get().pk)
+
+
+def create(user: int = 1) -> None:
+    notification().objects.create(user_id=user, title="Hello")
+
+
+def creates() -> None:
+    with transaction.atomic():
+        for user in range(1, 101):
+            create(user)
+
+
+def bulk_create() -> Callable[[], object]:
+    model = notification()
+    return partial(model.objects.bulk_create, [model(user_id=1 + i, title="Hello") for i in range(USERS)])
+
+
+def execute(*, write: bool = False) -> Callable[[], object]:
+    cursor = connection.cursor()
+    if write:
+        create()
+    return partial(cursor.execute, "SELECT 1")
+
+
+def unread() -> Any:
+    from notifications_counter.counters import unread
+
+    return unread
+
+
+OPERATIONS = [
+    # Reads come first: what the others work on appears from nowhere, so their counts go below zero.
+    Operation("`count()`", lambda: partial(unread().count, 1), needs="Counter"),
+    Operation("`counts()` of 1,000 users", lambda: partial(unread().counts, range(1, USERS + 1)), needs="Counter"),
+    Operation("`create()`", lambda: create),
+    Operation("100 of them in a transaction", lambda: creates, warm=1),
+    Operation("`bulk_create()` for 1,000 users", bulk_create, warm=1),
+    Operation("`for_user().mark_as_read()`", lambda: filled(1, 1).for_user(1).mark_as_read),
+    Operation("`delete()` of an instance", lambda: filled(1, 1).get().delete),
+    Operation(
+        "`delete()` of 10,000 rows of 500 users", lambda: filled(10_000, 500).filter(kind="message").delete, warm=1
+    ),
+    Operation("`filter(pk=…).update(read_at=…)`", lambda: partial(one().update, read_at=timezone.now())),
+    Operation(
+        "`update(read_at=…)` of 1,000 users",
+        lambda: partial(filled(USERS, USERS).update, read_at=timezone.now()),
+        warm=1,
+    ),
+    Operation("`filter(pk=…).update(title=…)`", lambda: partial(one().update, title="Bye")),
+    Operation("a SELECT from a table that nobody counts", lambda: session().first, needs=""),
+    Operation("an UPDATE of such a table", lambda: partial(session().update, expire_date=timezone.now()), needs=""),
+    Operation("`cursor.execute()`", execute, needs=""),
+    Operation("… after a `create()` in its transaction", partial(execute, write=True), in_transaction=True),
+]
+
+
+def instructions(report: Report, quick: bool) -> str:
+    """Each operation, at three sites."""
+    from .rivals import empty, settle, users
+
+    if not (valgrind := servers.system_program("valgrind")):
+        return "Not measured in this run: no valgrind."
+    found: dict[str, dict[str, tuple[int, int, int]]] = {}
+    for site in SITES:
+        empty()
+        users(USERS)
+        settle(range(1, USERS + 1))
+        for name, figures in of_site(site, valgrind).items():
+            found.setdefault(name, {})[site] = figures
+        (state,) = unread().status()
+        assert state.status.open == state.status.dirty == 0, state
+        say(f"instructions, {site}")
+    lines = []
+    for name in (SETUP, *(operation.name for operation in OPERATIONS)):
+        counts = [found[name][site][0] if site in found[name] else 0 for site in SITES]
+        base = next(filter(None, counts))
+        cells = [f"{count / 1e6:,.3f}" if count else "" for count in counts]
+        ratio = number(counts[-1] / base) if base != counts[-1] else ""
+        lines.append([name, *cells, ratio, *map(size, found[name]["counted"][1:])])
+    headings = [f"{site}, millions" for site in SITES]
+    return table(["instructions", *headings, "counted ÷ the first", "calls of functions", "in modules"], lines)
+
+
+def of_site(site: str, valgrind: Path | str) -> dict[str, tuple[int, int, int]]:
+    """By operation: instructions; calls of functions of the app, and how many files they are in."""
+    with servers.temporary_directory() as directory:
+        callgrind = [str(valgrind), "--tool=callgrind", f"--callgrind-out-file={directory}/dump"]
+        done = subprocess.run(
+            servers.dies_with_parent(
+                [*callgrind, "--dump-before=os_sched_yield", sys.executable, "-m", "benchmarks.instructions", site]
+            ),
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": "0",
+                "BENCHMARK_APPS": "notifications_counter" if "Notification" in SITES[site] else "",
+                "BENCHMARK_OPTIONS": json.dumps(PATIENT),
+            },
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr[-3_000:])
+        called = json.loads(done.stdout)
+        totals = {
+            name: re.search(r"^totals: (\d+)", (directory / f"dump.{2 * i + 2}").read_text(), re.MULTILINE)
+            for i, name in enumerate(called)
+        }
+    assert all(totals.values()), totals
+    return {name: (int(totals[name][1]), *called[name]) for name in called}  # type: ignore[index]
+
+
+def main(site: str) -> None:
+    """Under callgrind: each call of sched_yield() begins a dump."""
+    gc.disable()
+    os.sched_yield()
+    django.setup()
+    os.sched_yield()
+    modules = [name for name in sys.modules if name.partition(".")[0] == "notifications_counter"]
+    called = {SETUP: (0, len(modules))}
+    if site == "not counted":
+        unread()._switch("It is not to count.")
+    for operation in OPERATIONS:
+        if operation.needs not in SITES[site]:
+            continue
+        for turn in range(operation.warm + 2):
+            with transaction.atomic() if operation.in_transaction else nullcontext():
+                do = operation.prepare()
+                if turn < operation.warm:
+                    do()
+                elif turn == operation.warm:
+                    os.sched_yield()
+                    do()
+                    os.sched_yield()
+                else:
+                    called[operation.name] = calls(do)
+    print(json.dumps(called))
+
+
+def calls(do: Callable[[], object]) -> tuple[int, int]:
+    """Calls of functions of the app, and how many files they are in."""
+    files: list[str] = []
+
+    def see(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            files.append(frame.f_code.co_filename)
+
+    sys.setprofile(see)
+    do()
+    sys.setprofile(None)
+    return len(files), len(set(files))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
