@@ -35,6 +35,7 @@ def site(report: Report, quick: bool) -> str:
     relay = SlowRelay(running[-1])
     faults: dict[str, Callable[[], object]] = {
         "answers at once": partial(relay.slow, 0),
+        "+ 20 ms": partial(relay.slow, 0.02),
         "+ 50 ms": partial(relay.slow, 0.05),
         "+ 500 ms": partial(relay.slow, 0.5),
         "+ 2 s": partial(relay.slow, 2),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 
 from .server import HOST, Server
 
@@ -34,6 +36,8 @@ class Relay:
                 except OSError:  # the server has stopped
                     client.close()
                     continue
+                for end in (client, server):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
@@ -50,7 +54,7 @@ NEVER = 600.0
 
 
 class SlowRelay(Relay):
-    """Passes each reply on after so many seconds, or once the delay is over. Commands do not wait."""
+    """Passes each reply on so many seconds after it has come, or once the delay is over. Commands do not wait."""
 
     def __init__(self, server: Server):
         self.delay = 0.0
@@ -66,18 +70,34 @@ class SlowRelay(Relay):
         self.hurry.set()
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
-        with client, server:
-            commands = threading.Thread(target=self._pump, args=(client, server, False), daemon=True)
-            commands.start()
-            self._pump(server, client, True)
-            commands.join()
+        replies: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
-    def _pump(self, source: socket.socket, to: socket.socket, is_reply: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(2**20):
-                if is_reply and self.delay:
-                    self.hurry.wait(self.delay)
-                to.sendall(data)
-        for end in (source, to):
+        def send_commands() -> None:
             with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+                while data := client.recv(2**20):
+                    server.sendall(data)
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+
+        def take_replies() -> None:
+            data = b"none yet"
+            while data:
+                try:
+                    data = server.recv(2**20)
+                except OSError:
+                    data = b""
+                replies.put((time.monotonic() + self.delay, data))
+
+        with client, server:
+            threads = [threading.Thread(target=target, daemon=True) for target in (send_commands, take_replies)]
+            for thread in threads:
+                thread.start()
+            with suppress(OSError):
+                while (reply := replies.get())[1]:
+                    self.hurry.wait(reply[0] - time.monotonic())
+                    client.sendall(reply[1])
+            for end in (client, server):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
