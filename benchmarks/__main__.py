@@ -52,6 +52,7 @@ QUESTIONS = {
     "users": "reads.by_users",
     "many": "reads.many",
     "clients": "reads.clients",
+    "hot-owner": "hot.owner",
     "create": "writes.create",
     "fan-out": "writes.fan_out",
     "mark-all": "writes.mark_all",
