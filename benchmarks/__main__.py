@@ -27,6 +27,8 @@ from .bench import number as short
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 PLOTS = PAGE.with_suffix("")
 BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+EVERYWHERE = "databases"
+"""The question that each stage answers."""
 
 
 class Stage(NamedTuple):
@@ -35,17 +37,19 @@ class Stage(NamedTuple):
     database: str
     redis: str | None = None
     is_managed: bool = False
+    latency: float = 0  # milliseconds to each server
+    answers_all: bool = False
 
     def __str__(self) -> str:
-        return f"{self.database}, {self.redis or 'redis or valkey'}{', managed' * self.is_managed}"
+        return f"{self.database}, {self.redis or 'redis or valkey'}{self.where}"
+
+    @property
+    def where(self) -> str:
+        return f"{', managed' * self.is_managed}{f', each {self.latency:g} ms away' if self.latency else ''}"
 
 
-STAGES = [Stage("postgresql"), Stage("postgresql", "valkey"), Stage("mariadb"), Stage("sqlite")]
-STAGES += [Stage("postgresql", is_managed=True)]
-"""The first answers every question, the others one."""
-EVERYWHERE = "databases"
-"""That question."""
-
+STAGES = [Stage("postgresql", answers_all=True), Stage("postgresql", "valkey"), Stage("mariadb"), Stage("sqlite")]
+STAGES += [Stage("postgresql", is_managed=True), Stage("postgresql", latency=0.5)]
 
 QUESTIONS = {
     "badge": "reads.badge",
@@ -90,16 +94,18 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="only blocks whose name contains this")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and its plots")
     parser.add_argument("--redis", action="append", default=[], metavar="PROGRAM", help="with this server, too")
+    parser.add_argument("--latency", type=float, metavar="MS", help="with servers so many milliseconds away, only")
     parser.add_argument("--stage", type=lambda text: Stage(*json.loads(text)), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.stage:
         return run(arguments.stage, arguments.quick, arguments.only, arguments.out)
 
-    if arguments.write and arguments.only:
+    if arguments.write and (arguments.only or arguments.latency):
         parser.error("--write is for whole runs: a page has the figures of one.")
     more = [Stage("postgresql", os.path.abspath(program)) for program in arguments.redis]
-    blocks, files, failed = collect([*STAGES, *more], arguments.quick, arguments.only)
+    stages = [STAGES[0]._replace(latency=arguments.latency)] if arguments.latency else [*STAGES, *more]
+    blocks, files, failed = collect(stages, arguments.quick, arguments.only)
     if arguments.only:
         print(*(f"\n{name}\n\n{text}" for name, text in blocks.items() if name != "operations"), sep="\n")
     else:
@@ -172,13 +178,12 @@ def fill(page: str, blocks: dict[str, str]) -> tuple[str, set[str]]:
 def run(stage: Stage, quick: bool, only: str, out: Path) -> int:
     """One stage; what it found is written to a file."""
     report, failed = Report(), []
-    is_first = stage == STAGES[0]
     try:
-        with servers_for(*stage):
+        with servers_for(stage.database, stage.redis, stage.is_managed, stage.latency):
             from .operations import operations_table
 
             for name, place in QUESTIONS.items():
-                if only not in name or not (is_first or name == EVERYWHERE):
+                if only not in name or not (stage.answers_all or name == EVERYWHERE):
                     continue
                 started = perf_counter()
                 try:
@@ -198,11 +203,11 @@ def run(stage: Stage, quick: bool, only: str, out: Path) -> int:
                 "blocks": report.blocks,
                 "files": report.files,
                 "losses": report.losses,
-                "versions": f"{stage_versions()}{', managed' * stage.is_managed}",
+                "versions": f"{stage_versions()}{stage.where}",
                 "failed": failed,
             }
     except servers.Missing as reason:
-        found = {"left_out": str(reason), "failed": [str(reason)] if is_first else []}
+        found = {"left_out": str(reason), "failed": [str(reason)] if stage.answers_all else []}
     except Exception as error:
         traceback.print_exc()
         found = {"failed": [f"{type(error).__name__}: {error}"]}

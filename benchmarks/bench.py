@@ -7,6 +7,7 @@ machine that is busy meanwhile slows all. No figure passes or fails anything.
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import platform
 import re
@@ -19,10 +20,12 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
+from urllib.parse import urlsplit
 
 import django
 
 import servers
+from servers.relay import SlowRelay
 
 OURS = "this app"
 LIMIT = "limit: "
@@ -36,11 +39,20 @@ DURABLE = {  # as sites have them; PostgreSQL vacuums when it is told to, not in
 Do = Callable[[], object]
 running: list[servers.Server] = []
 """The servers of this stage."""
+relays: list[int] = []
+"""The processes before them."""
 
 
 @contextmanager
-def servers_for(database: str, redis: str | None = None, is_managed: bool = False) -> Iterator[None]:
-    """A fresh database and Redis, and Django set up to use both. The database keeps what it commits."""
+def servers_for(
+    database: str, redis: str | None = None, is_managed: bool = False, latency: float = 0
+) -> Iterator[None]:
+    """A fresh database and Redis, each so many milliseconds away, and Django set up to use both. The database keeps
+    what it commits."""
+
+    def port(server: servers.Server) -> int:
+        return stack.enter_context(distant(server, latency)) if latency else server.entrance
+
     with ExitStack() as stack:
         os.environ["BENCHMARK_DATABASE"] = database
         if database == "sqlite":
@@ -49,14 +61,14 @@ def servers_for(database: str, redis: str | None = None, is_managed: bool = Fals
         else:
             server = stack.enter_context(getattr(servers, database)(*DURABLE[database]))
             running.append(server)
-            os.environ["BENCHMARK_DATABASE_PORT"] = str(server.port)
+            os.environ["BENCHMARK_DATABASE_PORT"] = str(port(server))
             if database == "mariadb":
                 import pymysql
 
                 with pymysql.connect(host=servers.HOST, port=server.port, user="root") as connection:
                     connection.cursor().execute("CREATE DATABASE benchmarks CHARACTER SET utf8mb4")
         running.append(stack.enter_context(servers.redis(kind=redis, is_managed=is_managed)))
-        os.environ["BENCHMARK_REDIS_URL"] = running[-1].url
+        os.environ["BENCHMARK_REDIS_URL"] = f"redis://{servers.HOST}:{port(running[-1])}/0"
         os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
         django.setup()
 
@@ -67,6 +79,27 @@ def servers_for(database: str, redis: str | None = None, is_managed: bool = Fals
         call_command("migrate", verbosity=0)
         call_command("migrate", run_syncdb=True, verbosity=0)  # models without migrations, which would have come first
         yield
+
+
+@contextmanager
+def distant(server: servers.Server, latency: float) -> Iterator[int]:
+    """The port of a process that passes on what the server replies, so many milliseconds later."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+
+    def pass_on() -> None:
+        here.close()
+        relay = SlowRelay(server)
+        relay.delay = latency / 1000
+        there.send(urlsplit(relay.url).port)
+        with suppress(EOFError):
+            there.recv()  # until the other end is closed
+
+    process = context.Process(target=pass_on, daemon=True)
+    process.start()
+    relays.append(process.pid or 0)
+    yield here.recv()
+    process.terminate()
 
 
 # ---------------------------------------------------------------------- measuring
@@ -89,12 +122,11 @@ def apart() -> Iterator[None]:
 
 
 def _pin_servers(cores: set[int]) -> None:
-    for server in running:
-        assert server.process
-        path = Path(f"/proc/{server.process.pid}/task")
+    for pid in [server.process.pid for server in running if server.process] + relays:
+        path = Path(f"/proc/{pid}/task")
         with suppress(OSError):  # this process may not
             ids = [int(thread.name) for thread in path.iterdir()]
-            ids += map(int, (path / str(server.process.pid) / "children").read_text().split())
+            ids += map(int, (path / str(pid) / "children").read_text().split())
             for one in ids:
                 with suppress(ProcessLookupError):  # it has just ended
                     os.sched_setaffinity(one, cores)

@@ -61,7 +61,7 @@ def owner(report: Report, quick: bool) -> str:
     unread.heal(seconds=600)
     assert [ours.read(user) for user in range(1, len(sizes) + 1)] == [rows.read(u) for u in range(1, len(sizes) + 1)]
     headings = [f"{name}, {which}" for name in taken for which in ("p50", "p99", "mean")]
-    return table(["", *headings, "of our mean"], lines)
+    return table(["", *headings, "means: `COUNT(*)` ÷ ours"], lines)
 
 
 def write(user: int, rate: int, begin: Callable[[], Any], stop: Any) -> None:
