@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from django.core.exceptions import EmptyResultSet
+from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
 from ..internals import CURSOR, ROW_COUNT, UpdateQuery
@@ -87,12 +88,7 @@ def _number(result: Any) -> int:
 
 
 class Update(Statement):
-    """An UPDATE of the rows that a query selects.
-
-    ``missed``  primary keys of rows that were selected before and not updated
-    """
-
-    missed: frozenset[Any] = frozenset()
+    """An UPDATE of the rows that a query selects."""
 
     def run(self, how: Any = None) -> Any:
         """Execute it, record what it changes, and return the number of rows. If ``how`` is a list of fields, return the
@@ -184,11 +180,14 @@ class Update(Statement):
     def _locking_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """On older versions, ``rows_before`` locks and counts the rows, and ``rows_after`` updates and counts them. If
         another session changed the primary key of a row in the meantime, the row is missing from the latter. The last
-        column has the keys of such rows."""
+        column has the keys of such rows. A row that a trigger skipped is missing as well, but it is where the statement
+        found it (``ctid``)."""
         ours, quote = self.returning, self.connection.ops.quote_name
         fields = self.model._meta.pk_fields
-        rows = rows_of(self.query, self.using).order_by("pk")
-        selected = with_states(rows, self.counters, [field.attname for field in fields]).query
+        rows, columns = rows_of(self.query, self.using).order_by("pk"), [field.attname for field in fields]
+        if not self.is_one:
+            rows, columns = rows.annotate(counted_place=RawSQL("ctid", ())), [*columns, "counted_place"]
+        selected = with_states(rows, self.counters, columns).query
         select, selected_params = selected.get_compiler(self.using).as_sql()
         table, keys = quote(self.model._meta.db_table), [f"k{i}" for i in range(len(fields))]
         same = " AND ".join(
@@ -204,30 +203,26 @@ class Update(Statement):
         old = ", ".join(f"rows_before.{name}" for name in (*keys, *ours.names("w")))
         states = f"{was}, {', '.join(ours.names('b'))}"
         return (
-            f"WITH rows_before ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
+            f"WITH rows_before ({key}, place, {was}) AS ({select} FOR NO KEY UPDATE),"
             f" rows_after AS ({update} FROM rows_before WHERE {same} RETURNING {old}, {ours.as_columns('b')}),"
             f" numbers AS (SELECT {states}, COUNT(*) FROM rows_after GROUP BY {states})"
             f" SELECT numbers.*,"
             f" CASE WHEN (SELECT COUNT(*) FROM rows_before) <> (SELECT COUNT(*) FROM rows_after) THEN"
             f" (SELECT json_agg(json_build_array({key}))::text"
-            f" FROM (SELECT {key} FROM rows_before EXCEPT SELECT {key} FROM rows_after) AS missed) END"
+            f" FROM (SELECT {key} FROM rows_before"
+            f" WHERE NOT EXISTS (SELECT FROM {table} WHERE {same} AND {table}.ctid = rows_before.place)"
+            f" EXCEPT SELECT {key} FROM rows_after) AS missed) END"
             f" FROM (VALUES (1)) AS always LEFT JOIN numbers ON true",
             (*selected_params, *params, *ours.params),
         )
 
     def _update_missed(self, keys: str) -> int:
-        """Update the rows whose primary keys another session changed while the statement waited. Those that are missed
-        again are skipped by a trigger, as by ``suppress_redundant_updates_trigger()``."""
+        """Update the rows whose primary keys another session changed while the statement waited."""
         fields = self.model._meta.pk_fields
-        found = (tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys))
-        rows = [row for row in found if row not in self.missed]
-        if not rows:
-            return 0
+        rows = [tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys)]
         query = self.query.clone()
         query.add_filter("pk__in", rows if len(fields) > 1 else [key for (key,) in rows])
-        again = Update(self.counters, query.get_compiler(self.using), self.execute, self.known)
-        again.missed = self.missed | {*rows}
-        return again.run()
+        return Update(self.counters, query.get_compiler(self.using), self.execute, self.known).run()
 
     # -------------------------------------------------------------- elsewhere
     def _look_twice(self) -> Any:
