@@ -3,16 +3,14 @@ Otherwise the rows are counted: on PostgreSQL by the same statement, on other da
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from django.core.exceptions import EmptyResultSet
-from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
-from ..internals import CURSOR, ROW_COUNT, UpdateQuery
+from ..internals import AND, CURSOR, ROW_COUNT, ExtraWhere, UpdateQuery
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
 from .returning import returning
 from .rows import (
@@ -140,9 +138,7 @@ class Update(Statement):
         compiler, with_old = self.compiler, self._returning_old
         self.is_one = named_keys(self.query) <= 1
         if self.connection.pg_version < 18_00_00:
-            target: Any = UpdateQuery(self.model)
-            target.values = self.query.values
-            compiler, with_old = target.get_compiler(self.using), self._locking_old
+            compiler, with_old = self._after_a_look().get_compiler(self.using), self._locking_old
         update = compiler.as_sql
         compiler.as_sql = lambda: with_old(*update())
         try:
@@ -154,10 +150,15 @@ class Update(Statement):
         with cursor:
             found = cursor.fetchall()
         if self.is_one:
-            found = [(*row, 1, None) for row in found]
-        missed = found[0][-1] if found else None
-        found = [row for row in found if row[-2]]
-        numbers, columns = [row[-2] for row in found], len(self.returning.columns)
+            found = [(*row, True, True, 1) for row in found]
+        updated = sum(row[-1] for row in found if row[-2])
+        only_before, only_after = (sum(row[-1] for row in found if not row[side]) for side in (-2, -3))
+        if only_before and not only_after and not self.changes_key:  # a trigger has skipped these
+            found = [row for row in found if row[-2]]
+        elif only_before != only_after:
+            self._doubt({}, False)
+            return updated
+        numbers, columns = [row[-1] for row in found], len(self.returning.columns)
         was = self.returning.states(compiler, [row[:columns] for row in found])
         became = self.returning.states(compiler, [row[columns : 2 * columns] for row in found])
         self.record_deltas(add_up([*zip(was, (-n for n in numbers), strict=True), *zip(became, numbers, strict=True)]))
@@ -166,7 +167,7 @@ class Update(Statement):
             for (counter, _, counted), (_, _, counts) in zip(before, after, strict=True):
                 read[counter, "read"] += number if counted and not counts else 0
         self.ledger.record_activity(read)
-        return sum(numbers) + (self._update_missed(missed) if missed else 0)
+        return updated
 
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """PostgreSQL 18 and newer return the old row as well as the new one."""
@@ -175,54 +176,53 @@ class Update(Statement):
         update += f" RETURNING WITH (OLD AS row_before, NEW AS row_after) {old.as_columns('w')}, {new.as_columns('b')}"
         if self.is_one:
             return update, params
-        return f"WITH changed AS ({update}) SELECT {states}, COUNT(*), NULL FROM changed GROUP BY {states}", params
+        update = f"WITH changed AS ({update}) SELECT {states}, true, true, COUNT(*) FROM changed GROUP BY {states}"
+        return update, params
+
+    def _after_a_look(self) -> UpdateQuery:
+        """Return the UPDATE that ``_locking_old`` puts after ``rows_before``: the statement as it is, which therefore
+        changes the same rows in the same order. If it could select others a moment later, it changes those that were
+        locked."""
+        query: Any = self.query.clone()
+        condition = "(SELECT COUNT(*) FROM rows_before) >= 0"
+        if self.is_one or not selects_alike(self.query):
+            query = UpdateQuery(self.model)
+            query.values = self.query.values
+            condition = f"({', '.join(self._keys)}) IN (SELECT {', '.join(self._keys.values())} FROM rows_before)"
+        if not self.is_one:
+            query.where.add(ExtraWhere([condition], ()), AND)
+        return query
 
     def _locking_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """On older versions, ``rows_before`` locks and counts the rows, and ``rows_after`` updates and counts them. If
-        another session changed the primary key of a row in the meantime, the row is missing from the latter. The last
-        column has the keys of such rows. A row that a trigger skipped is missing as well, but it is where the statement
-        found it (``ctid``)."""
-        ours, quote = self.returning, self.connection.ops.quote_name
-        fields = self.model._meta.pk_fields
-        rows, columns = rows_of(self.query, self.using).order_by("pk"), [field.attname for field in fields]
-        if not self.is_one:
-            rows, columns = rows.annotate(counted_place=RawSQL("ctid", ())), [*columns, "counted_place"]
-        selected = with_states(rows, self.counters, columns).query
+        """On older versions, ``rows_before`` locks and counts the rows, and ``rows_after`` updates and counts them. The
+        last columns say which of the two has the rows, and how many there are."""
+        ours = self.returning
+        rows = rows_of(self.query, self.using).order_by("pk")
+        selected = with_states(rows, self.counters, [field.attname for field in self.model._meta.pk_fields]).query
         select, selected_params = selected.get_compiler(self.using).as_sql()
-        table, keys = quote(self.model._meta.db_table), [f"k{i}" for i in range(len(fields))]
-        same = " AND ".join(
-            f"{table}.{quote(f.column)} = rows_before.{key}" for f, key in zip(fields, keys, strict=True)
-        )
-        was, key = ", ".join(ours.names("w")), ", ".join(keys)
-        if self.is_one:  # SQL that begins as without counters; a row that is found has this key, so it is not missed
+        was, key = ", ".join(ours.names("w")), ", ".join(self._keys.values())
+        if self.is_one:  # SQL that begins as without counters
+            same = " AND ".join(f"{column} = rows_before.{name}" for column, name in self._keys.items())
             return (
                 f"{update} FROM ({select} FOR NO KEY UPDATE) AS rows_before ({key}, {was}) WHERE {same}"
                 f" RETURNING {', '.join(f'rows_before.{name}' for name in ours.names('w'))}, {ours.as_columns('b')}",
                 (*params, *selected_params, *ours.params),
             )
-        old = ", ".join(f"rows_before.{name}" for name in (*keys, *ours.names("w")))
-        states = f"{was}, {', '.join(ours.names('b'))}"
+        new = ", ".join(f"{column} AS {name}" for column, name in self._keys.items())
+        states = f"{was}, {', '.join(ours.names('b'))}, rows_before.k0 IS NOT NULL, rows_after.k0 IS NOT NULL"
         return (
-            f"WITH rows_before ({key}, place, {was}) AS ({select} FOR NO KEY UPDATE),"
-            f" rows_after AS ({update} FROM rows_before WHERE {same} RETURNING {old}, {ours.as_columns('b')}),"
-            f" numbers AS (SELECT {states}, COUNT(*) FROM rows_after GROUP BY {states})"
-            f" SELECT numbers.*,"
-            f" CASE WHEN (SELECT COUNT(*) FROM rows_before) <> (SELECT COUNT(*) FROM rows_after) THEN"
-            f" (SELECT json_agg(json_build_array({key}))::text"
-            f" FROM (SELECT {key} FROM rows_before"
-            f" WHERE NOT EXISTS (SELECT FROM {table} WHERE {same} AND {table}.ctid = rows_before.place)"
-            f" EXCEPT SELECT {key} FROM rows_after) AS missed) END"
-            f" FROM (VALUES (1)) AS always LEFT JOIN numbers ON true",
+            f"WITH rows_before ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
+            f" rows_after AS ({update} RETURNING {new}, {ours.as_columns('b')})"
+            f" SELECT {states}, COUNT(*) FROM rows_before FULL JOIN rows_after USING ({key}) GROUP BY {states}",
             (*selected_params, *params, *ours.params),
         )
 
-    def _update_missed(self, keys: str) -> int:
-        """Update the rows whose primary keys another session changed while the statement waited."""
-        fields = self.model._meta.pk_fields
-        rows = [tuple(f.to_python(value) for f, value in zip(fields, row, strict=True)) for row in json.loads(keys)]
-        query = self.query.clone()
-        query.add_filter("pk__in", rows if len(fields) > 1 else [key for (key,) in rows])
-        return Update(self.counters, query.get_compiler(self.using), self.execute, self.known).run()
+    @property
+    def _keys(self) -> dict[str, str]:
+        """Return the columns of the primary key, with their names in ``rows_before`` and ``rows_after``."""
+        quote, fields = self.connection.ops.quote_name, self.model._meta.pk_fields
+        table = quote(self.model._meta.db_table)
+        return {f"{table}.{quote(field.column)}": f"k{i}" for i, field in enumerate(fields)}
 
     # -------------------------------------------------------------- elsewhere
     def _look_twice(self) -> Any:

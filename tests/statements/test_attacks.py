@@ -135,9 +135,10 @@ def test_a_wrong_value_for_no_row(value, error):
 def test_an_order_that_unique_keys_need(house):
     number, sold = models.IntegerField(unique=True), models.BooleanField(default=False)
     with counted("ordered", Q(sold=False), number=number, sold=sold) as (model, counter):
-        if connection.vendor != "mysql":
-            pytest.skip("Only MySQL and MariaDB update in an order.")
-        model.objects.bulk_create(model(project=house, number=i) for i in range(3))
+        if connection.vendor == "sqlite":
+            pytest.skip("It updates rows in the order of their primary keys.")
+        # PostgreSQL updates rows in the order in which they are stored.
+        model.objects.bulk_create(model(project=house, id=i, number=i) for i in (3, 2, 1))
         sell_one = Case(When(number=1, then=True), default=False)
         assert model.objects.order_by("-number").update(number=F("number") + 1, sold=sell_one) == 3
         assert_exact(house, counter=counter)
