@@ -88,6 +88,9 @@ class Replay:
     def buffer(self) -> Buffer:
         return unread.buffers[0]
 
+    def can_complete(self) -> bool:
+        return self.buffer.complete(self.buffer.status().epoch, self.buffer.server())
+
     def is_lost(self) -> bool:
         return bool(doubt(self.buffer.status(), shard_row(unread, 0).get(), self.buffer.server()))
 
@@ -160,6 +163,7 @@ class Replay:
                 yield
                 if self.label == "":
                     self.buffer.forget()
+                    assert not self.can_complete()
             if sent and self.label != "killed":
                 yield
             if self.label != "killed":
@@ -397,6 +401,7 @@ class Replay:
             return
         if fault.what in ("pending", "flushing", "dirty", "fences", "eviction"):
             self.redis.delete(getattr(self.buffer.keys, "ready" if fault.what == "eviction" else fault.what))
+            assert fault.what != "eviction" or not self.can_complete()
             return
         if fault.what == "loaded":
             UserNotificationsCount(pk=self.keys[0], unread_count=3, flushed_batch=9 * BATCHES + 5).save()
