@@ -381,8 +381,12 @@ class LowerCase(models.CharField):
 class UpperCase(models.CharField):
     """As a field of another package: the database stores something else than it is sent."""
 
-    def get_placeholder(self, value, compiler, connection):
+    def get_placeholder(self, value, compiler, connection):  # before Django 6.1
         return "UPPER(%s)"
+
+    def get_placeholder_sql(self, value, compiler, connection):
+        sql, params = compiler.compile(value) if hasattr(value, "as_sql") else ("%s", [value])
+        return f"UPPER({sql})", params
 
 
 KINDS: dict[str, Any] = {
