@@ -88,8 +88,11 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
         else:
             keys[counter][badge] = counter.decode(member)
     for counter, theirs in keys.items():
-        counts = counter.counts(theirs.values())
-        found |= {badge: counts[key] for badge, key in theirs.items()}
+        if len(theirs) == 1:
+            found |= {badge: counter.count(key) for badge, key in theirs.items()}
+        else:
+            counts = counter.counts(theirs.values())
+            found |= {badge: counts[key] for badge, key in theirs.items()}
     if users:
         kinds = Reader(unread_by_kind).breakdowns(list(users.values()))
         found |= {badge: dict(sorted(kinds[user].items())) for badge, user in users.items()}

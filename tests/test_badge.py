@@ -17,7 +17,7 @@ from django.utils.functional import SimpleLazyObject
 
 from notifications_counter.badges import Badge, badges_of, name_of
 from notifications_counter.context_processors import unread as unread_processor
-from notifications_counter.counters import unread
+from notifications_counter.counters import Counter, unread
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import Notification
 from notifications_counter.templatetags import notifications_counter as tags
@@ -313,6 +313,17 @@ def test_a_badge_costs_one_round_trip_however_often_it_is_shown(alice, django_as
         page = badge(alice, "{% unread_badge %}{% unread_badge %}{% unread_count %}{{ unread_count }}")
     assert page.endswith("33")
     assert commands == ["MGET"]
+
+
+@pytest.mark.parametrize("text", ["{% unread_badge %}", "{% badge %}", "{% unread_count %}", "{{ unread_count }}"])
+def test_a_badge_is_one_count(alice, monkeypatch, text):
+    notify(alice)
+    asked = []
+    count = Counter.count
+    monkeypatch.setattr(Counter, "count", lambda self, user: [asked.append(user), count(self, user)][1])
+    with override_settings(TEMPLATES=WITH_PROCESSOR):
+        assert "3" in badge(alice, text * 2)
+    assert asked == [alice.pk]
 
 
 def test_a_page_without_a_badge_costs_nothing(django_assert_num_queries):
