@@ -116,7 +116,9 @@ def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
             if (limit := seconds()) is None:
                 return super()._connect()
             theirs = self.socket_timeout, self.socket_connect_timeout
-            self.socket_timeout, self.socket_connect_timeout = (_shorter(limit, timeout) for timeout in theirs)
+            self.socket_timeout, self.socket_connect_timeout = (
+                limit if timeout is None else min(limit, timeout) for timeout in theirs
+            )
             try:  # the socket keeps the limit for what follows, such as AUTH
                 return super()._connect()
             finally:
@@ -128,18 +130,16 @@ def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
 def limit_wait(connection: Any, limit: float | None) -> None:
     """Have a connection wait for at most ``limit`` seconds for each reply from now on. None: for as long as the site
     has set. It does nothing if the connection is still to be set up."""
-    timeout = _shorter(limit, connection.socket_timeout)
-    if connection._sock is not None and connection._sock.gettimeout() != timeout:  # setting it is a system call
-        connection._sock.settimeout(timeout)
+    timeout, sock = connection.socket_timeout, connection._sock
+    if limit is not None and (timeout is None or limit < timeout):
+        timeout = limit
+    if sock is not None and sock.gettimeout() != timeout:  # setting it is a system call
+        sock.settimeout(timeout)
 
 
 def socket_of(connection: Any) -> Any:
     """Return the socket of a connection; None if it is closed. redis-py may close it, and open another one later."""
     return connection._sock
-
-
-def _shorter(limit: float | None, timeout: float | None) -> float | None:
-    return limit if timeout is None or (limit is not None and limit < timeout) else timeout
 
 
 def new_connection(pool: Any) -> Any:

@@ -146,7 +146,7 @@ def sent() -> Iterator[list[str]]:
         return send(self, key, *command, script=script, urgent=urgent)
 
     def noting_each(self: Packet, urgent: bool) -> None:
-        commands.extend(call.script.name for call in self.calls)
+        commands.extend(call.name for call in self.calls)
         send_packet(self, urgent)
 
     Client.send, Packet.send = noting, noting_each

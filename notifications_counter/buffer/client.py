@@ -43,8 +43,11 @@ except ImportError:
 
     def pack_command(arguments: Sequence[Argument]) -> bytes:
         """Return a command as Redis reads it."""
-        parts = [a if isinstance(a, bytes) else str(a).encode() for a in arguments]
-        return b"".join([b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)])
+        packed = [b"*%d\r\n" % len(arguments)]
+        for argument in arguments:
+            part = argument if isinstance(argument, bytes) else str(argument).encode()
+            packed.append(b"$%d\r\n%b\r\n" % (len(part), part))
+        return b"".join(packed)
 
 
 Argument = str | int | bytes
@@ -134,32 +137,32 @@ def read_all_owed() -> None:
 class Exchange:
     """A connection on which something was sent. Read what comes back or close it, or it is never returned."""
 
-    __slots__ = ("_client", "_pool", "_connections", "_started", "_patience")
+    __slots__ = ("_client", "_pool", "_connections", "_started", "_patience", "_spent", "_script", "_command")
 
-    def __init__(self, client: Client):
-        self._client = client
+    def __init__(self, client: Client, script: Script | None = None, command: tuple[Argument, ...] = ()):
+        self._client, self._script, self._command = client, script, command
         self._patience = current()
         self._started = time.time_ns() if redis_called.receivers else 0
         self._connections: list[Any] = []  # at most one; nothing that is taken out of a list is returned twice
 
     def _send(self, pool: Any, packed: bytes) -> None:
         patience = self._patience
-        if patience is not None and patience.is_over:
+        if patience is not None and patience.left <= 0:
             raise BufferUnavailable(f"Redis (cache {self._client.alias!r}) takes too long.")
         self._pool = pool
         started = time.monotonic()
-        self._connections.append(pool.get_connection())
-        limit_wait(self._connections[0], limit())
-        send_packed(self._connections[0], packed)
-        self._spend(started)
+        self._connections.append(connection := pool.get_connection())
+        limit_wait(connection, None if patience is None else patience.seconds)
+        send_packed(connection, packed)
+        self._spent = time.monotonic() - started
 
-    def _spend(self, started: float) -> None:
-        if self._patience is not None:
-            self._patience.spend(time.monotonic() - started)
-
-    def _return(self) -> None:
-        if self._patience is not None and type(self._pool) is not Connections:  # the site may use it next
-            limit_wait(self._connections[0], None)
+    def _return(self, started: float | None = None) -> None:
+        """Return the connection, and note how long Redis took if the reply was read since ``started``."""
+        if (patience := self._patience) is not None:
+            if started is not None and (spent := self._spent + time.monotonic() - started) > patience.free:
+                patience.spend(spent)
+            if type(self._pool) is not Connections:  # the site may use it next
+                limit_wait(self._connections[0], None)
         self._pool.release(self._connections.pop())
 
     def close(self) -> None:
@@ -172,11 +175,7 @@ class Exchange:
 class Reply(Exchange):
     """The reply to a command."""
 
-    __slots__ = ("_script", "_command")
-
-    def __init__(self, client: Client, script: Script | None, command: tuple[Argument, ...]):
-        super().__init__(client)
-        self._script, self._command = script, command
+    __slots__ = ()
 
     @property
     def _name(self) -> str:
@@ -189,10 +188,6 @@ class Reply(Exchange):
         types = {"H": "hash", "Z": "zset"}
         return [(key, types.get(self._name[0], "string")) for key in self._command[1:2]]
 
-    def send(self, pool: Any) -> None:
-        """Send the command over a connection of the pool."""
-        self._send(pool, pack_command(self._command))
-
     def receive(self) -> Any:
         """Return what Redis answered, or raise the exception of redis-py."""
         connection, started = self._connections[0], time.monotonic()
@@ -204,8 +199,7 @@ class Reply(Exchange):
             assert self._script is not None
             send_packed(connection, pack_command(("EVAL", self._script.source, *self._command[2:])))
             answer = connection.read_response()
-        self._spend(started)
-        self._return()
+        self._return(started)
         return answer
 
     def read(self, may_be_refused: bool = False) -> Any:
@@ -305,16 +299,13 @@ class Client:
 
         For RETRY_AFTER seconds after a failure, only ``urgent`` commands are sent. Others raise BufferUnavailable.
         """
-        if self.breaker.down_since is None or urgent:
-            return self._send(key, command, script)
-        with self.trial():
-            self.check(key)
-            return self._send(key, command, script)
-
-    def _send(self, key: str, command: tuple[Argument, ...], script: Script | None) -> Reply:
+        if self.breaker.down_since is not None and not urgent:
+            with self.trial():
+                self.check(key)
+                return Client.send(self, key, *command, script=script, urgent=True)
         reply = Reply(self, script, command)
         try:
-            reply.send(self.pool(key))
+            reply._send(self.pool(key), pack_command(command))
             return reply
         except FAILURES as error:
             reply.close()
@@ -418,7 +409,7 @@ class Client:
         reply = Reply(self, called, ("EVALSHA", called.sha, len(keys), *keys, *args))
         with suppress(BufferUnavailable, *FAILURES):
             try:
-                reply.send(self.pool(keys[0]))
+                reply._send(self.pool(keys[0]), pack_command(reply._command))
                 reply.receive()
             except BaseException:
                 reply.close()

@@ -1,10 +1,12 @@
-"""Several script calls in one packet, so that a write waits once, however many counters it changes."""
+"""Several calls in one packet, so that a write waits once, however many counters it changes, and a read once, however
+many shards it asks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
@@ -16,20 +18,41 @@ from .scripts import Script
 
 
 class Call(NamedTuple):
+    """A call of a script."""
+
     script: Script
     keys: Sequence[str]
     args: Sequence[Argument]
 
     @property
+    def name(self) -> str:
+        return self.script.name
+
+    @property
     def typed_keys(self) -> TypedKeys:
         return list(zip(self.keys, self.script.types, strict=True))
 
-    def pack(self, command: str, script: str | bytes) -> bytes:
-        return pack_command((command, script, len(self.keys), *self.keys, *self.args))
+    @property
+    def command(self) -> Sequence[Argument]:
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
 
 
-def send_together(client: Client, calls: Sequence[Call], urgent: bool = False) -> list[PacketReply]:
-    """Send script calls without waiting for the replies; on a cluster, in one packet for each node.
+@dataclass
+class Get:
+    """A command that returns the values of keys."""
+
+    keys: Sequence[str]
+    name: ClassVar[str] = "MGET"
+    script: ClassVar[None] = None
+    typed_keys: ClassVar[TypedKeys] = ()
+
+    @property
+    def command(self) -> Sequence[Argument]:
+        return (self.name, *self.keys)
+
+
+def send_together(client: Client, calls: Sequence[Call | Get], urgent: bool = False) -> list[PacketReply]:
+    """Send calls without waiting for the replies; on a cluster, in one packet for each node.
 
     Reading a reply raises BufferUnavailable if the call was not sent, or Redis did not answer or refused.
     """
@@ -55,7 +78,7 @@ class Packet(Exchange):
 
     def __init__(self, client: Client):
         super().__init__(client)
-        self.calls: list[Call] = []
+        self.calls: list[Call | Get] = []
         self._outcomes: list[Any] | None = None
         self._sock: Any = None
         self._on_failure: list[Callable[[], bool]] = []
@@ -63,7 +86,7 @@ class Packet(Exchange):
     def send(self, urgent: bool) -> None:
         """Send the calls. If that fails, their outcomes are the exception to raise."""
         client, key = self._client, self.calls[0].keys[0]
-        packed = b"".join(call.pack("EVALSHA", call.script.sha) for call in self.calls)
+        packed = b"".join([pack_command(call.command) for call in self.calls])
         try:
             if client.breaker.down_since is None or urgent:
                 self._send(client.pool(key), packed)
@@ -80,8 +103,10 @@ class Packet(Exchange):
 
     def run(self, place: int) -> Any:
         """Run a call alone, and return the reply."""
-        answer = self._client.run(*self.calls[place], urgent=True)
-        self._client.has_run.add(self.calls[place].script.name)
+        call = self.calls[place]
+        assert isinstance(call, Call)
+        answer = self._client.run(*call, urgent=True)
+        self._client.has_run.add(call.name)
         return answer
 
     def outcomes(self) -> list[Any]:
@@ -95,14 +120,14 @@ class Packet(Exchange):
     def _judge(self, answers: Sequence[Any]) -> list[Any]:
         client = self._client
         outcomes = [
-            client.refused(answer, call.script, call.script.name, call.typed_keys)
+            client.refused(answer, call.script, call.name, call.typed_keys)
             if isinstance(answer, ResponseError) and not isinstance(answer, NoScriptError)
             else answer
             for call, answer in zip(self.calls, answers, strict=True)
         ]
         if not any(isinstance(outcome, Exception) for outcome in outcomes):
             for call in self.calls:
-                client.answered(call.script.name)
+                client.answered(call.name)
         return outcomes
 
     # ------------------------------------------------------------- without waiting
@@ -115,7 +140,7 @@ class Packet(Exchange):
         if (
             breaker.down_since is not None
             or breaker.refused
-            or not all(c.script.name in client.has_run for c in self.calls)
+            or not all(c.name in client.has_run for c in self.calls)
         ):
             return False
         self._on_failure.append(on_failure)
@@ -154,8 +179,7 @@ class Packet(Exchange):
                 read_owed(connection)
             for _ in self.calls:
                 answers.append(_read(connection))
-            self._spend(started)
-            self._return()
+            self._return(started)
         except FAILURES as error:
             self.close()
             lost = self._client.lost(error)
@@ -170,7 +194,7 @@ class Packet(Exchange):
         if self._started:
             for call, answer in zip(self.calls, answers, strict=True):
                 error = answer if isinstance(answer, Exception) else None
-                self._client.tell(call.script.name, self._started, error)
+                self._client.tell(call.name, self._started, error)
 
 
 def _read(connection: Any) -> Any:

@@ -18,17 +18,22 @@ class Patience:
     longer, nothing more is sent. Time for anything else, such as a query, does not count.
 
     One that is entered inside another with less patience changes nothing.
+
+    ``free``  seconds that a reply may take without being noted
+    ``left``  seconds; if there are none, nothing more is sent
     """
 
-    __slots__ = ("seconds", "_left", "_token", "__weakref__")
+    __slots__ = ("seconds", "free", "left", "_token", "__weakref__")
 
     def __init__(self, seconds: float):
-        self.seconds = seconds
-        self._left = seconds
+        self.seconds = self.left = seconds
+        self.free = QUICK * seconds
 
     def __enter__(self) -> None:
-        outer = current()
-        inner = outer if outer is not None and outer.seconds < self.seconds else self
+        outer = _current.get()
+        inner = outer() if outer is not None else None
+        if inner is None or inner.seconds >= self.seconds:
+            inner = self
         self._token: Token[weakref.ref[Patience] | None] = _current.set(weakref.ref(inner))
 
     def __exit__(self, *_: Any) -> None:
@@ -36,12 +41,7 @@ class Patience:
 
     def spend(self, seconds: float) -> None:
         """Note how long a reply took."""
-        self._left -= max(0.0, seconds - QUICK * self.seconds)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more is to be sent."""
-        return self._left <= 0
+        self.left -= max(0.0, seconds - self.free)
 
 
 def current() -> Patience | None:
