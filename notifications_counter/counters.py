@@ -21,7 +21,7 @@ from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, ShardStatus
 from .maintenance.history import record_event
 from .maintenance.recount import Correction, Recounter, RecountResult
-from .primary_keys import LIMIT, many
+from .primary_keys import are_integers, many
 from .reader import Reader
 
 
@@ -35,10 +35,10 @@ class Counter(Declaration):
 
     def counts(self, users: Iterable[Any]) -> dict[Any, int]:
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
-        as_they_are = int if self.has_integer_keys else None  # converting a key takes as long as reading its count
-        return Reader(self).counts(
-            [user if type(user) is as_they_are and -LIMIT <= user < LIMIT else self.key(user) for user in many(users)]
-        )
+        keys = list(many(users))
+        if not (self.has_integer_keys and are_integers(keys)):  # converting a key takes as long as reading its count
+            keys = list(map(self.key, keys))
+        return Reader(self).counts(keys)
 
     def breakdown(self, owner: Any) -> dict[Any, int]:
         """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,

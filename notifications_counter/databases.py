@@ -119,7 +119,9 @@ def identify(connection: Any) -> Database:
 
     Each process asks a database, or a schema, once.
     """
-    return _known.get(_key(connection)) or look_up(connection)
+    # The same as _key(): each read comes here.
+    key = connection.alias, connection.settings_dict["NAME"], getattr(connection, "schema_name", None)
+    return _known.get(key) or look_up(connection)
 
 
 def look_up_changed(connection: Any) -> Database:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from copy import copy
 from functools import cached_property, partial
 from hashlib import sha256
+from operator import methodcaller
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -36,6 +37,7 @@ _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
+AS_BYTES = methodcaller("encode", errors="surrogateescape")
 
 
 def declarations() -> Iterable[Declaration]:
@@ -249,14 +251,18 @@ class Declaration(Owners):
 
     def buffer_of(self, member: str, connection: Any = None) -> Buffer:
         """Return the buffer of an owner's shard."""
-        return self._one_of(self.buffers if connection is None else self.buffers_in(connection), member)
-
-    def _one_of(self, buffers: Sequence[Buffer], member: str) -> Buffer:
+        connection = connection or connections[self.db]
+        buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
-        # Owners that differ only in the last of several columns share a shard.
-        place = member.rpartition(TAB)[0] if self.has_several_columns else member
-        return buffers[crc32(place.encode(errors="surrogateescape")) % len(buffers)]
+        (place,) = self._places([member])
+        return buffers[place % len(buffers)]
+
+    def _places(self, members: Iterable[str]) -> Iterable[int]:
+        """Return a number for each member, which decides about its shard."""
+        if self.has_several_columns:  # owners that differ only in the last of them share a shard
+            members = (member.rpartition(TAB)[0] for member in members)
+        return map(crc32, map(AS_BYTES, members))
 
     def by_shard(self, members: Sequence[Any]) -> Iterator[tuple[Buffer, list[Any]]]:
         """Group members, or primary keys, by shard."""
@@ -265,10 +271,12 @@ class Declaration(Owners):
         if len(buffers := self.buffers) == 1:
             yield buffers[0], list(members)
             return
-        grouped: dict[Buffer, list[Any]] = {}
-        for member in members:
-            grouped.setdefault(self._one_of(buffers, str(member)), []).append(member)
-        yield from grouped.items()
+        grouped: list[list[Any]] = [[] for _ in buffers]
+        for member, place in zip(members, self._places(map(str, members)), strict=True):
+            grouped[place % len(buffers)].append(member)
+        for buffer, mine in zip(buffers, grouped, strict=True):
+            if mine:
+                yield buffer, mine
 
 
 def each_shard(counter: Declaration, members: Sequence[Any], call: Callable[[Buffer, list[Any]], object]) -> list[Any]:

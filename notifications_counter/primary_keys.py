@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -65,6 +67,13 @@ def primary_key(field: Field, value: Any) -> Any:
     if rounded or not fits(field, key):
         raise ValueError(f"{value!r:.200} is not a primary key.")
     return key
+
+
+def are_integers(keys: Sequence[Any]) -> bool:
+    """Return whether these are all integers that a database can store."""
+    with suppress(OverflowError):
+        return set(map(type, keys)) == {int} and bool(array("q", keys))
+    return False
 
 
 def many(values: Any) -> Iterable[Any]:

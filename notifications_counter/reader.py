@@ -14,19 +14,19 @@ from django.db import connections
 from django.db.models import Count, Q, QuerySet
 
 from .buffer import Buffer, Snapshot
+from .buffer.client import ARGUMENTS
 from .buffer.patience import Patience
-from .buffer.shard import in_calls
+from .buffer.shard import in_calls, totals_of
 from .conf import options
-from .declaration import Declaration, each_shard
+from .databases import alias_for
+from .declaration import Declaration
 from .exceptions import BufferUnavailable
 from .primary_keys import CompositeKey, group_of
 from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
 from .writes.doubt import mark_dirty
-from .writes.ledger import Ledger
+from .writes.ledger import READ_COMMITTED, Ledger
 from .writes.rows import chunks
-
-READ_COMMITTED = {"read committed", "read uncommitted"}
 
 
 class Reader:
@@ -36,49 +36,56 @@ class Reader:
 
     def __init__(self, counter: Declaration):
         self.counter = counter
-        self.using = counter.db
+        self.using = alias_for(counter.source)
 
     def count(self, key: Any) -> int:
         """Return the count of one owner."""
-        counter, member = self.counter, str(key)
-        ledger = Ledger.of(self.using)
-        if not ledger.touched(counter, member) and not self._sees_old_data(ledger):
-            with suppress(BufferUnavailable), Patience(options.READ_TIMEOUT):
-                buffer = counter.buffer_of(member, ledger.connection)
-                if (totals := buffer.totals((member,))) is not None:
-                    (total,) = totals
-                    if total is None:
-                        return self._miss(ledger, buffer, [key])[key]
-                    return total if total >= 0 else self._negative([key])[key]
-        return self._rows([key])[key]
+        counter, member, connection = self.counter, str(key), connections[self.using]
+        ledger = Ledger.on(connection)
+        if ledger.touched(counter, member) or ledger.sees_old_data():
+            return self._rows([key])[key]
+        try:
+            with Patience(options.READ_TIMEOUT):
+                buffer = counter.buffer_of(member, connection)
+                total = buffer.total(member)
+                if total is None:
+                    return self._miss(ledger, buffer, [key])[key]
+        except BufferUnavailable:
+            return self._rows([key])[key]
+        return total if total >= 0 else self._negative([key])[key]
 
     def counts(self, keys: Sequence[Any]) -> dict[Any, int]:
         """Return the counts of many owners."""
-        counter = self.counter
-        result: dict[Any, Any] = dict.fromkeys(keys, 0)
-        rest, by_rows = list(result), []
-        ledger = Ledger.of(self.using)
-        if self._sees_old_data(ledger) or ledger.doubts(counter):
-            rest, by_rows = [], rest
+        counter, ledger = self.counter, Ledger.of(self.using)
+        rest, by_rows = keys, []
+        if ledger.sees_old_data() or ledger.doubts(counter):
+            rest, by_rows = [], [*keys]
         elif touched := ledger.all_touched(counter):
-            by_rows = [key for key in rest if str(key) in touched]
-            rest = [key for key in rest if str(key) not in touched]
-
-        def read(buffer: Buffer, mine: list[Any]) -> None:
-            totals = buffer.totals(mine)
-            if totals is None:
-                by_rows.extend(mine)
-                return
-            result.update(zip(mine, totals, strict=True))
-            if None in totals or min(totals) < 0:  # type: ignore[operator, type-var]
-                missed = [key for key in mine if result[key] is None]
-                result.update(self._negative([key for key in mine if (result[key] or 0) < 0]))
-                for some in in_calls(missed):
-                    result.update(self._miss(ledger, buffer, some))
-
+            by_rows = [key for key in keys if str(key) in touched]
+            rest = [key for key in keys if str(key) not in touched]
+        result: dict[Any, Any] = {}
         with Patience(options.READ_TIMEOUT):
-            by_rows += each_shard(counter, rest, read)
-        return result | self._rows(by_rows) if by_rows else result
+            asked: list[tuple[Buffer, Sequence[Any]]] = []
+            try:
+                asked += ((b, some) for b, mine in counter.by_shard(rest) for some in in_calls(mine, ARGUMENTS - 1))
+            except BufferUnavailable:  # nobody knows which keys are those of this database
+                by_rows += rest
+            for (buffer, mine), totals in zip(asked, totals_of(asked), strict=True):
+                if totals is None:
+                    by_rows += mine
+                    continue
+                result.update(zip(mine, totals, strict=True))
+                if None in totals or min(totals) < 0:  # type: ignore[operator, type-var]
+                    result |= self._negative([key for key in mine if (result[key] or 0) < 0])
+                    for some in in_calls([key for key in mine if result[key] is None]):
+                        try:
+                            result |= self._miss(ledger, buffer, some)
+                        except BufferUnavailable:
+                            by_rows += some
+        if not by_rows and len(asked) == 1:
+            return result
+        result |= self._rows(by_rows)
+        return {key: result[key] for key in keys}
 
     def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
         """Return the counts of owners with these values in all columns but the last, by the last. Zeros are left
@@ -90,7 +97,7 @@ class Reader:
         counter, ledger = self.counter, Ledger.of(self.using)
         found: dict[tuple[Any, ...], dict[Any, int]] = {}
         missed: dict[tuple[Any, ...], Buffer] = {}
-        by_rows = ledger.doubts(counter) or self._sees_old_data(ledger)
+        by_rows = ledger.doubts(counter) or ledger.sees_old_data()
         touched = ledger.all_touched(counter)
         with Patience(options.READ_TIMEOUT):
             for first in firsts:
@@ -218,17 +225,6 @@ class Reader:
                 for *key, count, batch in cursor.fetchall():
                     found[counter.key_of(key)] = (count, batch)
         return found
-
-    def _sees_old_data(self, ledger: Ledger) -> bool:
-        """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
-        another isolation level, a cached total is still the newest count, and a miss asks."""
-        if ledger.in_manual_transaction():
-            return True
-        connection = ledger.connection
-        if not connection.in_atomic_block:
-            return False
-        vendor = connection.vendor
-        return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
 
     def _transaction(self, ledger: Ledger) -> tuple[bool, bool]:
         """Return whether this connection sees what others commit, and whether it sees nothing else, so that its counts

@@ -141,7 +141,7 @@ def test_keys_that_were_left_are_of_no_use(kept: Any) -> None:
         lambda: old.snapshot([member]),
         lambda: old.recover(10**6, "server"),
         lambda: old.listen(1),
-        lambda: old.totals([member]),
+        lambda: old.total(member),
         old.forget,
         old.status,
         old.enter,
@@ -170,7 +170,7 @@ def test_a_redis_that_was_emptied_learns_again_whose_keys_they_are(kept: Any, re
     assert_reads(kept)
     replace()
     with pytest.raises(DatabaseChanged):
-        old.totals([str(kept.pk)])
+        old.total(str(kept.pk))
 
 
 def test_a_database_that_comes_back_gets_a_new_id(kept: Any, caplog: pytest.LogCaptureFixture) -> None:

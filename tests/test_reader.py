@@ -1,5 +1,6 @@
 """What a read costs, and that it is right whatever it finds."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -15,6 +16,7 @@ from django.db.models import IntegerField
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
+from notifications_counter.buffer.packet import Packet
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import (
@@ -57,6 +59,45 @@ def test_a_cached_total_costs_one_command_and_no_query(alice, django_assert_num_
     with django_assert_num_queries(0), sent() as commands:
         assert unread.count(alice) == 3
     assert commands == ["MGET"]
+
+
+@pytest.mark.once
+def test_a_cached_total_takes_few_calls(alice):
+    """Each call of a function of the app takes as long as a hundredth of the command."""
+    notify(alice)
+    unread.count(alice.pk)
+    calls = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_globals["__name__"].startswith("notifications_counter."):
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        unread.count(alice.pk)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) <= 32, calls  # one less with hiredis
+
+
+def test_shards_are_asked_together(monkeypatch):
+    """The first reply is read when all have been asked, over one connection."""
+    keys = make_keys(100)
+    objects.bulk_create(Notification(user_id=key, title="x") for key in keys[::3])
+    right = {key: int(i % 3 == 0) for i, key in enumerate(keys)}
+    happened = []
+    send, read = Packet.send, Packet.outcomes
+    monkeypatch.setattr(Packet, "send", lambda self, urgent: [happened.append(len(self.calls)), send(self, urgent)])
+    monkeypatch.setattr(Packet, "outcomes", lambda self: [happened.append("read"), read(self)][1])
+    with entries(SHARDS=4):
+        unread.heal()
+        assert unread.counts(keys) == right
+        happened.clear()
+        with sent() as commands:
+            assert list(unread.counts(keys).items()) == list(right.items())
+            assert unread.counts(keys[:1]) == {keys[0]: 1}
+    assert commands == ["MGET"] * 5
+    assert happened == [4, *["read"] * 4]
 
 
 def test_a_missed_total_costs_one_row(alice, django_assert_num_queries, redis_client):

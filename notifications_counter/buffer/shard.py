@@ -7,14 +7,15 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Literal, TypeVar
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, DatabaseChanged
-from .client import ARGUMENTS, Argument, Client, Reply
+from .client import Argument, Client, Reply
 from .keys import Keys
-from .packet import Call
+from .packet import Call, Get, PacketReply, send_together
 from .scripts import script
 from .types import (
     NOTHING,
@@ -79,6 +80,46 @@ def as_json(users: Sequence[str]) -> str:
     return json.dumps(users, ensure_ascii=False)
 
 
+def totals_of(asked: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int | None] | None]:
+    """Return the cached totals of members, or of keys whose ``str()`` is a member, in each shard; None for each that is
+    not cached, and for a shard that raises BufferUnavailable. All are asked before the first reply is read."""
+    found: list[list[int | None] | None] = [None] * len(asked)
+    calls: dict[int, tuple[str | bytes, Get]] = {}
+    replies: Sequence[Reply | PacketReply] = ()
+    for i, (buffer, members) in enumerate(asked):
+        with suppress(BufferUnavailable):
+            buffer._before_read()
+            seen, prefix = buffer._seen
+            calls[i] = seen, Get([buffer.keys.ready, *[f"{prefix}{member}" for member in members]])
+    try:
+        gets = [get for _, get in calls.values()]
+        with suppress(BufferUnavailable):
+            if len(gets) > 1:
+                replies = send_together(asked[0][0].client, gets)
+            elif gets:
+                replies = [asked[0][0].client.send(gets[0].keys[0], *gets[0].command)]
+        for (i, (seen, _)), reply in zip(calls.items(), replies, strict=False):
+            buffer, members = asked[i]
+            with suppress(BufferUnavailable):
+                ready, *totals = reply.read()
+                if ready == seen:
+                    found[i] = _as_integers(totals)
+                else:
+                    buffer._follow(ready)
+                    (found[i],) = totals_of([(buffer, members)])
+        return found
+    finally:
+        for reply in replies:
+            reply.close()
+
+
+def _as_integers(totals: list[Any]) -> list[int | None]:
+    try:
+        return list(map(int, totals))
+    except (TypeError, ValueError):  # one is missing, or in flight, or something else wrote it
+        return [None if total is None else parse_int(total) for total in totals]
+
+
 class _KeysOf(dict[str, list[str]]):
     """The keys of a shard that each script names, looked up once."""
 
@@ -141,21 +182,22 @@ class Buffer:
         self._entered = not is_behind
 
     # ------------------------------------------------------------------ reads
-    def totals(self, members: Sequence[object]) -> list[int | None] | None:
-        """Return the cached totals, None for each that is not cached; or None if Redis is new or has lost ``ready``.
-
-        ``members`` may also be keys whose ``str()`` is a member.
-        """
-        self._before_read()
-        if len(members) < ARGUMENTS:
-            return self._totals(members)
-        found: list[int | None] = []
-        for some in in_calls(members, ARGUMENTS - 1):
-            totals = self._totals(some)
-            if totals is None:
-                return None
-            found += totals
-        return found
+    def total(self, member: str) -> int | None:
+        """Return a cached total, None if it is not cached. BufferUnavailable also if Redis is new or has lost
+        ``ready``, so that rows must be counted."""
+        if not self._entered or self.client.breaker.refused:
+            self._before_read()
+        key = self.keys.ready
+        while True:
+            seen, prefix = self._seen
+            ready, total = self.client.call(key, "MGET", key, prefix + member)
+            if ready == seen:
+                break
+            self._follow(ready)
+        try:
+            return int(total)
+        except (TypeError, ValueError):
+            return _as_integers([total])[0]
 
     def _before_read(self) -> None:
         """Raise BufferUnavailable if cached counts may be too old."""
@@ -164,28 +206,14 @@ class Buffer:
         if not self._entered:
             self.enter()
 
-    def _totals(self, members: Sequence[object]) -> list[int | None] | None:
-        key = self.keys.ready
-        while True:
-            seen, prefix = self._seen
-            ready, *totals = self.client.call(key, "MGET", key, *[f"{prefix}{member}" for member in members])
-            if ready == seen:
-                try:
-                    return [None if t is None else int(t) for t in totals]
-                except ValueError:  # something else wrote it; a total that is not an integer counts as missing
-                    return [None if t is None else parse_int(t) for t in totals]
-            if not self._follow(ready):
-                return None
-
-    def _follow(self, ready: str | bytes | None) -> bool:
-        """Use another value of ``ready`` from now on. Returns False if readers must count rows."""
+    def _follow(self, ready: str | bytes | None) -> None:
+        """Use another value of ``ready`` from now on. BufferUnavailable if readers must count rows."""
         if ready is None or not (epoch := self._ready(ready)):
             self.be_heard()
-            return False
+            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
         if not self.ttl:  # the Redis of a test database may be emptied between two tests
             self.epoch = max(self.epoch, parse_int(epoch.rstrip("?")) or 0)
         self._seen = ready, self.keys.total(decode(ready), "")
-        return True
 
     def _ready(self, value: Any) -> str:
         """Return ``ready`` without the fingerprint of the declaration; empty if the fingerprint is another one."""
@@ -203,7 +231,7 @@ class Buffer:
 
     def group(self, group: str) -> dict[str, int] | None:
         """Return the cached counts of the users whose members begin with ``group``, by the rest of the member. None if
-        they are not cached.
+        they are not cached. BufferUnavailable as for ``total``.
         """
         self._before_read()
         key = self.keys.ready
@@ -214,8 +242,7 @@ class Buffer:
             ready = self.client.call(key, "GET", key)
             if ready == seen:
                 break
-            if not self._follow(ready):
-                return None
+            self._follow(ready)
         fields = kept.items() if isinstance(kept, dict) else pairs(kept)  # RESP3 has dictionaries
         counts = {decode(last): parse_int(count) for last, count in fields}
         stamp = counts.pop("", None)

@@ -47,6 +47,9 @@ in time, too many locks."""
 CONNECTION_LOST = range(2000, 3000)
 """Errors that MySQL's client raises. The server's errors have other numbers."""
 
+READ_COMMITTED = {"read committed", "read uncommitted"}
+"""Isolation levels of transactions that see what others commit."""
+
 
 class _NotAnnounced(Exception):
     """Redis refused the announcement of a statement that has not been executed yet."""
@@ -86,7 +89,11 @@ class Ledger:
     @classmethod
     def of(cls, using: str) -> Ledger:
         """Return the ledger of this thread's connection to a database."""
-        connection = connections[using]
+        return cls.on(connections[using])
+
+    @classmethod
+    def on(cls, connection: Any) -> Ledger:
+        """Return the ledger of a connection."""
         try:
             return connection.__dict__["counter_ledger"]
         except KeyError:
@@ -250,7 +257,10 @@ class Ledger:
     # ------------------------------------------------------------------ reads
     def touched(self, counter: Declaration, member: str) -> bool:
         """Return whether this connection has changed rows of this owner and not sent the deltas yet."""
-        return any(member in log.touched.get(counter, ()) or counter in log.doubted for log in self._unsent_logs())
+        for log in self._unsent_logs() if self._logs or self._committed or self._alone else ():
+            if member in log.touched.get(counter, ()) or counter in log.doubted:
+                return True
+        return False
 
     def doubts(self, counter: Declaration) -> bool:
         """Return whether a statement may have changed anyone's count, and that is not sent yet."""
@@ -261,17 +271,24 @@ class Ledger:
         return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
-        if not self._logs and not self._committed and not self._alone:
-            return ()
         hooks = [hook for ref in self._committed if (hook := ref()) is not None]
         self._committed = [weakref.ref(hook) for hook in hooks]
         alone = [log for ref in self._alone if (log := ref()) is not None]
         return [*self._logs.values(), *(hook.log for hook in hooks), *alone]
 
+    def sees_old_data(self) -> bool:
+        """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
+        another isolation level, a cached total is still the newest count, and a miss asks."""
+        connection: Any = self._connection()
+        if not connection.in_atomic_block or not connection.commit_on_exit:
+            return self.in_manual_transaction()
+        vendor = connection.vendor
+        return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
+
     def in_manual_transaction(self) -> bool:
         """Return whether autocommit was switched off, by hand or in DATABASES, or whether raw SQL has begun a
         transaction. Then there is no hook at the commit, not even in ``atomic()``."""
-        connection = self.connection
+        connection: Any = self._connection()
         if connection.in_atomic_block:
             return not connection.commit_on_exit
         if connection.connection is None:  # the next statement connects

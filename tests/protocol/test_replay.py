@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from notifications_counter.buffer.shard import BATCHES, Buffer
+from notifications_counter.buffer.shard import BATCHES, Buffer, totals_of
 from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import unread
 from notifications_counter.maintenance import shards
@@ -124,7 +124,7 @@ class Replay:
         """A cached total equals the counter, unless this Redis is not the one that was left."""
         if self.is_lost():
             return
-        totals = self.buffer.totals(self.members)
+        (totals,) = totals_of([(self.buffer, self.members)])
         snapshot = self.buffer.snapshot(self.members)
         stored = self.reader.stored(self.keys)
         for key, member, total in zip(self.keys, self.members, totals or (), strict=totals is not None):
@@ -252,7 +252,7 @@ class Replay:
         key, member = self.keys[reader.owner], self.members[reader.owner]
         yield
         self.allowed[me] = set()
-        totals = self.buffer.totals([member])
+        (totals,) = totals_of([(self.buffer, [member])])
         snapshot = self.buffer.snapshot([member])
         total = totals[0] if totals else None
         yield
