@@ -88,7 +88,7 @@ def is_lookup_of_django(node: Any) -> bool:
 def _compile(node: Any) -> Predicate:
     if isinstance(node, WhereNode) and node.connector in (AND, OR):
         return _compile_node(node)
-    if isinstance(node, IsNull | Exact) and is_lookup_of_django(node):
+    if isinstance(node, IsNull | Exact) and is_lookup_of_django(node) and not node.lhs.target.generated:
         field = node.lhs.target
         if isinstance(node, IsNull):
             return lambda values, using: (_value(values, field, using) is None) == node.rhs
@@ -127,10 +127,10 @@ def _compile_node(node: WhereNode) -> Predicate:
 
 def _value(values: Mapping[str, Any], field: Field, using: str) -> Any:
     value = values.get(field.attname, MISSING)
-    if value is MISSING or hasattr(value, "resolve_expression") or field.generated:
-        raise Undecidable
     if value is None or value is NOT_NULL or (isinstance(value, bool) and type(field) is BooleanField):
         return value
+    if value is MISSING or hasattr(value, "resolve_expression"):
+        raise Undecidable
     try:
         return field.get_db_prep_save(value, connections[using])
     except (ArithmeticError, AttributeError, TypeError, ValueError, ValidationError, Error):

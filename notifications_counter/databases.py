@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from django.apps import apps
 from django.core import mail
-from django.db import DatabaseError, connections, router, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router, transaction
 from django.db.models import QuerySet
 from django.dispatch import receiver
 
@@ -105,7 +105,7 @@ def working_on(alias: str) -> Iterator[None]:
 
 def alias_for(model: Any) -> str:
     """Return the alias of the database in which this thread or task works on rows of a model."""
-    return _alias.get() or router.db_for_write(model)
+    return _alias.get() or (router.db_for_write(model) if router.routers else DEFAULT_DB_ALIAS)
 
 
 def current() -> Database:
@@ -193,12 +193,13 @@ def schema_of(connection: Any) -> str | None:
     return getattr(connection, "schema_name", None)
 
 
-@contextmanager
-def in_schema(connection: Any, schema: str | None) -> Iterator[None]:
+def in_schema(connection: Any, schema: str | None) -> AbstractContextManager[None]:
     """Make a connection use the schema of another tenant for a while."""
-    if schema_of(connection) == schema or schema is None:
-        yield
-        return
+    return nullcontext() if schema is None or schema_of(connection) == schema else _in_schema(connection, schema)
+
+
+@contextmanager
+def _in_schema(connection: Any, schema: str) -> Iterator[None]:
     tenants = connection  # the tenant library's own wrapper of the connection
     before = tenants.tenant
     tenants.set_schema(schema)

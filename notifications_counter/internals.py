@@ -374,15 +374,23 @@ def watch_transactions(
     connection._set_autocommit = _preceded(connection, "_set_autocommit", roll_back_what_is_open)
 
 
+IDLE, IN_TRANSACTION, IN_ERROR = 0, 2, 3
+"""States of a PostgreSQL connection, which psycopg and psycopg2 have from the C library."""
+
+
+def _status(driver: Any) -> int:
+    """Return the state of a PostgreSQL connection. In psycopg, ``info`` would make an Enum of it."""
+    return (driver.pgconn if hasattr(driver, "pgconn") else driver.info).transaction_status
+
+
 def _is_not_committed(connection: Any) -> bool:
     """Return whether the database is known not to have committed, after a COMMIT that has raised an error. PostgreSQL
     has rolled back if it has answered at all, and SQLite leaves the transaction open. MySQL has no such sign."""
-    idle = 0  # TransactionStatus.IDLE of psycopg, TRANSACTION_STATUS_IDLE of psycopg2
     driver = connection.connection
     if not driver:
         return False
     if connection.vendor == "postgresql":
-        return driver.info.transaction_status == idle
+        return _status(driver) == IDLE
     return connection.vendor == "sqlite" and driver.in_transaction
 
 
@@ -406,9 +414,8 @@ def has_failed(connection: Any) -> bool:
     Django does not set ``errors_occurred`` after a DataError or an IntegrityError. The driver knows without asking the
     server.
     """
-    in_error = 3  # TransactionStatus.INERROR of psycopg, TRANSACTION_STATUS_INERROR of psycopg2
     driver = connection.connection  # None if the connection was closed meanwhile
-    return connection.vendor == "postgresql" and bool(driver) and driver.info.transaction_status == in_error
+    return connection.vendor == "postgresql" and bool(driver) and _status(driver) == IN_ERROR
 
 
 def has_lost_transaction(connection: Any) -> bool:
@@ -424,8 +431,8 @@ def has_begun_by_sql(connection: Any) -> bool:
     ended the transaction."""
     if connection.in_atomic_block or not connection.autocommit or not (driver := connection.connection):
         return False
-    if connection.vendor == "postgresql":  # INTRANS and INERROR, in psycopg and psycopg2
-        return not driver.autocommit or driver.info.transaction_status in (2, 3)
+    if connection.vendor == "postgresql":
+        return not driver.autocommit or _status(driver) in (IN_TRANSACTION, IN_ERROR)
     if connection.vendor == "sqlite":
         return driver.in_transaction
     if connection.vendor == "mysql":

@@ -75,6 +75,12 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
         tables = counters_of_table(compiler.query.get_meta().db_table)
         if tables is None:
             return original(compiler, *args, **kwargs)
+        sources = tables.sources
+        if kind is SQLUpdateCompiler and not tables.totals:
+            names = {field.attname for field, *_ in compiler.query.values}
+            sources = tuple([counter for counter in sources if names and counter.reads(names)])
+            if not sources:
+                return original(compiler, *args, **kwargs)
         connection = compiler.connection
         if connection is not connections[connection.alias]:
             with as_connection_of_its_alias(connection):
@@ -83,7 +89,7 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
             return original(compiler, *args, **kwargs)  # it calls execute_sql()
         if tables.totals:
             return write_totals(tables.totals, compiler, lambda: original(compiler, *args, **kwargs))
-        return _count(tables.sources, kind, compiler, original, *args, **kwargs)
+        return _count(sources, kind, compiler, original, *args, **kwargs)
 
     execute.is_door = True  # type: ignore[attr-defined]
     return execute
@@ -99,31 +105,24 @@ def _count(
 ) -> Any:
     query_class, statement_class = KINDS[kind]
     query, connection = compiler.query, compiler.connection
-    counters = tuple(c for c in counters if c.db == connection.alias)  # a counter belongs to one database
+    counters = tuple([c for c in counters if c.db == connection.alias])  # a counter belongs to one database
     known = type(query) is query_class and type(compiler) is connection.ops.compiler(query.compiler)
-    heard = tuple(c for c in counters if c.has_columns(query.model))
-    unheard = [c for c in counters if c not in heard and _may_change(c, query)]
+    heard = tuple([c for c in counters if c.has_columns(query.model)])
 
     def execute() -> Any:
         if not heard:
             return original(compiler, *args, **kwargs)
         return statement_class(heard, compiler, original, known).run(*args, **kwargs)
 
-    if not unheard:
+    if len(heard) == len(counters):
         return execute()
-    ledger = Ledger.of(connection.alias)
+    ledger = Ledger.on(connection)
 
     def execute_in_doubt() -> Any:
         result = execute()
-        for counter in unheard:
-            ledger.doubt(counter)
+        for counter in counters:
+            if counter not in heard:
+                ledger.doubt(counter)
         return result
 
     return ledger.write(None, execute_in_doubt)
-
-
-def _may_change(counter: Declaration, query: Any) -> bool:
-    """Return whether a statement can change a count, although its model lacks columns of the counter."""
-    if not isinstance(query, UpdateQuery):
-        return True
-    return counter.reads(field.attname for field, *_ in query.values)  # type: ignore[attr-defined]

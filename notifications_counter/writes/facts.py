@@ -70,9 +70,11 @@ class Fate(NamedTuple):
 
 def fate(counter: Declaration, facts: Mapping[str, Any], using: str) -> Fate:
     """Return what these facts say about the rows."""
-    values = [facts.get(name, UNKNOWN) for name in counter.owner_attnames]
     owner: Any
-    if any(value is None for value in values):
+    values = [facts.get(name, UNKNOWN) for name in counter.owner_attnames]
+    if type(values[0]) is int and not counter.has_several_columns:
+        owner = str(values[0])
+    elif any(value is None for value in values):
         owner = None
     elif any(map(_is_uncertain, counter.key_fields, values)):
         owner = UNKNOWN
@@ -200,6 +202,13 @@ class Inserted:
         return {name: values[name] for name in self._known if name in values} | self._made
 
 
+@lru_cache(maxsize=100)
+def inserted(model: type[Model], counter: Declaration, written: tuple[str, ...], raw: bool) -> Inserted:
+    """Return what INSERTs of the fields with these attribute names say, which is found out once."""
+    fields: list[Any] = [model._meta.get_field(name) for name in written]
+    return Inserted(model, counter.columns, fields, raw)
+
+
 def _sets_others(field: Any) -> bool:
     """Return whether ``pre_save()`` may set attributes of other fields."""
     if getattr(field, "width_field", None) or getattr(field, "height_field", None):  # of an image
@@ -207,7 +216,6 @@ def _sets_others(field: Any) -> bool:
     return type(field).pre_save not in {*PRE_SAVES, FileField.pre_save}
 
 
-@lru_cache(maxsize=1000)
 def _how_written(model: type[Model], attname: str) -> str:
     """Return where an INSERT takes the value of a field from: the ``__dict__`` of the instance ("as it is"), the clock
     ("now"), or a descriptor or ``pre_save()`` that we know nothing about ("hidden")."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import OnConflict
-from .facts import UNKNOWN, Inserted, fate
+from .facts import UNKNOWN, fate, inserted
 from .rows import RowState, add_up, locked_by_key
 from .statement import Statement
 
@@ -40,9 +39,10 @@ class Insert(Statement):
     def _judge(self) -> tuple[dict[Declaration, dict[str, Delta]], bool]:
         owners: dict[Declaration, dict[str, Delta]] = {}
         named = True
+        names = tuple([field.attname for field in self.query.fields])
         for counter in self.counters:
-            written = Inserted(self.query.model, counter.columns, self.query.fields, self.query.raw)
-            deltas: dict[str, Delta] = defaultdict(int)
+            written = inserted(self.model, counter, names, self.query.raw)
+            deltas: dict[str, Delta] = {}
             for instance in self.query.objs:
                 owner, counts = fate(counter, written.facts(instance), self.using)
                 if counts is False or owner is None:
@@ -50,7 +50,7 @@ class Insert(Statement):
                 if owner is UNKNOWN:
                     named = False
                 else:
-                    known = deltas[owner]
+                    known = deltas.get(owner, 0)
                     deltas[owner] = None if counts is None or known is None else known + 1
             owners[counter] = deltas
         return owners, named

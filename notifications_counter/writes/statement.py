@@ -28,7 +28,7 @@ class Statement:
         self.query = compiler.query
         self.connection = compiler.connection
         self.using: str = compiler.connection.alias
-        self.ledger = Ledger.of(self.using)
+        self.ledger = Ledger.on(self.connection)
 
     @property
     def model(self) -> type[Model]:

@@ -93,9 +93,6 @@ class Update(Statement):
         rows: since Django 6.0, ``save()`` may use UPDATE … RETURNING."""
         self.how, self.returns = how, isinstance(how, list | tuple)
         names = {field.attname for field, *_ in self.query.values}
-        self.counters = tuple(c for c in self.counters if names and c.reads(names))
-        if not self.counters:
-            return self._call(self.compiler)
         self.changes = [change for counter in self.counters if not (change := self._change(counter, names)).is_none]
         if not self.changes:
             return self._call(self.compiler)
