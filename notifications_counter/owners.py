@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -106,6 +107,15 @@ class Owners:
         except ValidationError:
             return None
         return None if self.has_several_columns and None in found else str(found)
+
+    def encode_all(self, keys: Sequence[Any]) -> Sequence[str | None]:
+        """Do the same for many keys. Integers are much faster all at once."""
+        if self.has_several_columns:
+            if all(isinstance(f, IntegerField) for f in self.key_fields) and set(map(type, chain(*keys))) == {int}:
+                return [f"[{SEPARATOR.join(map(str, key))}]" for key in keys]
+        elif set(map(type, keys)) == {int}:
+            return list(map(str, keys))
+        return list(map(self.encode, keys))
 
     def key_of(self, values: Iterable[Any]) -> Any:
         """Return the key made up of these values of the columns, as the database or a member has them."""

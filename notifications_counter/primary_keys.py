@@ -21,6 +21,8 @@ TAB = "\t"
 
 SEPARATOR = f",{TAB}"
 
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)
+
 INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,\t?(?:0|-?[1-9]\d{0,18}))*")
 """Integers as ``str()`` writes them, joined by commas."""
 
@@ -50,7 +52,7 @@ def values_of_group(group: str) -> list[Any]:
 
 def as_json(values: Sequence[Any]) -> str:
     """Return the text of a CompositeKey of these values."""
-    return json.dumps(values, ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)
+    return ENCODER.encode(values)
 
 
 def primary_key(field: Field, value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from operator import neg
 from typing import Any
 
 from ..internals import CURSOR, ROW_COUNT
@@ -49,10 +49,12 @@ class Delete(Statement):
             return 0
         with cursor:
             found = cursor.fetchall()
-        rows = Tally({row[:-1]: row[-1] for row in found} if adds_up else map(tuple, found))
-        self.record_deltas(add_up(zip(ours.states(self.compiler, rows), (-n for n in rows.values()), strict=True)))
-        self.record_activity("deleted", rows.total())
-        return rows.total()
+        rows, numbers = (
+            ([row[:-1] for row in found], [row[-1] for row in found]) if adds_up else (found, [1] * len(found))
+        )
+        self.record_deltas(add_up(zip(ours.states(self.compiler, rows), map(neg, numbers), strict=True)))
+        self.record_activity("deleted", number := sum(numbers))
+        return number
 
     def _look_first(self) -> int:
         found = locked_for_now(self.query, self.using, self.counters)

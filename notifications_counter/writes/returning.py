@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -11,7 +11,7 @@ from django.db.models import F, Model
 
 from ..declaration import Declaration
 from ..internals import Query
-from .rows import RowState, columns_of, state_of
+from .rows import RowState, columns_of, states_of
 
 
 class Returning:
@@ -36,10 +36,11 @@ class Returning:
         """Return these names."""
         return [f"{prefix}{i}" for i in range(len(self.columns))]
 
-    def states(self, compiler: Any, rows: Iterable[Sequence[Any]]) -> list[RowState]:
+    def states(self, compiler: Any, rows: Sequence[Sequence[Any]]) -> list[RowState]:
         """Convert rows of these columns."""
-        converted = compiler.apply_converters([list(row) for row in rows], compiler.get_converters(self.columns))
-        return [state_of(self.counters, row) for row in converted]
+        if converters := compiler.get_converters(self.columns):
+            rows = list(compiler.apply_converters([list(row) for row in rows], converters))
+        return states_of(self.counters, rows)
 
 
 @lru_cache(maxsize=100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from math import inf
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..condition import expressions_of, is_lookup_of_django
 from ..declaration import Declaration
 from ..internals import AND, ExtraWhere, Query
 
-RowState = list[tuple[Declaration, str | None, bool]]
+RowState = Sequence[tuple[Declaration, str | None, bool]]
 """What a row counts for: for each counter, its owner and whether it counts."""
 
 Deltas = dict[Declaration, dict[str, int]]
@@ -28,15 +29,14 @@ def columns_of(counters: Sequence[Declaration]) -> list[Any]:
     return [column for c in counters for column in (*c.owner_attnames, c.condition.flag)]
 
 
-def state_of(counters: Sequence[Declaration], row: Sequence[Any]) -> RowState:
-    """Return what a row of these columns counts for."""
-    state, first = [], 0
-    for counter in counters:
-        flag = first + len(counter.owner_attnames)
-        owner = row[first:flag] if counter.has_several_columns else row[first]
-        state.append((counter, counter.encode(owner), bool(row[flag])))
-        first = flag + 1
-    return state
+def states_of(counters: Sequence[Declaration], rows: Sequence[Sequence[Any]]) -> list[RowState]:
+    """Return what rows of these columns count for."""
+    columns, states = iter(zip(*rows, strict=True)), []
+    for counter in counters if rows else ():
+        owners = list(islice(columns, len(counter.owner_attnames)))
+        members = counter.encode_all(list(zip(*owners, strict=True)) if counter.has_several_columns else owners[0])
+        states.append(zip(repeat(counter), members, map(bool, next(columns)), strict=False))
+    return list(zip(*states, strict=True))
 
 
 def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
@@ -118,11 +118,9 @@ def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, Row
     # Column by column, because Django does not convert the values of a whole composite key.
     key = [field.attname for field in queryset.model._meta.pk_fields]
     rows = queryset.select_related(None).order_by("pk").select_for_update()
-    first = len(key)
-    return {
-        row[0] if first == 1 else row[:first]: state_of(counters, row[first:])
-        for row in with_states(rows, counters, key)
-    }
+    first, found = len(key), list(with_states(rows, counters, key))
+    states = states_of(counters, [row[first:] for row in found])
+    return {row[0] if first == 1 else row[:first]: state for row, state in zip(found, states, strict=True)}
 
 
 def locked_for_now(query: Query, using: str, counters: Sequence[Declaration]) -> dict[Any, RowState]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Model
 
+from ..conf import options
 from ..declaration import Declaration
 from .ledger import Ledger
 from .returning import Returning, returning
@@ -62,5 +63,5 @@ class Statement:
 
     def record_activity(self, what: str, number: int) -> None:
         """Record for the time-sliced counters how many rows were ``created``, ``read`` or ``deleted``."""
-        if number:
+        if number and options.RECORD_ACTIVITY:
             self.ledger.record_activity({(counter, what): number for counter in self.counters})

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
+from operator import neg
 from typing import Any, NamedTuple
 
 from django.core.exceptions import EmptyResultSet
 
+from ..conf import options
 from ..declaration import Declaration
 from ..internals import AND, CURSOR, ROW_COUNT, ExtraWhere, UpdateQuery
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
@@ -158,12 +160,13 @@ class Update(Statement):
         numbers, columns = [row[-1] for row in found], len(self.returning.columns)
         was = self.returning.states(compiler, [row[:columns] for row in found])
         became = self.returning.states(compiler, [row[columns : 2 * columns] for row in found])
-        self.record_deltas(add_up([*zip(was, (-n for n in numbers), strict=True), *zip(became, numbers, strict=True)]))
-        read: dict[tuple[Declaration, str], int] = defaultdict(int)
-        for before, after, number in zip(was, became, numbers, strict=True):
-            for (counter, _, counted), (_, _, counts) in zip(before, after, strict=True):
-                read[counter, "read"] += number if counted and not counts else 0
-        self.ledger.record_activity(read)
+        self.record_deltas(add_up([*zip(was, map(neg, numbers), strict=True), *zip(became, numbers, strict=True)]))
+        if options.RECORD_ACTIVITY:
+            read: dict[tuple[Declaration, str], int] = defaultdict(int)
+            for before, after, number in zip(was, became, numbers, strict=True):
+                for (counter, _, counted), (_, _, counts) in zip(before, after, strict=True):
+                    read[counter, "read"] += number if counted and not counts else 0
+            self.ledger.record_activity(read)
         return updated
 
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
