@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
+from functools import cached_property
 from operator import neg
 from typing import Any, NamedTuple
 
-from django.core.exceptions import EmptyResultSet
+from django.core.exceptions import EmptyResultSet, FullResultSet
 
 from ..conf import options
 from ..declaration import Declaration
@@ -196,19 +197,17 @@ class Update(Statement):
     def _locking_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """On older versions, ``rows_before`` locks and counts the rows, and ``rows_after`` updates and counts them. The
         last columns say which of the two has the rows, and how many there are."""
-        ours = self.returning
-        rows = rows_of(self.query, self.using).order_by("pk")
-        selected = with_states(rows, self.counters, [field.attname for field in self.model._meta.pk_fields]).query
-        select, selected_params = selected.get_compiler(self.using).as_sql()
-        was, key = ", ".join(ours.names("w")), ", ".join(self._keys.values())
+        ours, keys = self.returning, self._keys
+        select, selected_params = self._select_old(", ".join(keys))
+        was, key = ", ".join(ours.names("w")), ", ".join(keys.values())
         if self.is_one:  # SQL that begins as without counters
-            same = " AND ".join(f"{column} = rows_before.{name}" for column, name in self._keys.items())
+            same = " AND ".join([f"{column} = rows_before.{name}" for column, name in keys.items()])
             return (
                 f"{update} FROM ({select} FOR NO KEY UPDATE) AS rows_before ({key}, {was}) WHERE {same}"
-                f" RETURNING {', '.join(f'rows_before.{name}' for name in ours.names('w'))}, {ours.as_columns('b')}",
+                f" RETURNING {', '.join([f'rows_before.{name}' for name in ours.names('w')])}, {ours.as_columns('b')}",
                 (*params, *selected_params, *ours.params),
             )
-        new = ", ".join(f"{column} AS {name}" for column, name in self._keys.items())
+        new = ", ".join(f"{column} AS {name}" for column, name in keys.items())
         states = f"{was}, {', '.join(ours.names('b'))}, rows_before.k0 IS NOT NULL, rows_after.k0 IS NOT NULL"
         return (
             f"WITH rows_before ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
@@ -217,7 +216,22 @@ class Update(Statement):
             (*selected_params, *params, *ours.params),
         )
 
-    @property
+    def _select_old(self, key: str) -> tuple[str, tuple[Any, ...]]:
+        """Return the SELECT of the rows as they are: the primary key, and what they count for. Without joins, it needs
+        no QuerySet, which takes three times as long as everything else."""
+        ours, names = self.returning, [field.attname for field in self.model._meta.pk_fields]
+        if not is_plain(self.query) or self.query.is_sliced:
+            rows = rows_of(self.query, self.using).order_by("pk")
+            return with_states(rows, self.counters, names).query.get_compiler(self.using).as_sql()
+        try:
+            where, params = self.compiler.compile(self.query.where)
+        except FullResultSet:
+            where, params = "true", ()
+        table = self.connection.ops.quote_name(self.model._meta.db_table)
+        select = f"SELECT {key}, {', '.join(ours.sql)} FROM {table} WHERE {where} ORDER BY {key}"
+        return select, (*ours.params, *params)
+
+    @cached_property
     def _keys(self) -> dict[str, str]:
         """Return the columns of the primary key, with their names in ``rows_before`` and ``rows_after``."""
         quote, fields = self.connection.ops.quote_name, self.model._meta.pk_fields
