@@ -15,7 +15,7 @@ from ..conf import options
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from .client import Argument, Client, Reply
 from .keys import Keys
-from .packet import Call, Get, PacketReply, send_together
+from .packet import Call, Get, send_together
 from .scripts import script
 from .types import (
     NOTHING,
@@ -85,20 +85,16 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int
     not cached, and for a shard that raises BufferUnavailable. All are asked before the first reply is read."""
     found: list[list[int | None] | None] = [None] * len(asked)
     calls: dict[int, tuple[str | bytes, Get]] = {}
-    replies: Sequence[Reply | PacketReply] = ()
     for i, (buffer, members) in enumerate(asked):
         with suppress(BufferUnavailable):
             buffer._before_read()
             seen, prefix = buffer._seen
             calls[i] = seen, Get([buffer.keys.ready, *[f"{prefix}{member}" for member in members]])
+    if not calls:
+        return found
+    replies = send_together(asked[0][0].client, [get for _, get in calls.values()])
     try:
-        gets = [get for _, get in calls.values()]
-        with suppress(BufferUnavailable):
-            if len(gets) > 1:
-                replies = send_together(asked[0][0].client, gets)
-            elif gets:
-                replies = [asked[0][0].client.send(gets[0].keys[0], *gets[0].command)]
-        for (i, (seen, _)), reply in zip(calls.items(), replies, strict=False):
+        for (i, (seen, _)), reply in zip(calls.items(), replies, strict=True):
             buffer, members = asked[i]
             with suppress(BufferUnavailable):
                 ready, *totals = reply.read()
