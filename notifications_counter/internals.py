@@ -38,8 +38,6 @@ from django.utils.functional import Promise
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.module_loading import autodiscover_modules
 from django.utils.text import Truncator
-from redis.cluster import RedisCluster
-from redis.connection import AbstractConnection, Connection
 
 __all__ = [
     # Every write of the ORM ends in a method of these, which the door wraps.
@@ -178,13 +176,18 @@ def send_packed(connection: Any, command: bytes) -> None:
 
 def default_socket_timeout() -> float | None:
     """Return how many seconds a connection waits for a reply by default. Versions of redis-py differ."""
+    from redis.connection import AbstractConnection
+
     return inspect.signature(AbstractConnection.__init__).parameters["socket_timeout"].default
 
 
 # ---------------------------------------------------------------- redis-py: clusters
-def new_cluster(url: str, seconds: Callable[[], float | None], **options: Any) -> RedisCluster:
+def new_cluster(url: str, seconds: Callable[[], float | None], **options: Any) -> Any:
     """Make the client of a cluster, whose connections are set up as those of ``limit_setup`` are; with TLS, only after
     it has found the nodes for the first time."""
+    from redis.cluster import RedisCluster
+    from redis.connection import Connection
+
     cluster = RedisCluster.from_url(url, **{"connection_class": _limited(Connection, seconds), **options})
     theirs = cluster.nodes_manager.connection_kwargs
     theirs["connection_class"] = _limited(theirs["connection_class"], seconds)

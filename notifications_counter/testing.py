@@ -8,8 +8,8 @@ from uuid import uuid4
 from django.conf import settings
 from django.test.utils import TestContextDecorator, override_settings
 
+from .buffer import errors
 from .buffer.client import client_of, used_clients
-from .buffer.connections import FAILURES
 from .conf import SETTING, check_entries, options
 
 
@@ -46,7 +46,7 @@ def delete_keys(prefix: str) -> None:
     """Delete every key with a prefix, on each node of each cache that was used, unless it is unreachable. Only for
     tests and demos, because it scans all keys of the servers."""
     for client in {client_of(options.CACHE_ALIAS), *used_clients()}:
-        with suppress(*FAILURES):
+        with suppress(*errors.FAILURES):
             keys = list(client.redis.scan_iter(match=f"{{{prefix}:*", count=1000))
             for i in range(0, len(keys), 1000):
                 client.redis.unlink(*keys[i : i + 1000])

@@ -1,6 +1,8 @@
-"""Imports point one way: down the layers, and never in a circle."""
+"""Imports point one way: down the layers, and never in a circle. Django loads little of the app when it starts."""
 
 import ast
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
@@ -94,3 +96,38 @@ def test_no_import_is_hidden_from_the_interpreter():
         for other in imports(name, ast.Module(node.body, []))
     ]
     assert not hidden
+
+
+# What every site needs. Anything else, and redis-py, is for the first process that uses it to load.
+AT_START = """
+    apps buffer checks condition conf counters databases declaration events exceptions fields internals maintenance
+    models owners primary_keys querysets reader signals sql timeseries writes
+"""
+
+START = """
+import sys
+import django
+from django.conf import settings
+
+settings.configure(INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", *sys.argv[1:]],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3"}},
+    CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://"}})
+django.setup()
+print(*sys.modules)
+"""
+
+
+def loaded(*apps: str) -> set[str]:
+    """The modules that django.setup() loads on a site with these apps."""
+    start = [sys.executable, "-c", START, *apps]
+    return set(subprocess.run(start, cwd=PACKAGE.parent, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_what_django_loads_at_the_start():
+    """Importing redis-py takes longer than the whole app."""
+    added = loaded("notifications_counter") - loaded()
+    mine = {name for name in added if name.startswith("notifications_counter.")}
+    assert {ours(name).split(".")[0] for name in mine} == set(AT_START.split())
+    others = {name.split(".")[0] for name in added - mine}
+    assert others - sys.stdlib_module_names == {"django", "notifications_counter"}
+    assert not others & {"asyncio", "csv", "multiprocessing", "unittest", "urllib"}

@@ -14,9 +14,6 @@ from django.conf import settings
 from django.core.cache import InvalidCacheBackendError, caches
 from django.core.signals import setting_changed
 from django.dispatch import Signal, receiver
-from django_redis import get_redis_connection
-from redis import ConnectionPool
-from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError, TimeoutError
 
 from ..conf import options, shown
 from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
@@ -29,8 +26,9 @@ from ..internals import (
     send_packed,
 )
 from ..signals import redis_called
+from . import errors
 from .breaker import BROKEN, NEVER, Breaker
-from .connections import FAILURES, Connections, disconnect, read_owed
+from .connections import Connections, disconnect, read_owed
 from .location import HOW_TO_WRITE, parse, reason_of, urls_of
 from .patience import Patience, current, limit
 from .scripts import Script, script
@@ -195,7 +193,7 @@ class Reply(Exchange):
             if getattr(connection, "owed", None):
                 read_owed(connection)
             answer = connection.read_response()
-        except NoScriptError:  # nothing was run, so this is not a second time
+        except errors.NoScriptError:  # nothing was run, so this is not a second time
             assert self._script is not None
             send_packed(connection, pack_command(("EVAL", self._script.source, *self._command[2:])))
             answer = connection.read_response()
@@ -212,13 +210,13 @@ class Reply(Exchange):
             if not self._connections:
                 raise BufferUnavailable(f"Nobody waited for the reply of Redis (cache {client.alias!r}).")
             answer = self.receive()
-        except ResponseError as error:
+        except errors.ResponseError as error:
             self._return()
             self.tell(error)
             if may_be_refused:
                 return None
             raise self._failed(client.refused(error, self._script, self._name, self._typed_keys)) from error
-        except FAILURES as error:
+        except errors.FAILURES as error:
             self.close()
             self.tell(error)
             raise self._failed(client.lost(error)) from error
@@ -262,6 +260,8 @@ class Client:
         """The client of redis-py. ConfigurationError if LOCATION is no URL; its own error would show a part of it."""
         if None in map(parse, urls_of(self.alias)):
             raise ConfigurationError(f"The LOCATION of the cache {self.alias!r} is not a URL of Redis. {HOW_TO_WRITE}")
+        from django_redis import get_redis_connection
+
         return get_redis_connection(self.alias)
 
     @cached_property
@@ -277,6 +277,8 @@ class Client:
 
     @cached_property
     def _connections(self) -> Any:
+        from redis import ConnectionPool
+
         pool = self.redis.connection_pool
         limit_setup(pool, limit)
         if type(pool) is ConnectionPool and not self.is_limited:
@@ -307,7 +309,7 @@ class Client:
         try:
             reply._send(self.pool(key), pack_command(command))
             return reply
-        except FAILURES as error:
+        except errors.FAILURES as error:
             reply.close()
             reply.tell(error)
             raise self.lost(error) from error
@@ -357,11 +359,11 @@ class Client:
         """Note that a command could not be sent or got no reply, and return the exception to raise."""
         if is_exhausted(error):
             return self.breaker.miss(error)
-        if isinstance(error, TimeoutError) and not self.is_limited:
+        if isinstance(error, errors.TimeoutError) and not self.is_limited:
             self.troubles.note_later("slow", str(error))
         return self.breaker.trip(error)
 
-    def refused(self, error: ResponseError, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
+    def refused(self, error: Exception, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
         """Note a refusal, and return the exception to raise."""
         text = str(error)
         if text.startswith("LEFT "):
@@ -369,7 +371,7 @@ class Client:
             reason = "The database was replaced or emptied, or Redis has lost its keys."
             return DatabaseChanged(f"{reason} Counts are read from the rows meanwhile.")
         # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
-        if script is not None and (isinstance(error, OutOfMemoryError) or " -OOM " in text):
+        if script is not None and (isinstance(error, errors.OutOfMemoryError) or " -OOM " in text):
             self.troubles.note("full", text)
             return self.breaker.trip_full(error, script.name)
         if BROKEN.search(text):
@@ -407,7 +409,7 @@ class Client:
         """Run a script on which no count depends. Not with send(), which would count a failure as an outage."""
         called = script(name)
         reply = Reply(self, called, ("EVALSHA", called.sha, len(keys), *keys, *args))
-        with suppress(BufferUnavailable, *FAILURES):
+        with suppress(BufferUnavailable, *errors.FAILURES):
             try:
                 reply._send(self.pool(keys[0]), pack_command(reply._command))
                 reply.receive()

@@ -9,14 +9,14 @@ from typing import Any
 
 from django_redis.pool import ConnectionFactory
 from redis import RedisCluster
-from redis.exceptions import MovedError, ResponseError
+from redis.exceptions import MovedError
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
 from ..internals import disconnect_nodes, limit_setup, new_cluster, node_pool, pool_options, reload_nodes
+from . import errors
 from .breaker import Breaker
 from .client import Argument, Client, Reply, TypedKeys
-from .connections import FAILURES
 from .patience import limit
 from .scripts import Script
 
@@ -57,13 +57,13 @@ class Node(Client):
         limit_setup(pool, limit)
         return pool
 
-    def refused(self, error: ResponseError, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
+    def refused(self, error: Exception, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
         """Note a refusal. If the key has moved, find out where all keys are now."""
         if not isinstance(error, MovedError):
             return super().refused(error, script, name, keys)
         try:
             reload_nodes(self._cluster.redis)
-        except FAILURES as failure:
+        except errors.FAILURES as failure:
             return self.breaker.trip(failure)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
 
@@ -84,7 +84,7 @@ class Cluster(Client):
         because making it asks the cluster."""
         try:
             return self._nodes[self.__dict__["redis"].get_node_from_key(key).name]
-        except (KeyError, *FAILURES):
+        except (KeyError, *errors.FAILURES):
             return self._nodes[""]
 
     def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:

@@ -12,9 +12,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import finalize
 
-from redis.exceptions import RedisClusterException, RedisError
-
 from ..internals import has_input, is_inherited, limit_wait, new_connection
+from . import errors
 from .patience import limit
 
 FRESH_SECONDS = 0.1
@@ -25,9 +24,6 @@ IDLE_SECONDS = 60
 
 LAST_SECONDS = 1.0
 """The longest wait for replies that are owed on a connection that is about to be closed."""
-
-FAILURES = (RedisError, RedisClusterException, OSError)
-"""What redis-py raises if Redis does not answer, or refuses."""
 
 
 class Connections:
@@ -63,7 +59,7 @@ class Connections:
                     limit_wait(connection, limit())
                     read_owed(connection)
                 usable = not has_input(connection)
-            except FAILURES:
+            except errors.FAILURES:
                 usable = False
             except BaseException:
                 disconnect(connection)
@@ -95,7 +91,7 @@ def _close(idle: deque[tuple[Any, float]]) -> None:
 
 def _close_idle(connection: Any) -> None:
     if getattr(connection, "owed", None) and not is_inherited(connection):
-        with suppress(*FAILURES):
+        with suppress(*errors.FAILURES):
             limit_wait(connection, LAST_SECONDS)
             read_owed(connection)
     disconnect(connection)

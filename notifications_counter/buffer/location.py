@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
-from redis.connection import parse_url
 
 HOW_TO_WRITE = (
     "Use a URL such as 'redis://127.0.0.1:6379/1'. Percent-encode special characters in its user name and password, as "
@@ -33,6 +32,8 @@ def urls_of(alias: str) -> list[Any]:
 def parse(url: Any) -> dict[str, Any] | None:
     """Return a URL as arguments of a connection. None if it is not the URL of a Redis, or if its host is really the
     beginning of a password with ``/``, ``?`` or ``#``."""
+    from redis.connection import parse_url
+
     try:
         arguments = parse_url(url.strip())  # type: ignore[no-untyped-call]
     except (AttributeError, ValueError):

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from redis.exceptions import ConnectionError, NoScriptError, ResponseError
-
 from ..exceptions import BufferUnavailable
 from ..internals import socket_of
+from . import errors
 from .client import Argument, Client, Exchange, TypedKeys, late_failures, pack_command
-from .connections import FAILURES, Connections, read_owed
+from .connections import Connections, read_owed
 from .scripts import Script
 
 
@@ -96,7 +95,7 @@ class Packet(Exchange):
                     self._send(client.pool(key), packed)
         except BufferUnavailable as error:
             self._outcomes = [error] * len(self.calls)
-        except FAILURES as error:
+        except errors.FAILURES as error:
             self.close()
             self._outcomes = [client.lost(error)] * len(self.calls)
             self._tell([error] * len(self.calls))
@@ -121,7 +120,7 @@ class Packet(Exchange):
         client = self._client
         outcomes = [
             client.refused(answer, call.script, call.name, call.typed_keys)
-            if isinstance(answer, ResponseError) and not isinstance(answer, NoScriptError)
+            if isinstance(answer, errors.ResponseError) and not isinstance(answer, errors.NoScriptError)
             else answer
             for call, answer in zip(self.calls, answers, strict=True)
         ]
@@ -137,11 +136,7 @@ class Packet(Exchange):
         client, breaker = self._client, self._client.breaker
         if self._outcomes is not None or type(self._pool) is not Connections:
             return False
-        if (
-            breaker.down_since is not None
-            or breaker.refused
-            or not all(c.name in client.has_run for c in self.calls)
-        ):
+        if breaker.down_since is not None or breaker.refused or not all(c.name in client.has_run for c in self.calls):
             return False
         self._on_failure.append(on_failure)
         if self._connections:
@@ -155,7 +150,7 @@ class Packet(Exchange):
     def arrive(self, connection: Any) -> None:
         """Read the replies that are owed."""
         if socket_of(connection) is not self._sock:
-            raise ConnectionError("The connection was closed before the replies came.")
+            raise errors.ConnectionError("The connection was closed before the replies came.")
         answers = [_read(connection) for _ in self.calls]
         self._outcomes = self._judge(answers)
         if any(isinstance(outcome, Exception) for outcome in self._outcomes):
@@ -180,7 +175,7 @@ class Packet(Exchange):
             for _ in self.calls:
                 answers.append(_read(connection))
             self._return(started)
-        except FAILURES as error:
+        except errors.FAILURES as error:
             self.close()
             lost = self._client.lost(error)
             return answers + [lost] * (len(self.calls) - len(answers))
@@ -200,7 +195,7 @@ class Packet(Exchange):
 def _read(connection: Any) -> Any:
     try:
         return connection.read_response()
-    except ResponseError as error:
+    except errors.ResponseError as error:
         return error
 
 
@@ -215,7 +210,7 @@ class PacketReply:
     def read(self) -> Any:
         """Return what Redis answered. BufferUnavailable if it did not answer, or refused."""
         outcome = self._packet.outcomes()[self._place]
-        if isinstance(outcome, NoScriptError):  # nothing was run, so this is not a second time
+        if isinstance(outcome, errors.NoScriptError):  # nothing was run, so this is not a second time
             return self._packet.run(self._place)
         if isinstance(outcome, BufferUnavailable):
             raise outcome

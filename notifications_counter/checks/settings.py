@@ -11,7 +11,6 @@ from django.conf import settings
 from django.core.checks import Error, Warning
 from django.db import connections
 from django.utils.module_loading import import_string
-from django_redis.client import DefaultClient, ShardClient
 
 from ..buffer.location import HOW_TO_WRITE, parse, urls_of
 from ..conf import ENTRIES, SETTING, options, shown
@@ -94,6 +93,8 @@ def check_cache() -> Messages:
             hint=HOW_TO_WRITE,
             id=id_("E033"),
         )
+    from django_redis.client import DefaultClient, ShardClient
+
     client = _client(alias)
     if client is None or issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
         yield Error(

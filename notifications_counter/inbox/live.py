@@ -23,9 +23,8 @@ from django.db import ProgrammingError, close_old_connections, connections
 from redis.exceptions import ConnectionError
 
 from ..badges import Badge, Shown, counts_of
-from ..buffer import Buffer
+from ..buffer import Buffer, errors
 from ..buffer.client import client_of
-from ..buffer.connections import FAILURES
 from ..buffer.location import reason_of
 from ..buffer.types import UNREADABLE, decode
 from ..conf import options
@@ -151,7 +150,7 @@ class Live:
                 return self._listen()
             except Exception as error:
                 if not self._is_deaf:
-                    unforeseen = None if isinstance(error, FAILURES) else error
+                    unforeseen = None if isinstance(error, errors.FAILURES) else error
                     reason = reason_of(error, options.CACHE_ALIAS)
                     about = {"event": "live_late", "reason": reason}
                     text = "Live counts are late, because Redis cannot be heard: %s"
