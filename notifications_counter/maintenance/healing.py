@@ -17,7 +17,7 @@ from ..conf import options
 from ..declaration import Declaration
 from .audit import Audit
 from .history import record_event, record_rejected
-from .recount import LARGE_PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
+from .recount import LARGE_PAGE, PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
 from .shards import (
     damage,
     doubt,
@@ -33,8 +33,9 @@ from .shards import (
 
 UNREADABLE_INTENT = "an open transaction in Redis cannot be read, because something else wrote to it"
 
-FEW, MANY = 10, 100
-"""Owners in one look of a heal: at first, and at most. A heal can take longer than it should by one look."""
+FEW = 10
+"""Owners in the first look of a heal, and at most PAGE in a later one. A heal can take longer than it should by one
+look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ class Healer:
                 try:
                     self.result.add(self.recounter.recount(m for m in members if m not in strays))
                     self.failures = 0
-                    size = min(2 * size, MANY) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
+                    size = min(2 * size, PAGE) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
                 except OperationalError as error:
                     self.failures += 1
                     if self.failures > FEW or not connections[self.counter.db].is_usable():  # it is not the owner
