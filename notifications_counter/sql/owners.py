@@ -11,14 +11,18 @@ from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
 
+FEW = 100
+"""The most keys of one column that PostgreSQL gets as a list: for a long one it starts workers, which takes longer than
+finding the rows."""
+
 
 def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any], connection: Any) -> tuple[str, list]:
     """Return a condition for rows with one of these keys in these columns, and its parameters."""
     values = counter.db_columns(counter.columns_of(keys), connection)
     names = ", ".join(columns)
-    if len(columns) == 1:
+    if len(columns) == 1 and (connection.vendor != "postgresql" or len(keys) <= FEW):
         return f"{names} IN ({', '.join(['%s'] * len(keys))})", values[0]
-    if connection.vendor == "postgresql":  # it would try one key after the other
+    if connection.vendor == "postgresql":  # in a list of several columns, it would try one key after the other
         return f"({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))", values
     row = f"({', '.join(['%s'] * len(columns))})"
     rows = ", ".join([row] * len(keys))
