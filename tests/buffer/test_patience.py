@@ -204,6 +204,15 @@ def test_the_shorter_of_two_limits_counts():
     assert limit() is None
 
 
+def test_a_limit_without_an_end_has_no_effect():
+    """As if an exception struck before the end."""
+    patience = Patience(1)
+    patience.__enter__()
+    assert limit() == 1
+    del patience
+    assert limit() is None
+
+
 def test_the_log_says_that_redis_is_slow(use, relay, alice, caplog):
     client = use()
     unread.heal()

@@ -21,6 +21,7 @@ from tests.support import (
     assert_heals,
     assert_reads,
     buffer,
+    entries,
     notify,
     sent,
     unheard,
@@ -172,8 +173,8 @@ def test_a_slice_whose_flusher_was_killed_is_taken_over(slices, many, monkeypatc
             unread.heal()
     assert unread.heal().checked == 7
     assert unread.status()[0].recovering  # it may be alive, and only slow
-    monkeypatch.setattr(audit, "SLOW", 0)
-    assert unread.heal().checked == 2
+    with entries(HEAL_AFTER=0):
+        assert unread.heal().checked == 2
     assert not unread.status()[0].recovering
     assert_exact(*many)
 
