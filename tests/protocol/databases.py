@@ -14,8 +14,9 @@ Redis and some the other, nobody promises READ.
     python -m tests.protocol.databases                  # every scenario: 'bad 0' on each line
     python -m tests.protocol.databases --drop leave     # without one rule: the shortest history that breaks
 
-A space stands for the keys of one database in one Redis: what ``model.py`` explores is one number here. The change of
-the database is a moment; its rows stay, so that what a process did with the old keys can be compared with them.
+A space stands for the keys of one database in one Redis, and has one owner: what ``model.py`` explores is one number
+here. The change of the database is a moment; its rows stay, so that what a process did with the old keys can be
+compared with them.
 """
 
 import argparse
@@ -26,26 +27,29 @@ from .search import Found, search
 
 RULES = {
     "leave": "who enters with another id than the last one leaves the last one's keys: they are not ready any more",
-    "begin": "nothing begins on keys that were left",
-    "commit": "nor is anything committed there: its users are recounted under the new id",
-    "along": "the open parts of keys that are left go along to the new ones",
+    "announce": "nothing is announced on keys that were left",
+    "confirm": "nor is anything confirmed there: its owners are recounted under the new id",
+    "along": "the intents of keys that are left go along to the new ones",
+    "aloft": "their owners are in flight there, too",
     "last": "keys that were left are never entered again, by nobody",
     "renew": "a database whose keys were left gets a new id",
     "fix": "nothing is corrected or completed on keys that were left",
-    "behind": "who enters a Redis that is behind the database begins nothing, and leaves requests in the database",
+    "behind": "who enters a Redis that is behind the database announces nothing, and leaves requests in the database",
     "astray": "so does who comes to such a Redis later, because its address leads elsewhere",
 }
 BREAKS = {  # the scenario in which that is found soonest
     "leave": "writer, healer, reader",
-    "begin": "writer killed, healer, reader, there and back",
-    "commit": "writer, healer, reader",
-    "along": "writer killed, healer, reader, there and back",
+    "announce": "writer, healer, reader",
+    "confirm": "writer, healer under suspicion, reader",
+    "along": "writer, healer, reader",
+    "aloft": "writer, healer, reader",
     "last": "writer, healer, reader",
     "renew": "writer, healer, there and back",
-    "fix": "writer, healer, reader, doubt",
+    "fix": "writer, healer, reader",
     "behind": "writer, healer, another Redis and back",
     "astray": "writer astray, healer",
 }
+MOVED = -1  # in place of the epoch of an intent
 IDS = 8  # of databases; the keys in the other Redis come after them
 dropped: set[str] = set()
 
@@ -55,6 +59,12 @@ def rule(name: str) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
+class Intent(NamedTuple):
+    part: int
+    epoch: int  # in which it was announced; 0: while Redis was not ready
+    grounded: bool = False
+
+
 class Space(NamedTuple):
     """The keys of one database."""
 
@@ -62,11 +72,13 @@ class Space(NamedTuple):
     ready: bool = False
     epoch: int = 0
     value: int = 0  # stored count, pending and total
-    open: tuple = ()  # ((part, seq), ...)
-    seq: int = 0
+    intents: tuple[Intent, ...] = ()
     dirty: bool = False
-    fence: int = 0
     lease: str = ""
+
+    @property
+    def in_flight(self) -> bool:
+        return any(not i.grounded and (i.epoch != MOVED or rule("aloft")) for i in self.intents)
 
 
 class World(NamedTuple):
@@ -98,8 +110,8 @@ def enter(w: World, id: int, epoch: int) -> tuple[World, bool]:
     if (last := w.last[redis]) != id:
         old, new = w.spaces[last], w.spaces[id]
         if rule("along"):
-            moved = tuple((part, 0) for part, _ in old.open)  # seq 0: it began before everything
-            w = w.change(last, open=()).change(id, open=(*new.open, *moved))
+            moved = tuple(Intent(intent.part, MOVED) for intent in old.intents)
+            w = w.change(last, intents=()).change(id, intents=(*new.intents, *moved))
         if rule("leave"):
             w = w.change(last, left=True, ready=False)
         w = w.change(id, left=False)._replace(last=(id, w.last[1]) if redis == 0 else (w.last[0], id))
@@ -110,23 +122,29 @@ def is_behind(w: World, id: int, epoch: int) -> bool:
     return w.spaces[id].epoch < epoch
 
 
-def begin(w: World, id: int, part: int) -> World | None:
+def announce(w: World, id: int, part: int) -> World | None:
     space = w.spaces[id]
-    if space.left and rule("begin"):
+    if space.left and rule("announce"):
         return None
-    return w.change(id, seq=space.seq + 1, open=(*space.open, (part, space.seq + 1)))
+    return w.change(id, intents=(*space.intents, Intent(part, space.epoch if space.ready else 0)))
 
 
-def commit(w: World, id: int, part: int, delta: int | None) -> World | None:
+def confirm(w: World, id: int, part: int, delta: int | None) -> World | None:
     """None for a delta: unknown."""
     space = w.spaces[id]
-    if space.left and rule("commit"):
+    if space.left and rule("confirm"):
         return None
-    seq = dict(space.open).get(part, 0)
-    rest = tuple(entry for entry in space.open if entry[0] != part)
-    if delta is None or not seq or not space.ready or space.fence >= seq:
-        return w.change(id, open=rest, dirty=True, lease="")
-    return w.change(id, open=rest, value=space.value + delta, lease="")
+    w = w.change(id, intents=tuple(intent for intent in space.intents if intent.part != part), lease="")
+    if delta is not None and space.ready and Intent(part, space.epoch) in space.intents:
+        return w.change(id, value=space.value + delta)
+    return w.change(id, dirty=True)
+
+
+def ground(w: World, id: int, part: int, drop: bool) -> World:
+    space = w.spaces[id]
+    rest = tuple(intent for intent in space.intents if intent.part != part)
+    kept = () if drop else (Intent(part, 0, grounded=True),)
+    return w.change(id, intents=(*rest, *kept), dirty=True, lease="")
 
 
 # ------------------------------------------------------------- the processes: a step yields (label, world, the process)
@@ -147,6 +165,8 @@ LOOKS = {"ask", "enter", "ask again"}
 
 
 class Writer(NamedTuple):
+    """Its call returns at the COMMIT, if its intent cannot have been grounded before, else after it is confirmed."""
+
     part: int
     delta: int
     kill: bool = False
@@ -156,25 +176,30 @@ class Writer(NamedTuple):
     epoch: int = 0
     strayed: bool = False
     committed: bool = False
+    returned: bool = False
     lives: bool = True
 
     def moves(self, w: World, dead: frozenset) -> Iterator:
         if self.step in LOOKS:
-            yield from look_up(self, w, "commit again" if self.committed else "begin")
-        elif self.step == "begin" and self.is_behind(w):
+            yield from look_up(self, w, "confirm again" if self.committed else "announce")
+        elif self.step == "announce" and self.is_behind(w):
             w = w._replace(rows=w.rows + self.delta, requested=True)
-            yield "requests a recount", w, self._replace(step="commit again", committed=True)
-        elif self.step == "begin":
-            begun = begin(w, self.id, self.part)
-            yield ("refused", w, self._replace(step="ask")) if begun is None else ("", begun, self._replace(step="db"))
+            yield "requests a recount", w, self._replace(step="confirm again", committed=True)
+        elif self.step == "announce":
+            announced = announce(w, self.id, self.part)
+            following = self._replace(step="ask" if announced is None else "COMMIT")
+            yield "refused" if announced is None else "", announced or w, following
             if self.may_stray and not self.strayed:
                 yield "astray", w, self._replace(id=(self.id + IDS) % (2 * IDS), strayed=True)
-        elif self.step == "db":
+        elif self.step == "COMMIT":
             if w.rows + self.delta >= 0:
-                yield "", w._replace(rows=w.rows + self.delta), self._replace(step="commit", committed=True)
-        elif self.step in ("commit", "commit again"):
-            done = commit(w, self.id, self.part, self.delta if self.step == "commit" else None)
-            yield ("refused", w, self._replace(step="ask")) if done is None else ("", done, self._replace(step="done"))
+                slow = any(i.part == self.part and i.grounded for s in w.spaces for i in s.intents)
+                following = self._replace(step="confirm", committed=True, returned=not slow)
+                yield "", w._replace(rows=w.rows + self.delta), following
+        elif self.step in ("confirm", "confirm again"):
+            done = confirm(w, self.id, self.part, self.delta if self.step == "confirm" else None)
+            following = self._replace(step="ask") if done is None else self._replace(step="done", returned=True)
+            yield "refused" if done is None else "", done or w, following
         if self.kill and self.committed and self.step != "done" and self.lives:
             yield "killed", w, self._replace(step="killed", lives=False)
 
@@ -199,7 +224,7 @@ class Reader(NamedTuple):
             yield "", w, self._replace(step="get")
         elif self.step == "get":
             space = w.spaces[self.id]
-            if space.ready and not space.dirty:
+            if space.ready and not space.dirty and not space.in_flight:
                 yield "", w, self.returned(space.value)
             else:
                 yield "", w, self._replace(step="rows")
@@ -219,7 +244,7 @@ class Healer(NamedTuple):
     id: int = 0
     epoch: int = 0
     seen: int = 0
-    lives: bool = True
+    suspects: bool = False  # that the processes of all intents are dead
 
     def moves(self, w: World, dead: frozenset) -> Iterator:
         end = self._replace(runs=self.runs - 1, step="ask")
@@ -229,19 +254,23 @@ class Healer(NamedTuple):
             yield from look_up(self, w, "doubt")
             return
         space = w.spaces[self.id]
+        refused = space.left and rule("fix")
         if self.step == "doubt":
-            ended = [part for part, _ in space.open if part in dead]
-            if ended or w.requested:
+            if w.requested:
                 w = w.change(self.id, dirty=True, lease="")._replace(requested=False)
             if not space.left and space.epoch != w.epoch:
                 epoch = max(space.epoch, w.epoch) + 1
                 w = w.change(self.id, epoch=epoch, ready=False)._replace(epoch=epoch)
-            yield "", w, self._replace(step="drop")
-        elif self.step == "drop":
-            rest = tuple(entry for entry in space.open if entry[0] not in dead or not space.dirty)
-            yield "", w.change(self.id, open=rest), self._replace(step="look")
+            yield "", w, self._replace(step="ground")
+        elif self.step == "ground":
+            for intent in space.intents:
+                if intent.part in dead:
+                    w = ground(w, self.id, intent.part, drop=True)
+                elif self.suspects and not intent.grounded:
+                    w = ground(w, self.id, intent.part, drop=False)
+            yield "", w, self._replace(step="look")
         elif self.step == "look":
-            if space.left and rule("fix"):
+            if refused:
                 yield "refused", w, end
             elif space.ready and not space.dirty:
                 yield "", w, end
@@ -250,12 +279,12 @@ class Healer(NamedTuple):
         elif self.step == "rows":
             yield "", w, self._replace(step="fix", seen=w.rows)
         elif self.step == "fix":
-            if (space.left and rule("fix")) or space.lease != self.name:
-                yield "refused", w if space.left else w.change(self.id, dirty=True), end
+            if refused:
+                yield "refused", w, end
+            elif space.lease != self.name or space.in_flight:  # left to the next run
+                yield "refused", w.change(self.id, dirty=True, ready=True, lease=""), end
             else:
-                fence = space.seq + 1 if space.open else 0
-                fixed = {"value": self.seen, "dirty": False, "ready": True, "lease": ""}
-                yield "", w.change(self.id, fence=fence, seq=max(space.seq, fence), **fixed), end
+                yield "", w.change(self.id, value=self.seen, dirty=False, ready=True, lease=""), end
 
 
 class Change(NamedTuple):
@@ -280,16 +309,6 @@ class Move(NamedTuple):
             yield "", w._replace(redis=self.to[0]), Move(self.to[1:])
 
 
-class Doubt(NamedTuple):
-    """The count of the first database is in doubt, so that a healer has something to do."""
-
-    step: str = "doubt"
-
-    def moves(self, w: World, dead: frozenset) -> Iterator:
-        if self.step == "doubt" and not w.spaces[0].left:
-            yield "", w.change(0, dirty=True, lease=""), Doubt("done")
-
-
 # -------------------------------------------------------------------------------------------------------- exploration
 def allowed_values(processes: Iterable[Any]) -> frozenset:
     """The rows that a reader may return now: a writer whose call has not returned yet may count or not."""
@@ -297,7 +316,7 @@ def allowed_values(processes: Iterable[Any]) -> frozenset:
     for p in processes:
         if type(p) is Writer and p.committed:
             after = {v + p.delta for v in values}
-            values = after if p.step == "done" else values | after
+            values = after if p.returned else values | after
     return frozenset(values)
 
 
@@ -307,7 +326,8 @@ def wrong_end(w: World, processes: Iterable[Any]) -> str:
     while (step := next(healer.moves(w, dead), None)) and steps < 60:
         (_, w, healer), steps = step, steps + 1
     space = w.spaces[w.here]
-    right = space.ready and not space.dirty and space.value == w.rows and not space.open and w.last[w.redis] == w.here
+    right = space.ready and not space.dirty and space.value == w.rows and not space.intents
+    right = right and w.last[w.redis] == w.here
     return "" if right else f"END: rows {w.rows}, counter {space.value}, ready {space.ready}"
 
 
@@ -352,9 +372,9 @@ THERE_AND_BACK = Change((1, 0))
 SCENARIOS: dict[str, tuple] = {
     "writer, healer, reader": (W(1, 1), H(1, "h"), R(), Change()),
     "2 writers, healer, reader": (W(1, 1), W(2, 1), H(1, "h"), R(), Change()),
+    "writer, healer under suspicion, reader": (W(1, 1), H(1, "h", suspects=True), R(), Change()),
     "2 writers killed, healer": (W(1, 1, True), W(2, -1, True), H(1, "h"), Change()),
     "writer killed, 2 healers": (W(1, 1, True), H(1, "h"), H(1, "i"), Change()),
-    "writer, healer, reader, doubt": (W(1, 1), H(1, "h"), R(), Doubt(), Change()),
     "writer, healer, 2 readers": (W(1, 1), H(1, "h"), R(), R(), Change()),
     "writer, healer, there and back": (W(1, 1), H(2, "h"), THERE_AND_BACK),
     "writer, healer, reader, there and back": (W(1, 1), H(2, "h"), R(), THERE_AND_BACK),
