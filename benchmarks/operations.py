@@ -339,7 +339,7 @@ OPERATIONS = [
     Operation(
         "`for_user().update(read_at=…)`",
         lambda: partial(of_user().update, read_at=timezone.now()),
-        2,
+        1,
         1,
         elsewhere=4,
         text_keys=(1, 3, 4),
@@ -367,7 +367,7 @@ OPERATIONS = [
     Operation(
         "`NotificationController.update_unread_count()`",
         lambda: transaction.atomic(partial(controller().update_unread_count, 1)),
-        2,
+        1,
         2,
     ),
     # maintenance

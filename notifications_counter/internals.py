@@ -266,7 +266,6 @@ ATTRIBUTES = {
     },
     "query": {
         "add_fields": "The columns of a SELECT.",
-        "add_filter": "Narrows a DELETE or UPDATE to some primary keys.",
         "alias_refcount": "The tables that it uses, and how often: 0 if a join was dropped.",
         "annotations": "If there are any, the query is not just rows of its table.",
         "chain": "A copy as a query of another class: the SELECT of the rows that a statement will change.",
@@ -295,6 +294,7 @@ ATTRIBUTES = {
         "where": "The conditions, a WhereNode.",
     },
     "where": {
+        "add": "Adds a condition to a copy of a statement, for what is below the ORM.",
         "children": "Conditions and WhereNodes.",
         "connector": "AND, OR or XOR.",
         "negated": "NOT around all of them.",

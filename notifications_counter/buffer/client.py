@@ -277,11 +277,13 @@ class Client:
 
     @cached_property
     def _connections(self) -> Any:
+        return self._connections_of(self.redis.connection_pool)
+
+    def _connections_of(self, pool: Any) -> Any:
         from redis import ConnectionPool
 
-        pool = self.redis.connection_pool
         limit_setup(pool, limit)
-        if type(pool) is ConnectionPool and not self.is_limited:
+        if type(pool) is ConnectionPool and self.knows_server and not self.is_limited:
             return Connections(pool)
         return pool  # it enforces a limit, or finds the master among several servers
 

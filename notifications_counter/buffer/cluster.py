@@ -13,7 +13,7 @@ from redis.exceptions import MovedError
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from ..internals import disconnect_nodes, limit_setup, new_cluster, node_pool, pool_options, reload_nodes
+from ..internals import disconnect_nodes, new_cluster, node_pool, pool_options, reload_nodes
 from . import errors
 from .breaker import Breaker
 from .client import Argument, Client, Reply, TypedKeys
@@ -48,14 +48,16 @@ class Node(Client):
         super().__init__(cluster.alias)
         self.breaker = NodeBreaker(cluster)
         self._cluster = cluster
+        self._pool: Any = None  # of redis-py, which makes another one when the cluster changes
 
     def pool(self, key: str) -> Any:
         """Return the connections to this node."""
         if self.breaker.down_since is not None:  # another node may have taken its place
             reload_nodes(self._cluster.redis)
         pool = node_pool(self._cluster.redis, key)
-        limit_setup(pool, limit)
-        return pool
+        if pool is not self._pool:
+            self._pool, self._connections = pool, self._connections_of(pool)
+        return self._connections
 
     def refused(self, error: Exception, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
         """Note a refusal. If the key has moved, find out where all keys are now."""
@@ -75,6 +77,11 @@ class Cluster(Client):
         super().__init__(alias)
         self._nodes: dict[str, Node] = defaultdict(lambda: Node(self))
         self._nodes[""].knows_server = False
+
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses."""
+        for node in list(self._nodes.values()):
+            node.close_idle()
 
     def has_node_down(self) -> bool:
         return any(node.breaker.down_since is not None for node in list(self._nodes.values()))

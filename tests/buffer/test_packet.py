@@ -106,6 +106,7 @@ def test_a_server_that_has_forgotten_the_scripts(house, wire):
     with redis.Redis.from_url(wire.server.url) as client:
         client.script_flush()
     Issue.objects.create(project=house, urgent=True)
+    assert_reads(house, counter=open_issues)  # whoever uses the connection next sends the confirmation again
     assert not RecountRequest.objects.exists()
     for counter in BOTH:
         assert_exact(house, counter=counter)

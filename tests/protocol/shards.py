@@ -13,11 +13,6 @@ be killed between two of these steps, and be started again with either number.
 There is one shard of each number, with one owner: what ``model.py`` explores is one number here.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-from .interleaving import Explorer, Reader
-
 RULES = {
     "retire": "nothing is announced or confirmed in old shards",
     "register": "their intents are added to the new ones",

@@ -37,7 +37,7 @@ def assert_counted(owners: Iterable[Any], *counters: Counter, doubt: bool = Fals
 def doubts(counter: Counter) -> int:
     """How many owners wait for a recount, or will."""
     waiting = RecountRequest.objects.filter(counter=counter.name).count()
-    return waiting + sum(shard.status.dirty + shard.status.open for shard in counter.status())
+    return waiting + sum(shard.status.dirty + shard.status.intents for shard in counter.status())
 
 
 def fits(counter: Counter, key: Any) -> bool:
