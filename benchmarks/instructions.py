@@ -1,7 +1,7 @@
 """What the way of a write and of a read costs: instructions of the processor, and calls of functions of the app.
 
-Callgrind counts the instructions of the Python process, not those of servers and kernel. Unlike seconds, they are the
-same each time, to a tenth of a per cent, however busy the machine is.
+Callgrind counts the instructions of the Python process, not those of servers and kernel. Unlike seconds, they are
+nearly the same each time, however busy the machine is.
 """
 
 from __future__ import annotations
