@@ -13,6 +13,7 @@ from .models import Notification
 from .primary_keys import many, primary_key
 from .querysets import NotificationQuerySet
 from .writes.ledger import Ledger
+from .writes.rows import Change
 
 MAX_DELTA = 2**31
 """No user has this many rows."""
@@ -74,7 +75,7 @@ class NotificationController:
                 "update_unread_count() must be called in the transaction that changes the rows. Put both into one "
                 "atomic() block."
             )
-        ledger.record_deltas(unread, {str(self.user_id): delta})
+        ledger.collect(Change({unread: {str(self.user_id): delta}}))
 
 
 def _keys(value: Any) -> list[Any]:

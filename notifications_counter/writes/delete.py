@@ -7,7 +7,17 @@ from typing import Any
 
 from ..internals import CURSOR, ROW_COUNT
 from .facts import facts_of_where, fate
-from .rows import activity_of, add_up, difference, is_plain, locked_by_key, locked_for_now, named_keys, selects_alike
+from .rows import (
+    Change,
+    activity_of,
+    add_up,
+    difference,
+    is_plain,
+    locked_by_key,
+    locked_for_now,
+    named_keys,
+    selects_alike,
+)
 from .statement import Statement
 
 FEW = 100
@@ -18,7 +28,7 @@ class Delete(Statement):
     """A DELETE of the rows that a query selects."""
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Execute it, record what it changes, and return the number of rows."""
+        """Execute it, have the ledger collect what it changes, and return the number of rows."""
         facts = facts_of_where(self.query.where) if self.known and is_plain(self.query) else {}
         self.fates = {counter: fate(counter, facts, self.using) for counter in self.counters}
         if self.can_return and (self.connection.vendor == "postgresql" or self.compiler.single_alias):
@@ -27,7 +37,7 @@ class Delete(Statement):
             return self.ledger.write(owners, self._returning)
         return self.ledger.write(None, self._look_first)
 
-    def _returning(self) -> int:
+    def _returning(self) -> tuple[int, Change]:
         ours, as_sql = self.returning, self.compiler.as_sql
         # One row for each owner. A few rows come as they are, by SQL that begins as without counters.
         adds_up = self.connection.vendor == "postgresql" and named_keys(self.query) > FEW
@@ -46,28 +56,23 @@ class Delete(Statement):
         finally:
             del self.compiler.as_sql
         if cursor is None:  # the WHERE clause matches nothing
-            return 0
+            return 0, Change({})
         with cursor:
             found = cursor.fetchall()
         rows, numbers = (
             ([row[:-1] for row in found], [row[-1] for row in found]) if adds_up else (found, [1] * len(found))
         )
-        self.record_deltas(add_up(zip(ours.states(self.compiler, rows), map(neg, numbers), strict=True)))
-        self.record_activity("deleted", number := sum(numbers))
-        return number
+        deltas, number = add_up(zip(ours.states(self.compiler, rows), map(neg, numbers), strict=True)), sum(numbers)
+        return number, Change(deltas, self.activity("deleted", number))
 
-    def _look_first(self) -> int:
+    def _look_first(self) -> tuple[int, Change]:
         found = locked_for_now(self.query, self.using, self.counters)
         number = self.execute(self.compiler, ROW_COUNT) or 0
         if number != len(found) or not (self.known and selects_alike(self.query)):
             left = locked_by_key(self.model, self.using, list(found), self.counters)
             found = {pk: state for pk, state in found.items() if pk not in left}
-        self.record_deltas(difference(found.values()))
+        deltas, doubted = difference(found.values()), []
         if number != len(found):  # it has deleted others as well
-            for counter, its in self.fates.items():
-                if its.names_owner:
-                    self.ledger.record_deltas(counter, dict.fromkeys(its.members))
-                else:
-                    self.ledger.doubt(counter)
-        self.ledger.record_activity(activity_of(found))
-        return number
+            doubted = [counter for counter, its in self.fates.items() if not its.names_owner]
+            deltas = {c: {**deltas[c], **dict.fromkeys(its.members)} for c, its in self.fates.items()}
+        return number, Change(deltas, activity_of(found), doubted)

@@ -26,6 +26,7 @@ from ..internals import (
 from .delete import Delete
 from .insert import Insert
 from .ledger import Ledger, as_connection_of_its_alias
+from .rows import Change
 from .totals import write_totals
 from .update import Update
 
@@ -118,11 +119,7 @@ def _count(
         return execute()
     ledger = Ledger.on(connection)
 
-    def execute_in_doubt() -> Any:
-        result = execute()
-        for counter in counters:
-            if counter not in heard:
-                ledger.doubt(counter)
-        return result
+    def execute_in_doubt() -> tuple[Any, Change]:
+        return execute(), Change({}, doubted=[counter for counter in counters if counter not in heard])
 
     return ledger.write(None, execute_in_doubt)

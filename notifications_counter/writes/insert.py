@@ -9,7 +9,7 @@ from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import OnConflict
 from .facts import UNKNOWN, fate, inserted
-from .rows import RowState, add_up, locked_by_key
+from .rows import Change, RowState, add_up, in_doubt, locked_by_key
 from .statement import Statement
 
 
@@ -21,7 +21,7 @@ class Insert(Statement):
     """
 
     def run(self, returning_fields: Sequence[Any] | None = None) -> Any:
-        """Execute it and record what it changes."""
+        """Execute it, and have the ledger collect what it changes."""
         self.fields = returning_fields
         self.owners, self.named = self._judge()
         on_conflict = self.query.on_conflict if self.known else OnConflict.UPDATE  # another class may do anything
@@ -55,39 +55,27 @@ class Insert(Statement):
             owners[counter] = deltas
         return owners, named
 
-    def _insert(self) -> Any:
+    def _insert(self) -> tuple[Any, Change]:
         result = self.execute(self.compiler, self.fields)
-        for counter, deltas in self.owners.items():
-            self.ledger.record_deltas(counter, deltas)
-        self.record_activity("created", len(self.query.objs))
-        return result
+        return result, Change(self.owners, self.activity("created", len(self.query.objs)))
 
-    def _insert_returning(self) -> Any:
+    def _insert_returning(self) -> tuple[Any, Change]:
         result, states = self._execute_returning()
-        self.record_deltas(add_up((state, 1) for state in states))
-        self.record_activity("created", len(states))
-        return result
+        return result, Change(add_up((state, 1) for state in states), self.activity("created", len(states)))
 
-    def _insert_and_look(self) -> Any:
+    def _insert_and_look(self) -> tuple[Any, Change]:
         result = self.execute(self.compiler, self.fields)
-        pks = self._primary_keys(result)
-        if None in pks:
-            self._doubt(self.named)
-        else:
+        pks, change = self._primary_keys(result), self._doubt(self.named)
+        if None not in pks:
             found = locked_by_key(self.model, self.using, pks, self.counters)
-            if len(found) == len(pks):
-                self.record_deltas(add_up((state, 1) for state in found.values()))
-            else:  # a key is an expression, or stored in another form
-                self._doubt(self.named)
-        self.record_activity("created", len(self.query.objs))
-        return result
+            if len(found) == len(pks):  # otherwise, a key is an expression, or stored in another form
+                change = Change(add_up((state, 1) for state in found.values()))
+        return result, change._replace(activity=self.activity("created", len(self.query.objs)))
 
-    def _insert_in_doubt(self) -> Any:
-        result = self.execute(self.compiler, self.fields)
-        self._doubt(self.named)
-        return result
+    def _insert_in_doubt(self) -> tuple[Any, Change]:
+        return self.execute(self.compiler, self.fields), self._doubt(self.named)
 
-    def _upsert(self) -> Any:
+    def _upsert(self) -> tuple[Any, Change]:
         """Insert or update. Nothing says which rows existed, or what they counted for, so their owners are recounted:
         those that the database returns, unless the statement changes owners."""
         features = self.connection.features
@@ -95,18 +83,13 @@ class Insert(Statement):
         taken = {field.attname for field in self.query.update_fields} if self.known else set()
         if self.known and returns and not any(counter.moves(taken) for counter in self.counters):
             result, states = self._execute_returning()
-            self.record_doubt(states)
-        else:
-            result = self.execute(self.compiler, self.fields)
-            self._doubt(self.named and not self.known)
-        return result
+            return result, Change(in_doubt(states))
+        return self.execute(self.compiler, self.fields), self._doubt(self.named and not self.known)
 
-    def _doubt(self, named: bool) -> None:
-        for counter, deltas in self.owners.items():
-            if named:
-                self.ledger.record_deltas(counter, dict.fromkeys(deltas))
-            else:
-                self.ledger.doubt(counter)
+    def _doubt(self, named: bool) -> Change:
+        if named:
+            return Change({counter: dict.fromkeys(deltas) for counter, deltas in self.owners.items()})
+        return Change({}, doubted=self.counters)
 
     def _primary_keys(self, result: Any) -> list[Any]:
         """Return the primary keys of the new rows, None for each that is unknown."""

@@ -14,7 +14,6 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError, co
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
-from ..buffer.types import Delta
 from ..conf import options
 from ..databases import identify, schema_of
 from ..declaration import Declaration, declarations
@@ -22,9 +21,12 @@ from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction, has_begun_by_sql, has_failed, has_lost_transaction, watch_transactions
 from ..signals import counts_changed
 from .doubt import forget, mark_dirty, request_recounts
+from .rows import Change, Deltas
 from .transaction import TransactionLog
 
 T = TypeVar("T")
+Statement = Callable[[], tuple[T, Change]]
+Owners = Mapping[Declaration, Iterable[str]] | None
 
 SAVEPOINT = re.compile(
     r"\s*(?:(SAVEPOINT)|(RELEASE)(?:\s+SAVEPOINT)?|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(\S+)",
@@ -137,43 +139,30 @@ class Ledger:
         self._logs = {}
         self._look_away()
 
-    def record_deltas(self, counter: Declaration, deltas: Mapping[str, Delta]) -> None:
-        """Record what the statement that was just run has changed. None means unknown: the owner is recounted."""
-        if not deltas:
+    def collect(self, change: Change) -> None:
+        """Add to the transaction what a statement has changed."""
+        deltas = {c: d for c, its in change.deltas.items() if (d := {m: n for m, n in its.items() if n != 0})}
+        if self.in_manual_transaction():
+            owners = [(counter, member) for counter, its in deltas.items() for member in its]
+            request_recounts(self.using, [*owners, *((counter, None) for counter in change.doubted)])
+            mark_dirty(owners)
+            for counter in change.doubted:
+                forget(counter)
             return
-        if (log := self._standalone_log()) is not None and not self.connection.in_atomic_block:
-            log.record_deltas(counter, deltas)
-        elif self.in_manual_transaction():
-            request_recounts(self.using, [(counter, member) for member in deltas])
-            mark_dirty((counter, member) for member in deltas)
-        elif self.connection.in_atomic_block:
-            self._log_for_counts().record_deltas(counter, deltas)
-        else:
+        request_recounts(self.using, [(counter, None) for counter in change.doubted])
+        if self.connection.in_atomic_block:
+            if deltas or change.doubted:
+                _add(self._log_for_counts(), deltas, change)
+            elif change.activity and options.RECORD_ACTIVITY:
+                _add(self._transaction_log(), deltas, change)
+        elif deltas or change.doubted:
             log = TransactionLog(self.using)
-            log.record_deltas(counter, dict.fromkeys(deltas))
+            _add(log, {counter: dict.fromkeys(its) for counter, its in deltas.items()}, change)
             log.send()
 
-    def doubt(self, counter: Declaration) -> None:
-        """Record that the statement that was just run may have changed anyone's count, so that everyone is recounted.
-        Call it inside a transaction, because the request for the recount commits with it."""
-        request_recounts(self.using, [(counter, None)])
-        if self.in_manual_transaction():
-            forget(counter)
-        else:
-            self._log_for_counts().doubt(counter)
-
-    def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
-        """Record what the statement that was just run did, for the time-sliced counters, if RECORD_ACTIVITY is on."""
-        if not options.RECORD_ACTIVITY or not activity or self.in_manual_transaction():
-            return
-        if self.connection.in_atomic_block:
-            self._transaction_log().record_activity(activity)
-        elif (log := self._standalone_log()) is not None:
-            log.record_activity(activity)
-
-    def write(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
-        """Run a statement that changes rows of these owners, and records what it has changed. None: the owners are not
-        known beforehand, so the statement needs a transaction.
+    def write(self, owners: Owners, statement: Statement[T]) -> T:
+        """Run a statement that changes rows of these owners, and collect what it has changed. None: the owners are not
+        known beforehand, so the statement needs a transaction. Returns its result.
 
         In a transaction, owners are announced right before the COMMIT. In autocommit mode, the statement is prepared
         while the announcement is on its way. If Redis refuses it, nothing has been executed yet, and the statement is
@@ -184,20 +173,25 @@ class Ledger:
                 return self._write_inside(owners, statement)
         if owners is None:
             with transaction.atomic(using=self.using, savepoint=False):
-                return statement()
+                return self._run(statement)
         if self.connection.in_atomic_block:
             return self._write_inside(owners, statement)
         if not owners:
-            return statement()
+            return self._run(statement)
         try:
             return self._write_alone(owners, statement)
         except _NotAnnounced:
             with transaction.atomic(using=self.using):
-                return statement()
+                return self._run(statement)
 
-    def _write_inside(self, owners: Mapping[Declaration, Iterable[str]] | None, statement: Callable[[], T]) -> T:
+    def _run(self, statement: Statement[T]) -> T:
+        result, change = statement()
+        self.collect(change)
+        return result
+
+    def _write_inside(self, owners: Owners, statement: Statement[T]) -> T:
         try:
-            return statement()
+            return self._run(statement)
         except Error:
             raise
         except BaseException:  # a time limit, an interrupt: it may have been executed or not
@@ -208,23 +202,22 @@ class Ledger:
                     self._doubt_owners(owners)
             raise
 
-    def _doubt_owners(self, owners: Mapping[Declaration, Iterable[str]] | None) -> None:
+    def _doubt_owners(self, owners: Owners) -> None:
         if owners is None:
-            for counter in declarations():
-                if counter.db == self.using:
-                    self.doubt(counter)
+            self.collect(Change({}, doubted=[counter for counter in declarations() if counter.db == self.using]))
         else:
-            for counter, members in owners.items():
-                self.record_deltas(counter, dict.fromkeys(members))
+            self.collect(Change({counter: dict.fromkeys(members) for counter, members in owners.items()}))
 
-    def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Callable[[], T]) -> T:
+    def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Statement[T]) -> T:
         log = TransactionLog(self.using)
         try:
             self._alone.append(weakref.ref(log))
             self._see_statements()
             if log.announce(owners):
                 raise _NotAnnounced
-            return statement()
+            result, change = statement()
+            _add(log, change.deltas, change)
+            return result
         except _NotAnnounced:
             raise
         except BaseException as error:
@@ -368,6 +361,15 @@ def _text(sql: Any, connection: Any) -> str:
         return sql.decode(errors="replace")
     with connection.wrap_database_errors:
         return sql.as_string(connection.connection) if hasattr(sql, "as_string") else ""
+
+
+def _add(log: TransactionLog, deltas: Deltas, change: Change) -> None:
+    for counter, its in deltas.items():
+        log.record_deltas(counter, its)
+    for counter in change.doubted:
+        log.doubt(counter)
+    if options.RECORD_ACTIVITY:
+        log.record_activity(change.activity)
 
 
 @contextmanager

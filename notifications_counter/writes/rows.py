@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from math import inf
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from django.db import connections
 from django.db.models import Exists, F, Func, Model, QuerySet
@@ -14,6 +15,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
 from django.db.models.lookups import Exact, In
 
+from ..buffer.types import Delta
 from ..condition import expressions_of, is_lookup_of_django
 from ..declaration import Declaration
 from ..internals import AND, ExtraWhere, Query
@@ -21,7 +23,19 @@ from ..internals import AND, ExtraWhere, Query
 RowState = Sequence[tuple[Declaration, str | None, bool]]
 """What a row counts for: for each counter, its owner and whether it counts."""
 
-Deltas = dict[Declaration, dict[str, int]]
+Deltas = Mapping[Declaration, Mapping[str, Delta]]
+"""How much the counts of owners change; None if they are to be recounted."""
+
+Activity = Mapping[tuple[Declaration, str], int]
+"""How many rows were ``created``, ``read`` and ``deleted``, for the time-sliced counters."""
+
+
+class Change(NamedTuple):
+    """What a statement has changed. ``doubted``: counters of which everyone is to be recounted."""
+
+    deltas: Deltas
+    activity: Activity = MappingProxyType({})
+    doubted: Sequence[Declaration] = ()
 
 
 def columns_of(counters: Sequence[Declaration]) -> list[Any]:
@@ -145,7 +159,7 @@ def locked_by_key(
 
 def add_up(states: Iterable[tuple[RowState, int]]) -> Deltas:
     """Add up the deltas of rows, each with a number: how many were added, negative if they were removed."""
-    deltas: Deltas = defaultdict(lambda: defaultdict(int))
+    deltas: dict[Declaration, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for state, number in states:
         for counter, member, counts in state:
             if counts and member is not None:
@@ -158,9 +172,17 @@ def difference(before: Iterable[RowState], after: Iterable[RowState] = ()) -> De
     return add_up([*((state, -1) for state in before), *((state, 1) for state in after)])
 
 
-def activity_of(
-    before: Mapping[Any, RowState], after: Mapping[Any, RowState] | None = None
-) -> dict[tuple[Declaration, str], int]:
+def in_doubt(states: Iterable[RowState]) -> dict[Declaration, dict[str, None]]:
+    """Return the owners of these rows, who are to be recounted."""
+    owners: dict[Declaration, dict[str, None]] = defaultdict(dict)
+    for state in states:
+        for counter, member, _ in state:
+            if member is not None:
+                owners[counter][member] = None
+    return owners
+
+
+def activity_of(before: Mapping[Any, RowState], after: Mapping[Any, RowState] | None = None) -> Activity:
     """Return how many rows a statement deleted, and how many no longer count (``read``)."""
     activity: dict[tuple[Declaration, str], int] = defaultdict(int)
     for pk, state in before.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from django.db.models import Model
@@ -11,7 +11,7 @@ from ..conf import options
 from ..declaration import Declaration
 from .ledger import Ledger
 from .returning import Returning, returning
-from .rows import RowState
+from .rows import Activity
 
 
 class Statement:
@@ -49,19 +49,6 @@ class Statement:
         features = self.connection.features
         return self.known and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
 
-    def record_deltas(self, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
-        """Record what the statement has changed."""
-        for counter, of_counter in deltas.items():
-            self.ledger.record_deltas(counter, {member: delta for member, delta in of_counter.items() if delta})
-
-    def record_doubt(self, states: Iterable[RowState]) -> None:
-        """Send the owners of these rows to a recount."""
-        for state in states:
-            for counter, member, _ in state:
-                if member is not None:
-                    self.ledger.record_deltas(counter, {member: None})
-
-    def record_activity(self, what: str, number: int) -> None:
-        """Record for the time-sliced counters how many rows were ``created``, ``read`` or ``deleted``."""
-        if number and options.RECORD_ACTIVITY:
-            self.ledger.record_activity({(counter, what): number for counter in self.counters})
+    def activity(self, what: str, number: int) -> Activity:
+        """Return how many rows were ``created`` or ``deleted``."""
+        return {(counter, what): number for counter in self.counters} if options.RECORD_ACTIVITY else {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import chain
 from typing import Any
 
 from django.db.models import Model
@@ -18,7 +19,7 @@ from django.db.models.signals import post_delete, post_save
 from ..declaration import Declaration, counters_of_table, declarations
 from ..internals import InsertQuery, UpdateQuery
 from .ledger import Ledger
-from .rows import rows_of
+from .rows import Change, rows_of
 
 _maintained: ContextVar[bool] = ContextVar("maintained", default=False)
 
@@ -44,15 +45,11 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
         return execute()
     ledger = Ledger.of(using)
 
-    def execute_in_doubt() -> Any:
+    def execute_in_doubt() -> tuple[Any, Change]:
         written = {counter: _owners(counter, query, using) for counter in counters}
-        result = execute()
-        for counter, keys in written.items():
-            if any(hasattr(value, "resolve_expression") for key in keys for value in key):
-                ledger.doubt(counter)
-            else:
-                _doubt(ledger, counter, keys)
-        return result
+        doubted = [counter for counter, keys in written.items() if any(map(_is_expression, chain(*keys)))]
+        owners = {counter: _in_doubt(counter, keys) for counter, keys in written.items() if counter not in doubted}
+        return execute(), Change(owners, doubted=doubted)
 
     return ledger.write(None, execute_in_doubt)
 
@@ -86,10 +83,15 @@ def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None
     tables = counters_of_table(sender._meta.db_table)
     for counter in tables.totals if tables else ():
         if counter.db == using and not _maintained.get():
-            _doubt(Ledger.of(using), counter, [tuple(getattr(instance, name) for name in _names(counter))])
+            keys = [tuple(getattr(instance, name) for name in _names(counter))]
+            Ledger.of(using).collect(Change({counter: _in_doubt(counter, keys)}))
 
 
-def _doubt(ledger: Ledger, counter: Declaration, keys: list[tuple[Any, ...]]) -> None:
+def _is_expression(value: Any) -> bool:
+    return hasattr(value, "resolve_expression")
+
+
+def _in_doubt(counter: Declaration, keys: list[tuple[Any, ...]]) -> dict[str, None]:
     owners = ([getattr(value, "pk", value) for value in key] for key in keys)
     members = (counter.encode(owner if counter.has_several_columns else owner[0]) for owner in owners)
-    ledger.record_deltas(counter, dict.fromkeys(member for member in members if member is not None))
+    return dict.fromkeys(member for member in members if member is not None)

@@ -17,10 +17,12 @@ from ..internals import AND, CURSOR, ROW_COUNT, ExtraWhere, UpdateQuery
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
 from .returning import returning
 from .rows import (
+    Change,
     RowState,
     activity_of,
     add_up,
     difference,
+    in_doubt,
     is_plain,
     locked_by_key,
     locked_for_now,
@@ -32,7 +34,7 @@ from .rows import (
 from .statement import Statement
 
 
-class Change(NamedTuple):
+class Turn(NamedTuple):
     """What an UPDATE says about its rows, for one counter.
 
     ``was``      before it
@@ -92,17 +94,17 @@ class Update(Statement):
     """An UPDATE of the rows that a query selects."""
 
     def run(self, how: Any = None) -> Any:
-        """Execute it, record what it changes, and return the number of rows. If ``how`` is a list of fields, return the
-        rows: since Django 6.0, ``save()`` may use UPDATE … RETURNING."""
+        """Execute it, have the ledger collect what it changes, and return the number of rows. If ``how`` is a list of
+        fields, return the rows: since Django 6.0, ``save()`` may use UPDATE … RETURNING."""
         self.how, self.returns = how, isinstance(how, list | tuple)
         names = {field.attname for field, *_ in self.query.values}
-        self.changes = [change for counter in self.counters if not (change := self._change(counter, names)).is_none]
-        if not self.changes:
+        self.turns = [turn for counter in self.counters if not (turn := self._turn(counter, names)).is_none]
+        if not self.turns:
             return self._call(self.compiler)
-        self.counters = tuple(change.counter for change in self.changes)
-        named = self.known and all(change.names_owners for change in self.changes)
-        owners = {change.counter: change.members for change in self.changes} if named else None
-        if self.known and all(change.was.is_known and change.becomes.is_known for change in self.changes):
+        self.counters = tuple(turn.counter for turn in self.turns)
+        named = self.known and all(turn.names_owners for turn in self.turns)
+        owners = {turn.counter: turn.members for turn in self.turns} if named else None
+        if self.known and all(turn.was.is_known and turn.becomes.is_known for turn in self.turns):
             return self.ledger.write(owners, self._shift)
         self.changes_key = any(field.attname in names for field in self.model._meta.pk_fields)
         own = self.query.get_initial_alias() == self.model._meta.db_table and not self.query.related_updates
@@ -115,25 +117,22 @@ class Update(Statement):
             return self.execute(compiler, self.how)
         return self.execute(compiler, ROW_COUNT) or 0
 
-    def _change(self, counter: Declaration, names: set[str]) -> Change:
+    def _turn(self, counter: Declaration, names: set[str]) -> Turn:
         # With related updates, Django selects the rows, and updates them by their primary keys a moment later.
         is_one = self.known and is_plain(self.query) and not self.query.related_updates
         before = facts_of_where(self.query.where) if is_one else {}
         after = facts_after(before, self.query.values)
         was, becomes = (fate(counter, facts, self.using) for facts in (before, after))
-        return Change(counter, was, becomes, counter.moves(names))
+        return Turn(counter, was, becomes, counter.moves(names))
 
-    def _shift(self) -> Any:
+    def _shift(self) -> tuple[Any, Change]:
         result = self._call(self.compiler)
-        if number := _number(result):
-            for change in self.changes:
-                self.record_deltas({change.counter: change.deltas(number)})
-                if change.was.counts and not change.becomes.counts:
-                    self.ledger.record_activity({(change.counter, "read"): number})
-        return result
+        number = _number(result)
+        read = {(turn.counter, "read"): number for turn in self.turns if turn.was.counts and not turn.becomes.counts}
+        return result, Change({turn.counter: turn.deltas(number) for turn in self.turns}, read)
 
     # ------------------------------------------------------------ PostgreSQL
-    def _at_once(self) -> int:
+    def _at_once(self) -> tuple[int, Change]:
         """Count the rows, update them and count again in one statement, which returns owners instead of rows."""
         compiler, with_old = self.compiler, self._returning_old
         self.is_one = named_keys(self.query) <= 1
@@ -146,7 +145,7 @@ class Update(Statement):
         finally:
             del compiler.as_sql
         if not cursor:  # the WHERE clause matches nothing
-            return 0
+            return 0, Change({})
         with cursor:
             found = cursor.fetchall()
         if self.is_one:
@@ -156,19 +155,17 @@ class Update(Statement):
         if only_before and not only_after and not self.changes_key:  # a trigger has skipped these
             found = [row for row in found if row[-2]]
         elif only_before != only_after:
-            self._doubt({}, False)
-            return updated
+            return updated, self._doubt({}, False)
         numbers, columns = [row[-1] for row in found], len(self.returning.columns)
         was = self.returning.states(compiler, [row[:columns] for row in found])
         became = self.returning.states(compiler, [row[columns : 2 * columns] for row in found])
-        self.record_deltas(add_up([*zip(was, map(neg, numbers), strict=True), *zip(became, numbers, strict=True)]))
+        deltas = add_up([*zip(was, map(neg, numbers), strict=True), *zip(became, numbers, strict=True)])
+        read: dict[tuple[Declaration, str], int] = defaultdict(int)
         if options.RECORD_ACTIVITY:
-            read: dict[tuple[Declaration, str], int] = defaultdict(int)
             for before, after, number in zip(was, became, numbers, strict=True):
                 for (counter, _, counted), (_, _, counts) in zip(before, after, strict=True):
                     read[counter, "read"] += number if counted and not counts else 0
-            self.ledger.record_activity(read)
-        return updated
+        return updated, Change(deltas, read)
 
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """PostgreSQL 18 and newer return the old row as well as the new one."""
@@ -239,7 +236,7 @@ class Update(Statement):
         return {f"{table}.{quote(field.column)}": f"k{i}" for i, field in enumerate(fields)}
 
     # -------------------------------------------------------------- elsewhere
-    def _look_twice(self) -> Any:
+    def _look_twice(self) -> tuple[Any, Change]:
         """Lock and count the rows, execute the statement, and count them again if necessary."""
         query = self.query
         of_many = query.count_active_tables() > 1 and not self.connection.features.update_can_self_select
@@ -252,48 +249,39 @@ class Update(Statement):
         finally:
             del self.compiler.pre_sql_setup
 
-    def _look_around(self, is_stable: bool) -> Any:
+    def _look_around(self, is_stable: bool) -> tuple[Any, Change]:
         """``is_stable``: the statement changes the rows that a SELECT before it has found, if their number is the
         same."""
         found = locked_for_now(self.query, self.using, self.counters)
         if is_stable and not found:  # at that moment, it would have changed nothing; but wrong values raise
             with suppress(EmptyResultSet):
                 self.compiler.as_sql()
-            return [] if self.returns else 0
+            return [] if self.returns else 0, Change({})
         result = self._call(self.compiler)
         number = _number(result)
         are_found = is_stable and number == len(found)
         if self.known and not number:
-            return result
-        if are_found and all(change.tells_after for change in self.changes):
-            self._record_difference(
-                found,
-                {
-                    pk: [change.after(member) for change, (_, member, _) in zip(self.changes, state, strict=True)]
-                    for pk, state in found.items()
-                },
-            )
+            return result, Change({})
+        if are_found and all(turn.tells_after for turn in self.turns):
+            after: dict[Any, RowState] = {
+                pk: [turn.after(member) for turn, (_, member, _) in zip(self.turns, state, strict=True)]
+                for pk, state in found.items()
+            }
         elif self.changes_key:
-            self._doubt(found, are_found)
+            return result, self._doubt(found, are_found)
         else:
             after = locked_by_key(self.model, self.using, list(found), self.counters)
             # Nobody else changes rows that are locked. So if as many have changed, they are all.
-            if are_found or number == sum(after.get(pk) != state for pk, state in found.items()):
-                self._record_difference(found, after)
-            else:
-                self._doubt(found, False)
-        return result
+            if not are_found and number != sum(after.get(pk) != state for pk, state in found.items()):
+                return result, self._doubt(found, False)
+        return result, Change(difference(found.values(), after.values()), activity_of(found, after))
 
-    def _record_difference(self, before: dict[Any, RowState], after: dict[Any, RowState]) -> None:
-        self.record_deltas(difference(before.values(), after.values()))
-        self.ledger.record_activity(activity_of(before, after))
-
-    def _doubt(self, found: dict[Any, RowState], are_found: bool) -> None:
+    def _doubt(self, found: dict[Any, RowState], are_found: bool) -> Change:
         """Recount the owners before and after. ``are_found``: the rows that were found are those that have changed.
         Otherwise, the statement names the owners, or everyone is recounted."""
-        self.record_doubt(found.values())
-        for change in self.changes:
-            if change.names_owners if not are_found else change.becomes.names_owner or not change.moves:
-                self.ledger.record_deltas(change.counter, dict.fromkeys(change.members))
-            else:
-                self.ledger.doubt(change.counter)
+        owners, doubted = in_doubt(found.values()), []
+        for turn in self.turns:
+            owners[turn.counter] |= dict.fromkeys(turn.members)
+            if not (turn.names_owners if not are_found else turn.becomes.names_owner or not turn.moves):
+                doubted.append(turn.counter)
+        return Change(owners, doubted=doubted)

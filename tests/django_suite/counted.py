@@ -23,6 +23,7 @@ from notifications_counter.owners import target_of
 from notifications_counter.writes import door
 from notifications_counter.writes.delete import Delete
 from notifications_counter.writes.ledger import Ledger
+from notifications_counter.writes.rows import Change
 from notifications_counter.writes.update import Update
 
 from .shim import Result, report
@@ -38,7 +39,7 @@ def install() -> None:
     if door._count is count:
         hide_the_app()
         door._count = compare
-        Ledger.record_deltas, Ledger.doubt = noting(Ledger.record_deltas), noting(Ledger.doubt)
+        Ledger.write = noting(Ledger.write)  # type: ignore[method-assign]
         if os.environ.get("SUITE_MUTANT"):
             plant_bugs()
     declared = {counter.source_label for counter in declarations()}
@@ -120,14 +121,18 @@ under_way: list[list[tuple[Any, ...]]] = []
 anyone's count may have changed. A statement may execute others, for the tables of its parents."""
 
 
-def noting(record: Callable[..., None]) -> Callable[..., None]:
-    """Wrap ``Ledger.record_deltas()`` or ``Ledger.doubt()``."""
+def noting(write: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``Ledger.write()``."""
 
-    @wraps(record)
-    def note(ledger: Ledger, *what: Any) -> None:
-        for recorded in under_way:
-            recorded.append(what)
-        record(ledger, *what)
+    @wraps(write)
+    def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
+        def execute() -> tuple[Any, Change]:
+            result, change = statement()
+            for recorded in under_way:
+                recorded += [*change.deltas.items(), *((counter,) for counter in change.doubted)]
+            return result, change
+
+        return write(ledger, owners, execute)
 
     return note
 
@@ -197,12 +202,19 @@ def compare(counters: tuple[Declaration, ...], kind: type, compiler: Any, *args:
 # ------------------------------------------------------------------- mutant
 def plant_bugs() -> None:
     """Lose a delta of an UPDATE that gives rows to other owners, and count deleted rows twice."""
-    record = Update.record_deltas
+    write = Ledger.write
 
-    def forget_one(self: Update, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
-        record(self, {c: dict(list(d.items())[1:] if len(d) > 1 else d) for c, d in deltas.items()})
+    def wrong(kind: type, deltas: Mapping[str, Any]) -> Mapping[str, Any]:
+        if kind is Update:
+            return dict(list(deltas.items())[1:] if len(deltas) > 1 else deltas)
+        return {member: delta and 2 * delta for member, delta in deltas.items()} if kind is Delete else deltas
 
-    def count_twice(self: Delete, deltas: Mapping[Declaration, Mapping[str, int]]) -> None:
-        record(self, {c: {member: 2 * delta for member, delta in d.items()} for c, d in deltas.items()})
+    def write_wrongly(ledger: Ledger, owners: Any, statement: Any) -> Any:
+        def execute() -> tuple[Any, Change]:
+            result, change = statement()
+            kind = type(getattr(statement, "__self__", None))
+            return result, change._replace(deltas={c: wrong(kind, deltas) for c, deltas in change.deltas.items()})
 
-    Update.record_deltas, Delete.record_deltas = forget_one, count_twice
+        return write(ledger, owners, execute)
+
+    Ledger.write = write_wrongly  # type: ignore[method-assign]
