@@ -21,17 +21,17 @@ goes through a batch one owner at a time, and a recount looks at an owner once, 
 
 import argparse
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from .search import Found, search
 
 RULES = {
-    "registry": "confirm finds its intent in `open`, else marks the owner dirty",
+    "registry": "confirm finds its intent in `intents`, else marks the owner dirty",
     "flying": "readers count the rows of an owner in flight, whose intent is announced and not confirmed",
     "fix_flying": "nothing is corrected while the owner is in flight",
     "flying_lost": "a confirm that does not find its owner in flight marks the owner dirty",
-    "mended": "a healer makes `flying` what the intents say, and marks the owners dirty for whom it was not",
+    "intents": "nobody is in flight while there is no intent: then `in_flight` is what is left after a loss",
     "given_up": "the owners of an intent that a healer drops or grounds are dirty",
     "stays": "the intent of a transaction that may live is not dropped, but grounded: its owners leave flight",
     "grounded": "a grounded intent that is confirmed is not added but recounted",
@@ -85,8 +85,8 @@ BREAKS = {  # the scenario in which that is found soonest
     "registry": "2 owners in two intents, healer, flusher",
     "flying": "writer, healer, reader",
     "fix_flying": "writer, healer, reader",
-    "flying_lost": "writer, healer, loss of flying",
-    "mended": "writer, healer, loss of open",
+    "flying_lost": "writer, healer, loss of in_flight",
+    "intents": "writer, healer, loss of intents",
     "given_up": "writer killed or retried, flusher, healer twice, reader",
     "stays": "writer killed under suspicion, healer twice, reader",
     "grounded": "writer killed under suspicion, healer twice, reader",
@@ -158,7 +158,7 @@ class Waiting(NamedTuple):
     group: tuple[int, str, int] | None = None  # (ready, token of the reader until it is kept, value)
     lease: str | None = None
     dirty: bool = False
-    flying: int = 0  # intents
+    in_flight: int = 0  # intents
 
 
 class Intent(NamedTuple):
@@ -183,7 +183,8 @@ class Redis(NamedTuple):
     mark: str = ""  # of the last batch that is finished
     waiting: bool = False  # `waiting_since` is set
     doubted: int = 0  # owners that are dirty
-    open: tuple[Intent, ...] = ()
+    intents: tuple[Intent, ...] = ()
+    lost: frozenset = frozenset()  # numbers of intents that somebody deleted, and nobody has confirmed since
 
     @property
     def cut(self) -> bool:
@@ -198,14 +199,13 @@ class Redis(NamedTuple):
         return rule("waiting") and self.waiting and all(w.pending is None for w in self.owners)
 
     @property
-    def flying(self) -> tuple[int, ...]:
-        """By the intents, of each owner."""
-        up = [owner for intent in self.open if not intent.grounded for owner in intent.owners]
-        return tuple(map(up.count, range(len(self.owners))))
+    def by_intents(self) -> tuple[Waiting, ...]:
+        """The owners, in flight as the intents say."""
+        up = [owner for intent in self.intents if not intent.grounded for owner in intent.owners]
+        return tuple(waiting._replace(in_flight=up.count(owner)) for owner, waiting in enumerate(self.owners))
 
-    @property
-    def lost_flying(self) -> bool:
-        return any(w.flying != number for w, number in zip(self.owners, self.flying, strict=True))
+    def flies(self, owner: int) -> bool:
+        return self.owners[owner].in_flight > 0 and (bool(self.intents) or not rule("intents"))
 
     @property
     def lost_dirty(self) -> bool:
@@ -315,23 +315,25 @@ def mark_dirty(redis: Redis, members: Iterable[int]) -> Redis:
 
 def announce(redis: Redis, number: int, deltas: tuple[int, ...]) -> Redis:
     intent = Intent(number, redis.ready, redis.phase, tuple(owner for owner, delta in enumerate(deltas) if delta))
-    return fly(redis._replace(open=tuple(sorted((*redis.open, intent)))), intent.owners, 1)
+    if not redis.intents and rule("intents"):
+        redis = redis._replace(owners=redis.by_intents)
+    return fly(redis._replace(intents=tuple(sorted((*redis.intents, intent)))), intent.owners, 1)
 
 
 def fly(redis: Redis, owners: Iterable[int], by: int) -> Redis:
     for owner in owners:
         waiting = redis.owners[owner]
-        waiting = waiting._replace(flying=max(0, waiting.flying + by))
+        waiting = waiting._replace(in_flight=max(0, waiting.in_flight + by))
         redis = redis._replace(owners=change(redis.owners, owner, waiting))
     return redis
 
 
 def take_out(redis: Redis, number: int) -> tuple[Redis, Intent | None]:
-    """An intent out of `open`, its owners out of flight."""
-    intent = next((intent for intent in redis.open if intent.number == number), None)
+    """An intent out of `intents`, its owners out of flight."""
+    intent = next((intent for intent in redis.intents if intent.number == number), None)
     if intent is None:
         return redis, None
-    redis = redis._replace(open=tuple(other for other in redis.open if other != intent))
+    redis = redis._replace(intents=tuple(other for other in redis.intents if other != intent))
     return redis if intent.grounded else fly(redis, intent.owners, -1), intent
 
 
@@ -341,20 +343,12 @@ def give_up(redis: Redis, number: int, dead: bool) -> Redis:
     if intent is None:
         return redis
     if not dead and rule("stays"):
-        redis = redis._replace(open=tuple(sorted((*redis.open, intent._replace(grounded=True)))))
+        redis = redis._replace(intents=tuple(sorted((*redis.intents, intent._replace(grounded=True)))))
     return mark_dirty(redis, intent.owners) if rule("given_up") else redis
 
 
-def mend(redis: Redis) -> Redis:
-    """Make `flying` what the intents say."""
-    wrong = [i for i, number in enumerate(redis.flying) if redis.owners[i].flying != number]
-    redis = mark_dirty(redis, wrong)
-    owners = tuple(w._replace(flying=number) for w, number in zip(redis.owners, redis.flying, strict=True))
-    return redis._replace(owners=owners)
-
-
 def confirm(
-    redis: Redis, intents: Iterable[tuple[int, tuple[int, ...]]], unknown: bool = False, declared: int = NEW
+    redis: Redis, intents: Collection[tuple[int, tuple[int, ...]]], unknown: bool = False, declared: int = NEW
 ) -> Redis:
     foreign = declared != redis.declared and rule("declared")
     ready, lost_pending = redis.ready, redis.lost_pending
@@ -368,7 +362,7 @@ def confirm(
         gone = gone or (rule("straddle") and intent.ready == ready and intent.phase != redis.phase)
         for owner, delta in enumerate(deltas):
             flew = owner in intent.owners and not intent.grounded
-            lost = flew and not before[owner].flying and rule("flying_lost")
+            lost = flew and not before[owner].in_flight and rule("flying_lost")
             if (delta == 0 and not lost) or (unknown and not rule("unknown")):
                 continue
             waiting = redis.owners[owner]
@@ -385,6 +379,7 @@ def confirm(
             if rule("lease"):
                 waiting = waiting._replace(lease=None)
             redis = redis._replace(owners=change(redis.owners, owner, waiting), waiting=True)
+    redis = redis._replace(lost=redis.lost.difference(number for number, _ in intents))
     return forget(redis) if foreign else redis
 
 
@@ -409,7 +404,7 @@ def fix(
         waiting = redis.owners[owner]
         other = rule("epoch") and redis.epoch != epoch
         adopted = None if adopt is None or redis.ready is None else (redis.ready, adopt)
-        flying = waiting.flying and rule("fix_flying")
+        flying = redis.flies(owner) and rule("fix_flying")
         if correction is None or waiting.lease != token or other or redis.lost_pending or flying:
             active.append(owner)
             if adopted and not rule("adopt_fix"):
@@ -426,10 +421,10 @@ def fix(
 
 
 def recover(redis: Redis, epoch: int, server: int, declared: int = NEW) -> Redis:
-    """Start an epoch under a server that was asked for its name before. open, flying and dirty stay."""
+    """Start an epoch under a server that was asked for its name before. Intents and dirty stay."""
     if redis.epoch is not None and redis.epoch >= epoch:
         return redis
-    owners = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.owners)
+    owners = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.by_intents)
     redis = redis._replace(owners=owners, doubted=sum(waiting.dirty for waiting in owners), mark="", waiting=False)
     return redis._replace(ready=epoch, phase="?", epoch=epoch, batch=epoch * BATCHES, server=server, declared=declared)
 
@@ -548,7 +543,7 @@ class Writer(NamedTuple):
 
     def is_in_flight(self, redis: Redis) -> bool:
         """Whether all owners are. Who is slow knows that they may have left flight, and waits for the confirm."""
-        up = {intent.number for intent in redis.open if not (intent.grounded and rule("slow"))}
+        up = {intent.number for intent in redis.intents if not (intent.grounded and rule("slow"))}
         return up.issuperset(number for number, _ in self.intents) and not self.unsaid
 
     def delta(self, owner: int) -> int:
@@ -659,7 +654,7 @@ class Reader(NamedTuple):
                 yield "", redis, db, self._replace(step="rows")
             elif redis.declared != NEW and rule("declared_read"):
                 yield "", forget(redis), db, self._replace(step="rows")
-            elif waiting.flying and rule("flying"):
+            elif redis.flies(self.owner) and rule("flying"):
                 yield "", redis, db, self._replace(step="rows")
             elif total and (total[0] == redis.ready or not rule("ready")):
                 yield "", redis, db, self._replace(step="return", seen=total[1])
@@ -701,9 +696,9 @@ class Reader(NamedTuple):
     def looked(self, redis: Redis) -> "Reader":
         """After a snapshot of what waits."""
         waiting = redis.owners[self.owner]
-        snapshot = (waiting._replace(total=None, group=None, lease=None, flying=0), redis.cut, redis.batch)
+        snapshot = (waiting._replace(total=None, group=None, lease=None, in_flight=0), redis.cut, redis.batch)
         foreign = redis.declared != NEW and rule("declared_read")
-        if (redis.ready is None and rule("ready")) or foreign or (waiting.flying and rule("flying")):
+        if (redis.ready is None and rule("ready")) or foreign or (redis.flies(self.owner) and rule("flying")):
             return self._replace(step="rows")
         if redis.phase == "?" and rule("ready"):
             return self._replace(step="adopt", seen=(*snapshot, redis.epoch))
@@ -714,7 +709,7 @@ class Reader(NamedTuple):
     def _group(self, redis: Redis, db: Database) -> tuple[Redis, Database, "Reader"]:
         waiting = redis.owners[self.owner]
         ready, token, total = waiting.group or (None, "", 0)
-        flying = waiting.flying and rule("flying")
+        flying = redis.flies(self.owner) and rule("flying")
         if self.step == "get":
             kept = waiting.group and ready == redis.ready and not token and not flying
             return redis, db, self._replace(step="return", seen=total) if kept else self._replace(step="room")
@@ -726,7 +721,7 @@ class Reader(NamedTuple):
         if self.step == "group rows":
             return redis, db, self._replace(step="keep group", seen=(self.seen, db.owners[self.owner].rows))
         seen, rows = self.seen
-        flying = waiting.flying and rule("group_flying")
+        flying = redis.flies(self.owner) and rule("group_flying")
         if (redis.ready, redis.phase) == seen and (ready, token) == (seen[0], self.token) and not flying:
             owners = change(redis.owners, self.owner, waiting._replace(group=(ready, "", rows)))
             redis = redis._replace(owners=owners)
@@ -863,10 +858,8 @@ class Healer(NamedTuple):
 
     # -------------------------------------------------------------------------------------------------------- recount
     def _doubt(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        numbers = frozenset(intent.number for intent in redis.open)
-        if redis.lost_flying and rule("mended"):
-            yield "", mend(redis), db, ("look", None)
-        elif numbers & ended:
+        numbers = frozenset(intent.number for intent in redis.intents)
+        if numbers & ended:
             yield "", self._give_up(redis, numbers & ended, dead=True), db, ("look", None)
         else:
             yield from self._look(redis, db, ended)
@@ -883,7 +876,7 @@ class Healer(NamedTuple):
         epoch, members = self.seen or (None, tuple(range(len(db.owners))))  # the epoch of the audit
         owners = redis.owners
         snapshot = (
-            tuple(w._replace(total=None, group=None, lease=None, flying=0) for w in owners),
+            tuple(w._replace(total=None, group=None, lease=None, in_flight=0) for w in owners),
             redis.cut,
             redis.batch,
             redis.epoch,
@@ -946,8 +939,9 @@ class Remover(NamedTuple):
 class Fault(NamedTuple):
     """What befalls Redis: ``loss`` of everything; a ``restart``, under another run_id; a ``failover`` to what a
     replica, or a snapshot on disk, held at an earlier moment, a ``rollback`` if the server has no name; ``eviction`` of
-    `ready`; loss of ``pending``, ``flushing``, ``dirty``, ``flying`` or ``open`` alone; and the ``expiry`` of totals.
-    What befalls the database: it goes ``back`` to an earlier moment, or totals of another one are ``loaded``."""
+    `ready`; loss of ``pending``, ``flushing``, ``dirty``, ``intents`` or ``in_flight`` alone; and the ``expiry`` of
+    totals. What befalls the database: it goes ``back`` to an earlier moment, or totals of another one are
+    ``loaded``."""
 
     what: str
     step: str = "armed"
@@ -971,10 +965,11 @@ class Fault(NamedTuple):
             yield "", redis._replace(owners=owners), db, fired
         elif self.what == "dirty":
             yield "", redis._replace(owners=tuple(w._replace(dirty=False) for w in redis.owners)), db, fired
-        elif self.what == "flying":
-            yield "", redis._replace(owners=tuple(w._replace(flying=0) for w in redis.owners)), db, fired
-        elif self.what == "open":
-            yield "", redis._replace(open=()), db, fired
+        elif self.what == "in_flight":
+            yield "", redis._replace(owners=tuple(w._replace(in_flight=0) for w in redis.owners)), db, fired
+        elif self.what == "intents":
+            lost = frozenset(intent.number for intent in redis.intents)
+            yield "", redis._replace(intents=(), lost=lost), db, fired
         elif self.what == "loaded":  # the owner of a total that somebody writes is recounted
             owners = change(db.owners, 0, db.owners[0]._replace(count=3, batch=9 * BATCHES + 5))
             yield "", redis, db._replace(owners=owners, requests=db.requests | {(99, 0)}), fired
@@ -1058,7 +1053,7 @@ class Space:
         suspects = type(process) is Healer and "suspects" in process.flags
         lives = [w for w in writers if (w.may_commit if suspects else w.lives)]
         living = {number for w in lives for number, _ in w.intents if number not in w.failed}
-        ended = frozenset(intent.number for intent in redis.open) - living
+        ended = frozenset(intent.number for intent in redis.intents) - living
         if any(w.declared != NEW and (w.lives or w.step == "mark") for w in writers):
             ended |= {OTHERS}
         moves = process.moves(redis, db, ended)
@@ -1083,14 +1078,16 @@ class Space:
     def is_unnoticed(self, where: tuple[int, ...]) -> bool:
         if where not in self.unnoticed:
             redis, db = self.things[where[0]], self.things[where[1]]
-            self.unnoticed[where] = is_lost(redis, db) or bool(db.requests) or redis.lost_flying
+            self.unnoticed[where] = (
+                is_lost(redis, db) or bool(db.requests) or bool(redis.lost) or redis.owners != redis.by_intents
+            )
         return self.unnoticed[where]
 
 
 def run(process: Any, redis: Redis, db: Database) -> tuple[Redis, Database]:
     """Run a process to its end, alone and without a fault."""
     while True:
-        step = next(process.moves(redis, db, frozenset(intent.number for intent in redis.open)), None)
+        step = next(process.moves(redis, db, frozenset(intent.number for intent in redis.intents)), None)
         if step is None:
             return redis, db
         _, redis, db, process = step
@@ -1112,7 +1109,7 @@ def wrong_total(redis: Redis, db: Database) -> str:
 
 def wrong_end(redis: Redis, db: Database) -> str:
     for _ in range(2):
-        doubts = redis.open or db.requests or any(w.dirty or w.flying for w in redis.owners)
+        doubts = redis.intents or db.requests or any(w.dirty for w in redis.owners)
         if is_lost(redis, db) or redis.ready is None or redis.phase or doubts:
             redis, db = run(Healer("last", 2), redis, db)  # the audit, then those in doubt
         redis, db = run(Flusher(2), redis, db)  # what was left unfinished, then what is pending
@@ -1125,7 +1122,7 @@ def wrong_end(redis: Redis, db: Database) -> str:
         if not (redis.ready and not redis.phase and counter(redis, db, owner) == count == rows == total == in_group):
             now = counter(redis, db, owner)
             return f"END: rows {rows}, counter {now}, stored {count}, total {total}, in its group {in_group}"
-    if redis.open or db.requests or any(w.dirty or w.flying or w.flushing is not None for w in redis.owners):
+    if redis.intents or db.requests or any(w.dirty or w.flushing is not None for w in redis.owners):
         return "END: something is left"
     return ""
 
@@ -1418,18 +1415,18 @@ SCENARIOS: dict[str, tuple] = {
     "writer, flusher, healer, loss of flushing, reader": (W(1, 1), F(1), H("h"), Fault("flushing"), R("lags")),
     "writer without knowledge, healer, loss of dirty": (W(1, 1, "unknown"), H("h"), Fault("dirty")),
     "2 writers, healer, loss of dirty": (W(1, 1), W(2, 1), H("h"), Fault("dirty")),
-    "writer, healer, loss of flying": (W(1, 1), H("h"), Fault("flying")),
-    "2 writers, flusher, healer, loss of flying": (W(1, 1), W(2, 1), F(1), H("h"), Fault("flying")),
-    "writer killed or retried, writer, healer twice, loss of flying": (
+    "writer, healer, loss of in_flight": (W(1, 1), H("h"), Fault("in_flight")),
+    "2 writers, flusher, healer, loss of in_flight": (W(1, 1), W(2, 1), F(1), H("h"), Fault("in_flight")),
+    "writer killed or retried, writer, healer twice, loss of in_flight": (
         W(1, 1, "kill", "retry"),
         W(2, 1, "refused"),
         H("h", 2),
-        Fault("flying"),
+        Fault("in_flight"),
     ),
-    "writer, healer, loss of flying, reader": (W(1, 1), H("h"), Fault("flying"), R("lags")),
-    "writer, healer, loss of flying, reader of a group": (W(1, 1), H("h"), Fault("flying"), B("b", "lags")),
-    "writer, healer, loss of open": (W(1, 1), H("h"), Fault("open")),
-    "2 writers, healer twice, loss of open, reader": (W(1, 1), W(2, 1), H("h", 2), Fault("open"), R("lags")),
+    "writer, healer, loss of in_flight, reader": (W(1, 1), H("h"), Fault("in_flight"), R("lags")),
+    "writer, healer, loss of in_flight, reader of a group": (W(1, 1), H("h"), Fault("in_flight"), B("b", "lags")),
+    "writer, healer, loss of intents": (W(1, 1), H("h"), Fault("intents")),
+    "2 writers, healer twice, loss of intents, reader": (W(1, 1), W(2, 1), H("h", 2), Fault("intents"), R("lags")),
 }
 
 LARGE: dict[str, tuple] = {  # for the command line only
