@@ -1,6 +1,7 @@
 """The shortest history that breaks the protocol without one of its rules, step by step with the real thing: nothing is
 read wrong on the way, and in the end everything is right."""
 
+import time
 from collections.abc import Callable, Iterator
 from copy import copy as clone
 from typing import Any, NamedTuple
@@ -8,11 +9,10 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
-from django.utils import timezone
 
 from notifications_counter.buffer.shard import BATCHES, Buffer, totals_of
 from notifications_counter.buffer.types import Delta
-from notifications_counter.counters import unread
+from notifications_counter.conf import options
 from notifications_counter.maintenance import shards
 from notifications_counter.maintenance.audit import Audit, Progress
 from notifications_counter.maintenance.recount import Recounter
@@ -27,13 +27,18 @@ from notifications_counter.maintenance.shards import (
     shard_row,
     start_epoch,
 )
-from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.models import CounterShard, RecountRequest
+from notifications_counter.primary_keys import CompositeKey, group_of
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from notifications_counter.writes.doubt import request_recounts
 from notifications_counter.writes.totals import maintained
+from notifications_counter.writes.transaction import TransactionLog
 from tests import support
+from tests.composite_owners.counters import votes
+from tests.composite_owners.models import Vote, VoteCount
+from tests.composite_owners.support import assert_counted
 from tests.support import unheard
 
 from . import model
@@ -45,7 +50,7 @@ Step = Iterator[None]
 OLD = "0123456789abcdef"
 """The fingerprint of a declaration."""
 
-TABLES: list[Any] = [Notification, UserNotificationsCount, CounterShard, RecountRequest]
+TABLES: list[Any] = [Vote, VoteCount, CounterShard, RecountRequest]
 
 
 class Copy(NamedTuple):
@@ -56,26 +61,28 @@ class Copy(NamedTuple):
 
 class Replay:
     """The processes of a history. Each step of the model is one of a generator here; one that comes to its end sooner
-    than in the model, because the rule is there, has no more steps. ``label`` tells what befalls the next one."""
+    than in the model, because the rule is there, has no more steps. ``move`` tells which is next, and what befalls it.
+    Each owner has a group of its own."""
 
-    def __init__(self, processes: tuple, users: list[Any]):
-        self.at_first = [support.rows(user) for user in users]
-        self.keys = [unread.key(user) for user in users]
-        self.members = [str(key) for key in self.keys]
+    def __init__(self, processes: tuple, keys: list[CompositeKey]):
+        self.at_first = [rows_of(key) for key in keys]
+        self.keys = keys
+        self.members = [str(key) for key in keys]
         self.models = processes
-        self.reader, self.recounter = RealReader(unread), Recounter(unread)
-        self.counters = {model.NEW: unread, model.OLD: clone(unread)}  # by declaration
+        self.reader, self.recounter = RealReader(votes), Recounter(votes)
+        self.counters = {model.NEW: votes, model.OLD: clone(votes)}  # by declaration
         vars(self.counters[model.OLD])["fingerprint"] = OLD
-        self.label = ""
-        self.living: set[str] = set()  # parts
-        self.returned: set[int] = set()  # writers
-        self.in_flight: set[int] = set()  # committed in the database, their call has not returned
+        self.move = model.Move(0, "", "")
+        self.logs: dict[int, TransactionLog] = {}  # by writer
+        self.living: dict[str, bool] = {}  # by intent: may its transaction still commit?
+        self.seen: set[int] = set()  # writers whose changes every reader sees
+        self.committed: set[int] = set()  # writers whose changes a reader may see
         self.allowed: dict[int, set[int]] = {}  # by reader
         self.lagging: set[int] = set()
         kinds: dict[type, Callable[..., Step]] = {
             model.Writer: self.write,
             model.Flusher: self.flush,
-            model.Reader: self.read,
+            model.Reader: lambda me, reader: (self.read_group if reader.of_group else self.read)(me, reader),
             model.Healer: self.heal,
             model.Remover: self.remove,
             model.Fault: self.befall,
@@ -86,19 +93,22 @@ class Replay:
 
     @property
     def buffer(self) -> Buffer:
-        return unread.buffers[0]
+        return votes.buffers[0]
+
+    @property
+    def label(self) -> str:
+        return self.move.label
 
     def can_complete(self) -> bool:
         return self.buffer.complete(self.buffer.status().epoch, self.buffer.server())
 
     def is_lost(self) -> bool:
-        return bool(doubt(self.buffer.status(), shard_row(unread, 0).get(), self.buffer.server()))
+        return bool(doubt(self.buffer.status(), shard_row(votes, 0).get(), self.buffer.server()))
 
-    def play(self, process: int, label: str) -> None:
-        """One step of one process."""
+    def play(self, move: model.Move) -> None:
         before = self.observe()
-        self.label = label
-        next(self.steps[process], None)
+        self.move = move
+        next(self.steps[move.process], None)
         for reader, allowed in self.allowed.items():
             allowed |= before.get(reader, set())
         self.observe()
@@ -110,8 +120,8 @@ class Replay:
         now = {}
         for i, reader in enumerate(self.models):
             if type(reader) is model.Reader:
-                values = {self.at_first[reader.owner] + sum(self.models[w].delta(reader.owner) for w in self.returned)}
-                for w in self.in_flight:
+                values = {self.at_first[reader.owner] + sum(self.models[w].delta(reader.owner) for w in self.seen)}
+                for w in self.committed - self.seen:
                     values |= {v + self.models[w].delta(reader.owner) for v in values}
                 now[i] = values
                 if i in self.allowed:
@@ -128,37 +138,48 @@ class Replay:
         snapshot = self.buffer.snapshot(self.members)
         stored = self.reader.stored(self.keys)
         for key, member, total in zip(self.keys, self.members, totals or (), strict=totals is not None):
-            if total is not None and not snapshot.users[member].dirty:
+            if total is not None and not snapshot.users[member].in_doubt:
                 assert total == snapshot.value(member, *stored.get(key, (0, 0)))
 
     # ------------------------------------------------------------------------------------------------------ processes
     def write(self, me: int, writer: model.Writer) -> Step:
+        ids = [f"intent {number}" for number, _ in writer.intents]
+        self.living |= dict.fromkeys(ids, True)
+        self.logs[me] = TransactionLog("default")
         if writer.unsaid:
             yield
         sent: list[tuple[str, dict[str, Delta]]] = []
         buffer = self.counters[writer.declared].buffers[0]
         silent = "silent" in writer.faults
-        unknown = "unknown" in writer.faults
         failed: list[str] = []
-        for i, (part, deltas) in enumerate(writer.intents):
+        for i, (id_, (_, deltas)) in enumerate(zip(ids, writer.intents, strict=True)):
+            owners = [self.members[owner] for owner, delta in enumerate(deltas) if delta]
+            told = {self.members[owner]: delta for owner, delta in enumerate(writer.tells or deltas) if delta}
             if i >= writer.announced:
                 yield
-            id_ = f"part {part}"
-            mine = {self.members[user]: delta for user, delta in enumerate(writer.tells or deltas) if delta}
-            if i >= writer.announced and self.label != "not delivered" and not silent:
-                buffer.announce(id_, list(mine)).read()
-            if self.label:
-                failed += mine
-            elif not silent:
-                sent.append((id_, dict.fromkeys(mine) if unknown else mine))
-        self.living.update(id_ for id_, _ in sent)
+                if self.label != "not delivered" and not silent:
+                    buffer.announce(id_, owners).read()
+                    self.logs[me].announced_at = time.monotonic()
+                if self.label:
+                    failed += owners
+                    del self.living[id_]
+                    continue
+            if not silent:
+                sent.append((id_, dict.fromkeys(owners) if "unknown" in writer.faults else told))
         yield
-        if self.label != "killed":
+        if self.label == "refused":
+            self.end(ids)
+            yield
+            buffer.confirm([(id_, {}) for id_, _ in sent])
+        elif self.label != "killed":
             with transaction.atomic():
-                for user, key in enumerate(self.keys):
-                    self.change_rows(key, writer.delta(user))
+                for owner, key in enumerate(self.keys):
+                    self.change_rows(key, writer.delta(owner))
                 request([*failed, *([None] if writer.unsaid else [])])
-            self.in_flight.add(me)
+            self.living |= dict.fromkeys(self.living.keys() & ids, False)
+            self.committed.add(me)
+            if self.is_in_flight(me, ids) and not writer.unsaid:
+                self.seen.add(me)
             if writer.unsaid:
                 yield
                 if self.label == "":
@@ -167,41 +188,48 @@ class Replay:
             if sent and self.label != "killed":
                 yield
             if self.label != "killed":
-                yield from self.commit(buffer, sent)
+                yield from self.confirm(buffer, sent)
                 if failed:
                     yield
                     if self.label != "not delivered":
                         self.buffer.mark_dirty(failed)
-                self.in_flight.discard(me)
-                self.returned.add(me)
-        self.living.difference_update(id_ for id_, _ in sent)
+                self.seen.add(me)
+        self.end(ids)
 
-    def commit(self, buffer: Buffer, parts: list[tuple[str, dict[str, Delta]]]) -> Step:
-        if not parts:
+    def end(self, ids: list[str]) -> None:
+        for id_ in ids:
+            self.living.pop(id_, None)
+
+    def is_in_flight(self, writer: int, ids: list[str]) -> bool:
+        """Whether all owners of a writer are, as far as it knows: then its call returns at the COMMIT."""
+        return {intent.id for intent in self.buffer.intents()}.issuperset(ids) and self.logs[writer]._may_leave()
+
+    def confirm(self, buffer: Buffer, sent: list[tuple[str, dict[str, Delta]]]) -> Step:
+        if not sent:
             return
         if self.label != "not delivered":
-            buffer.client.run(*buffer.confirm_call(parts), urgent=True)
-        if self.label in ("not delivered", "reply lost, request"):
-            request([member for _, deltas in parts for member in deltas])
-        elif self.label == "reply lost":
+            buffer.confirm(sent)
+        if self.label:
             yield
-            buffer.client.run(*buffer.confirm_call(parts), urgent=True)
+            if self.move.step == "notice":
+                request([member for _, deltas in sent for member in deltas])
+            else:
+                buffer.confirm(sent)
 
-    def change_rows(self, key: Any, delta: int) -> None:
+    def change_rows(self, key: CompositeKey, delta: int) -> None:
         """As the database sees it, unseen by the counter."""
-        rows = Notification.objects
         if delta > 0:
-            unheard(rows.bulk_create, (Notification(user_id=key, title="new") for _ in range(delta)))
+            add_rows(key, delta)
         elif delta < 0:
-            some = rows.filter(user_id=key, read_at=None).values_list("pk", flat=True)[:-delta]
-            assert unheard(rows.filter(pk__in=list(some)).update, read_at=timezone.now()) == -delta
+            some = list(rows_of_owner(key).values_list("pk", flat=True)[:-delta])
+            assert unheard(Vote.objects.filter(pk__in=some).update, hidden=True) == -delta
 
     def flush(self, me: int, flusher: model.Flusher) -> Step:
         counter = self.counters[flusher.declared]
         target, apply = Target(counter, connection), dialect(connection.vendor).apply
         yield
         for _ in range(flusher.runs):
-            stored = shard_row(unread, 0).get()
+            stored = shard_row(votes, 0).get()
             left = find_shards(counter) and not damage(self.buffer.status(), stored.epoch)
             yield
             if not left:
@@ -221,7 +249,8 @@ class Replay:
                     if stored and self.label == "refused":
                         refused += [member for member, _ in found]
                     elif stored:
-                        chunk = Chunk([[unread.decode(m) for m, _ in found]], [int(delta) for _, delta in found])
+                        owners = votes.columns_of([votes.decode(member) for member, _ in found])
+                        chunk = Chunk(owners, [int(delta) for _, delta in found])
                         apply(target, cut.batch, chunk)
                     if stored:
                         note_progress(stored, cut, rank + 1)
@@ -239,12 +268,12 @@ class Replay:
         yield
         snapshot = self.buffer.snapshot(self.members, "end")
         last = snapshot.batch - snapshot.cut
-        idle = [unread.decode(member) for member, waiting in snapshot.users.items() if waiting == (0, 0, False)]
+        idle = [votes.decode(member) for member, waiting in snapshot.users.items() if waiting == (0, 0, False)]
         yield
         if idle:
             with transaction.atomic():
-                if reject_batches_up_to(unread, 0, {unread: last}):
-                    zero = UserNotificationsCount.objects.filter(unread_count=0, flushed_batch__lte=last)
+                if reject_batches_up_to(votes, 0, {votes: last}):
+                    zero = VoteCount.objects.filter(vote_count=0, flushed_batch__lte=last)
                     unheard(zero.filter(pk__in=idle)._raw_delete, "default")
             yield
 
@@ -268,7 +297,7 @@ class Replay:
                 self.buffer.fix(snapshot.epoch, reader.token, {member: total - was}, {member: total})
             yield
         elif total is None:
-            if totals is None or not snapshot.ready or snapshot.users[member].dirty:
+            if totals is None or not snapshot.ready or snapshot.users[member].in_doubt:
                 total = self.reader.count_rows([key]).get(key, 0)
                 yield
             else:
@@ -279,17 +308,35 @@ class Replay:
                 else:
                     self.buffer.keep(snapshot, {member: total})
                 yield
-        assert (
-            total in self.allowed.pop(me)
-            or "unjudged" in reader.flags
-            or (me in self.lagging and "lags" in reader.flags)
-        )
+        self.judge(me, reader, total)
+
+    def read_group(self, me: int, reader: model.Reader) -> Step:
+        key, member = self.keys[reader.owner], self.members[reader.owner]
+        first, group = tuple(key[:-1]), group_of(key[:-1])
+        last = member.removeprefix(group)
+        yield
+        self.allowed[me] = set()
+        counts = self.buffer.group(group)
+        yield
+        if counts is None:
+            ready = self.buffer.prepare_group(group, reader.token)
+            yield
+            counts = {f"{value}]": count for value, count in self.reader.count_groups([first])[first].items()}
+            yield
+            if ready:
+                self.buffer.keep_group(ready, group, reader.token, counts)
+                yield
+        self.judge(me, reader, counts.get(last, 0))
+
+    def judge(self, me: int, reader: model.Reader, count: int) -> None:
+        lags = me in self.lagging and "lags" in reader.flags
+        assert count in self.allowed.pop(me) or "unjudged" in reader.flags or lags
 
     def heal(self, me: int, healer: model.Healer) -> Step:
         yield
         for _ in range(healer.runs):
-            if not find_shards(unread):
-                put_in_force(unread, False)
+            if not find_shards(votes):
+                put_in_force(votes, False)
                 yield
             yield from self.do_requested()
             if self.label == "killed":
@@ -297,13 +344,13 @@ class Replay:
             if self.is_lost():
                 yield
                 yield
-                started = start_epoch(unread, 0, self.buffer)
+                started = start_epoch(votes, 0, self.buffer)
                 yield
                 if started:  # under one lock: nobody else sees the step between
                     yield
             status = self.buffer.status()
             if status.recovered:
-                yield from self.doubt(f"{me}")
+                yield from self.doubt(f"{me}", "suspects" in healer.flags)
             elif status.ready:
                 yield
                 yield from self.audit(f"{me}", status.epoch)
@@ -315,7 +362,7 @@ class Replay:
                 yield
                 if self.label == "killed":
                     return
-                start_epoch(unread, 0, self.buffer, "a request")
+                start_epoch(votes, 0, self.buffer, "a request")
                 yield
             else:
                 self.buffer.mark_dirty([owner for _, owner, _ in requests])
@@ -329,7 +376,7 @@ class Replay:
 
     def audit(self, me: str, epoch: int) -> Step:
         """In slices of one user."""
-        stored, everyone = shard_row(unread, 0).filter(epoch=epoch), self.recounter.everyone
+        stored, everyone = shard_row(votes, 0).filter(epoch=epoch), self.recounter.everyone
         while (text := stored.values_list("audited", flat=True).first()) is not None:
             progress, token = Progress.of(text), uuid4().hex
             if not progress.all:
@@ -355,26 +402,26 @@ class Replay:
             if claimed:
                 for page in self.recounter.pages(*progress.claimed[token][:2]):
                     yield from self.recount(me, list(page.keys))
-                audit = Audit(unread, self.recounter, {}, lambda result: None, lambda: False)
+                audit = Audit(votes, self.recounter, {}, lambda result: None, lambda: False)
                 audit.finished.add(token)
                 audit._release()
                 yield
 
-    def doubt(self, me: str) -> Step:
-        """Drop what gives reason to doubt when the users are dirty, then recount everyone."""
-        oldest, parts = self.buffer.seq() + 1, list(self.buffer.intents())
-        dead = [part.id for part in parts if self.label == "suspects" or part.id not in self.living]
-        if dead:
-            self.buffer.mark_dirty(self.members)
-            yield
-            for part in dead:
-                self.buffer.recheck(part, None)
-            self.buffer.drop_fences(min([oldest, *(part.seq for part in parts)]))
+    def doubt(self, me: str, suspects: bool) -> Step:
+        """Ground or drop the intents that give reason to doubt, then recount everyone."""
+        intents = [intent.id for intent in self.buffer.intents()]
+        dead = [id_ for id_ in intents if not (self.living.get(id_) if suspects else id_ in self.living)]
+        if self.label == "suspects":
+            for log in self.logs.values():  # of transactions that must be that old
+                log.announced_at -= options.HEAL_AFTER
+        for id_ in intents if self.label == "suspects" else dead:
+            self.buffer.ground(id_, drop=self.label != "suspects")
+        if dead or self.label == "suspects":
             yield
         yield from self.recount(me, self.members)
 
     def recount(self, me: str, members: list[str]) -> Step:
-        keys = {member: unread.decode(member) for member in members}
+        keys = {member: votes.decode(member) for member in members}
         snapshot = self.buffer.snapshot(members, "take", me)
         yield
         rows = self.reader.count_rows(list(keys.values()))
@@ -384,7 +431,7 @@ class Replay:
         yield
         ahead = max((batch for _, batch in stored.values()), default=0)
         if ahead > self.buffer.status().batch:
-            start_epoch(unread, 0, self.buffer, ahead=ahead)
+            start_epoch(votes, 0, self.buffer, ahead=ahead)
         corrections = {m: rows.get(keys[m], 0) - count for m, count in counts.items() if count is not None}
         fixed = self.buffer.fix(snapshot.epoch, me, corrections)
         yield
@@ -399,12 +446,12 @@ class Replay:
             ready = self.buffer.status().ready
             self.redis.delete(*[self.buffer.keys.total(ready, member) for member in self.members])
             return
-        if fault.what in ("pending", "flushing", "dirty", "fences", "eviction"):
+        if fault.what in ("pending", "flushing", "dirty", "intents", "in_flight", "eviction"):
             self.redis.delete(getattr(self.buffer.keys, "ready" if fault.what == "eviction" else fault.what))
             assert fault.what != "eviction" or not self.can_complete()
             return
         if fault.what == "loaded":
-            UserNotificationsCount(pk=self.keys[0], unread_count=3, flushed_batch=9 * BATCHES + 5).save()
+            VoteCount(pk=self.keys[0], vote_count=3, flushed_batch=9 * BATCHES + 5).save()
             return
         if fault.what == "back":
             tables = [(table, list(table.objects.values())) for table in TABLES]
@@ -436,20 +483,34 @@ class Replay:
 
 
 def request(members: list[str | None]) -> None:
-    request_recounts("default", [(unread, member) for member in members])
+    request_recounts("default", [(votes, member) for member in members])
+
+
+def rows_of_owner(key: CompositeKey) -> Any:
+    return Vote.objects.filter(hidden=False, **dict(zip(votes.owner_attnames, key, strict=True)))
+
+
+def rows_of(key: CompositeKey) -> int:
+    return rows_of_owner(key).count()
+
+
+def add_rows(key: CompositeKey, number: int) -> None:
+    rows = [Vote(**dict(zip(votes.owner_attnames, key, strict=True))) for _ in range(number)]
+    unheard(Vote.objects.bulk_create, rows)
 
 
 @pytest.mark.parametrize("rule", model.RULES)
 def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
-    rule: str, healed: None, make_user: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    votes.heal()
     found = model.explore(model.BREAKS[rule], [rule, *model.TOGETHER.get(rule, [])], first_only=True)
     assert found.what
     start = found.history[0][1]
-    users = sorted((make_user() for _ in start.db.owners), key=lambda user: str(user.pk))
-    for user, row in zip(users, start.db.owners, strict=True):
-        unheard(Notification.objects.bulk_create, (Notification(user=user, title="old") for _ in range(row.rows)))
-    replay = Replay(start.processes, users)
+    keys = [CompositeKey((1, item, 5)) for item, _ in enumerate(start.db.owners)]
+    for key, row in zip(keys, start.db.owners, strict=True):
+        add_rows(key, row.rows)
+    replay = Replay(start.processes, keys)
     if start.redis.epoch is None:
         replay.redis.delete(*replay.keys_of_shard())
         CounterShard.objects.update(epoch=0)
@@ -458,25 +519,29 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         replay.redis.set(replay.buffer.keys.ready, f"1:{OLD}")
         CounterShard.objects.update(declared=OLD)
         monkeypatch.setattr(shards, "_started", {})
-    for part, *_ in start.redis.open:
-        replay.buffer.announce(f"part {part}", replay.members)
+    for intent in start.redis.intents:
+        replay.buffer.announce(f"intent {intent.number}", [replay.members[owner] for owner in intent.owners]).read()
     if start.redis.phase == "?":
-        start_epoch(unread, 0, replay.buffer, "what the history begins with")
+        start_epoch(votes, 0, replay.buffer, "what the history begins with")
     assert replay.buffer.status().batch == start.redis.batch // model.BATCHES * BATCHES
-    for user, row in zip(users, start.db.owners, strict=True):
+    for key, row in zip(keys, start.db.owners, strict=True):
         if row.batch or row.count:
             batch = row.batch // model.BATCHES * BATCHES + row.batch % model.BATCHES
             with maintained():
-                UserNotificationsCount.objects.create(user=user, unread_count=row.count, flushed_batch=batch)
+                VoteCount.objects.create(pk=key, vote_count=row.count, flushed_batch=batch)
     with support.entries(DEPLOY_SECONDS=3600 if rule == "window" else 0):
         for move, _ in found.history[1:]:
-            replay.play(move.process, move.label)
+            replay.play(move)
     for i, process in enumerate(start.processes):
         while type(process) is model.Reader and i in replay.allowed:  # its step back then was the last one
-            replay.play(i, "")
+            replay.play(model.Move(i, "", ""))
     for _ in range(2):
         with support.entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
-            unread.heal()
-        unread.flush()
-    support.assert_exact(*users)
-    assert [support.stored(user) for user in users] == [support.rows(user) for user in users]
+            votes.heal()
+        votes.flush()
+    status = replay.buffer.status()
+    assert (status.intents, status.dirty) == (0, 0)
+    assert votes.recount(keys, dry_run=True).wrong == 0
+    assert_counted(votes, also=keys)
+    stored = replay.reader.stored(keys)
+    assert [stored.get(key, (0, 0))[0] for key in keys] == [rows_of(key) for key in keys]
