@@ -193,3 +193,30 @@ def test_a_connection_that_is_lost_in_a_heal(healed, monkeypatch, flush):
     monkeypatch.setattr(Flusher, "flush", partial(fail, "the connection is closed"))
     with pytest.raises((OperationalError, CommandError), match="shutting down"):
         flush()
+
+
+def test_users_of_whom_redis_has_lost_that_they_are_in_flight(healed, alice, redis_client):
+    """Whoever is missing among them may be the one that is rolled back."""
+    member = str(alice.pk)
+    buffer().announce("p", [member]).read()
+    unheard(Notification.objects.create, user=alice, title="x")
+    redis_client.delete(buffer().keys.in_flight)
+    assert unread.recount([alice]).corrected == 1
+    buffer().announce("q", [member]).read()
+    assert buffer().confirm([("p", {member: 1})]) == 0
+    assert buffer().confirm([("q", {})]) == 1
+    assert_heals(alice)
+
+
+def test_users_who_were_in_flight_when_redis_lost_all_intents(healed, alice, bob, redis_client):
+    for name, user in ("p", alice), ("q", bob):
+        buffer().announce(name, [str(user.pk)]).read()
+        redis_client.delete(buffer().keys.intents)
+        unheard(Notification.objects.create, user=user, title="x")
+        assert buffer().confirm([(name, {str(user.pk): 1})]) == 1
+    buffer().announce("r", [str(bob.pk)]).read()  # while somebody else is in flight, too
+    unread.heal()
+    assert_reads(alice)
+    assert buffer().status().dirty == 1
+    buffer().confirm([("r", {})])
+    assert_heals(alice, bob)

@@ -28,13 +28,11 @@ local function change(user, delta, is_in_flight, is_trusted)
   end
   local others, others_of_group
   if is_in_flight then others, others_of_group = land(user) end
-  if delta ~= '0' then
-    if changed then changed[#changed + 1] = user end
-    if not (is_added and others) then
-      mark_dirty(user, epoch, now)
-      sent = sent + 1
-      return
-    end
+  if changed and delta ~= '0' then changed[#changed + 1] = user end
+  if is_in_flight and not others or delta ~= '0' and not is_added then
+    mark_dirty(user, epoch, now)
+    sent = sent + 1
+    return
   end
   if total then
     local sum = string.format('%.0f', tonumber(total) + tonumber(delta))
