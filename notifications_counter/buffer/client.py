@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,6 +61,8 @@ keys_left = Signal()
 """Sent when a script finds that the database does not use its keys any more."""
 late_failures: deque[Callable[[], bool]] = deque()
 """What is to be done about calls for which nobody waited, and which failed. Each returns whether it could be done."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=late_failures.clear)
 
 
 @receiver(setting_changed)

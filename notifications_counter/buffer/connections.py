@@ -90,7 +90,10 @@ def _close(idle: deque[tuple[Any, float]]) -> None:
 
 
 def _close_idle(connection: Any) -> None:
-    if getattr(connection, "owed", None) and not is_inherited(connection):
+    if is_inherited(connection):
+        connection.disconnect()  # what is owed is owed to the other process
+        return
+    if getattr(connection, "owed", None):
         with suppress(*errors.FAILURES):
             limit_wait(connection, LAST_SECONDS)
             read_owed(connection)
