@@ -10,7 +10,7 @@ from uuid import uuid4
 from django.apps import apps
 from django.conf import settings
 from django.db import connections, transaction
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from ..buffer import Buffer, Status
@@ -210,9 +210,8 @@ def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
     shards, was_in_force = _started.get(about, (0, False))
     is_first = shards != options.SHARDS  # a test may change it
     if not is_in_force and is_first:
-        now = timezone.now()
-        shard_rows(counter).filter(shards=options.SHARDS).update(declared=counter.fingerprint, declared_at=now)
-        _replace_shards(counter, declared=counter.fingerprint, declared_at=now)
+        if not _replace(counter):
+            return False
         is_in_force = True
         record_event("declared", counter, level=logging.WARNING, wait=deploy_seconds(counter.buffers[0]))
     elif not is_in_force and was_in_force and not is_first:
@@ -221,28 +220,37 @@ def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
     return is_in_force
 
 
-def _replace_shards(counter: Declaration, **declaration: Any) -> None:
-    """Use this process's number of shards instead of another one. What waits in the old shards is dropped, because
+def _replace(counter: Declaration) -> bool:
+    """Use this process's declaration, and its number of shards. What waits in the old shards is dropped, because
     everyone will be recounted. Transactions under way are registered in the new ones: one that has not committed yet
     when its users are recounted, and whose process is killed when it has, would leave no trace.
 
-    It may be killed between any two steps: it begins again as long as there are rows of old shards.
+    It may be killed between any two steps, and begun again by a process with either number: the rows of both are there
+    until the end. Returns False if another process has put its number in force meanwhile.
     """
-    old = shard_rows(counter).exclude(shards=options.SHARDS)
-    if not (highest := old.aggregate(Max("epoch"), rows=Count("pk")))["rows"]:
-        return
+    declaration = {"declared": counter.fingerprint, "declared_at": timezone.now()}
+    rows, number = shard_rows(counter), options.SHARDS
+    highest = rows.exclude(shards=number).aggregate(Max("epoch"))["epoch__max"]
+    if highest is not None:
+        for shard in range(number):
+            _make_row(counter, shard, **declaration, epoch=highest)
     database = identify(connections[counter.db])
-    for shard, buffer in enumerate(counter.buffers):
-        buffer.reuse()
-        _make_row(counter, shard, **declaration, epoch=highest["epoch__max"])
-    for row in old:
-        retired = counter.make_buffer(database, row.shard, row.shards)
-        retired.retire()
-        for intent in retired.intents():
-            for buffer, members in counter.by_shard(intent.users or ()):
-                buffer.register(intent.id, members)
-        retired.drop_intents()
-        row.delete()
+    with transaction.atomic(using=counter.db):
+        old = [row for row in rows.order_by("pk").select_for_update() if row.shards != number]
+        if old and rows.filter(shards=number).count() < number:
+            return False
+        rows.filter(shards=number).update(**declaration)  # locks SQLite, too
+        for buffer in counter.buffers if old else ():
+            buffer.reuse()
+        for row in old:
+            retired = counter.make_buffer(database, row.shard, row.shards)
+            retired.retire()
+            for intent in retired.intents():
+                for buffer, members in counter.by_shard(intent.users or ()):
+                    buffer.register(intent.id, members)
+            retired.drop_intents()
+            row.delete()
+    return True
 
 
 def shards_in_force(counter: Declaration) -> int:

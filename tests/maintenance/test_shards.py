@@ -10,6 +10,7 @@ import pytest
 from notifications_counter import databases
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import DatabaseChanged
+from notifications_counter.maintenance import shards
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
 from notifications_counter.monitoring.report import look
 from tests.maintenance.test_declarations import OtherRelease
@@ -148,6 +149,28 @@ def test_processes_with_a_new_number_that_come_before_the_flusher(old, users):
     assert_heals(*users)
 
 
+def test_a_change_that_is_taken_back_while_a_flusher_stands_still(old, users, monkeypatch):
+    make_row = shards._make_row
+
+    def stand_still(counter, shard, **defaults):
+        make_row(counter, shard, **defaults)
+        if shard == SHARDS - 1:
+            monkeypatch.undo()
+            old.run("lock_for_batch.__globals__['_started'].clear()")  # it is started again
+            old.heal()
+
+    monkeypatch.setattr(shards, "_make_row", stand_still)
+    unread.heal()
+    assert set(CounterShard.objects.values_list("shards", flat=True)) == {1}
+    old.create(users[0], "x")
+    old.heal()
+    assert RecountRequest.objects.count() == 0
+    assert old.count(users[0]) == 1
+    unread.heal()
+    assert set(CounterShard.objects.values_list("shards", flat=True)) == {SHARDS}
+    assert_heals(*users)
+
+
 def test_a_transaction_that_is_under_way_when_the_number_changes(users):
     user, member = users[0], str(users[0].pk)
     with entries(SHARDS=1):
@@ -189,8 +212,8 @@ def test_another_number_of_shards_after_a_drain(users, before, after):
 
 def test_back_to_the_old_number(users):
     """Cached totals of the first time must not come back to life."""
-    for shards in (1, SHARDS, 1):
-        with entries(SHARDS=shards):
+    for number in (1, SHARDS, 1):
+        with entries(SHARDS=number):
             unread.heal()
             notify_all(users)
             assert_reads(*users)
