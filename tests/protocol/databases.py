@@ -19,11 +19,10 @@ here. The change of the database is a moment; its rows stay, so that what a proc
 compared with them.
 """
 
-import argparse
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .search import Found, search
+from .search import Found, interleavings, misread, run, search, show
 
 RULES = {
     "leave": "who enters with another id than the last one leaves the last one's keys: they are not ready any more",
@@ -310,16 +309,6 @@ class Move(NamedTuple):
 
 
 # -------------------------------------------------------------------------------------------------------- exploration
-def allowed_values(processes: Iterable[Any]) -> frozenset:
-    """The rows that a reader may return now: a writer whose call has not returned yet may count or not."""
-    values = {1}
-    for p in processes:
-        if type(p) is Writer and p.committed:
-            after = {v + p.delta for v in values}
-            values = after if p.returned else values | after
-    return frozenset(values)
-
-
 def wrong_end(w: World, processes: Iterable[Any]) -> str:
     dead = frozenset(p.part for p in processes if type(p) is Writer)
     healer, steps = Healer(3, "last"), 0
@@ -331,28 +320,9 @@ def wrong_end(w: World, processes: Iterable[Any]) -> str:
     return "" if right else f"END: rows {w.rows}, counter {space.value}, ready {space.ready}"
 
 
-def successors(state: tuple[World, tuple]) -> Iterator[tuple[int, str, tuple[World, tuple]]]:
-    world, processes = state
-    dead = frozenset(p.part for p in processes if type(p) is Writer and not p.lives)
-    for i, process in enumerate(processes):
-        for label, moved, following in process.moves(world, dead):
-            after = [*processes[:i], following, *processes[i + 1 :]]
-            both = allowed_values(processes) | allowed_values(after)
-            for j, p in enumerate(after):
-                if type(p) is Reader and p.step in ("get", "rows"):
-                    after[j] = p._replace(allowed=p.allowed | both)
-            yield i, label, (moved, tuple(after))
-
-
 def wrong(state: tuple[World, tuple], final: bool) -> str:
     world, processes = state
-    reads = [p.wrong for p in processes if type(p) is Reader and p.wrong is not None]
-    return f"READ: a reader returned {reads[0]}" if reads else wrong_end(world, processes) if final else ""
-
-
-def show(state: tuple[World, tuple], step: tuple) -> str:
-    i, label, _ = step
-    return f"{type(state[1][i]).__name__} {i}: {state[1][i].step} {label}".strip()
+    return misread(processes) or (wrong_end(world, processes) if final else "")
 
 
 def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
@@ -361,7 +331,7 @@ def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -
     start = World(spaces, last=(0, IDS), id=0, new=2), SCENARIOS[scenario]
     dropped.update(drop)
     try:
-        return search(start, successors, wrong, show, first_only)
+        return search(start, interleavings, wrong, show, first_only)
     finally:
         dropped.difference_update(drop)
 
@@ -387,20 +357,5 @@ SCENARIOS: dict[str, tuple] = {
 }
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--drop", action="append", default=[], choices=RULES, help="leave a rule out")
-    options.add_argument("--only", choices=SCENARIOS, help="one scenario")
-    chosen = options.parse_args()
-    bad = 0
-    for scenario in [chosen.only] if chosen.only else SCENARIOS:
-        found = explore(scenario, chosen.drop)
-        print(f"{scenario:50s} states {found.states:7d}  bad {found.bad}", flush=True)
-        if found.bad:
-            print(f"  {found.what}", *found.history, sep="\n    ")
-        bad += found.bad
-    raise SystemExit(1 if bad else 0)
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, RULES, SCENARIOS, explore)

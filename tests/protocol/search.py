@@ -1,8 +1,9 @@
 """Searches all states of a model, breadth first."""
 
+import argparse
 import gc
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -52,3 +53,55 @@ def search(
         state = parents[state]
     steps = [(one, next(step for step in successors(one) if step[-1] == other)) for one, other in pairwise(path)]
     return Found(len(parents), finals, bad, what, tuple(show(*step) for step in steps))
+
+
+# ----------------------------------------------- models of a world, and of processes that take steps in it in any order
+def interleavings(state: tuple[Any, tuple]) -> Iterator[tuple[int, str, tuple[Any, tuple]]]:
+    """Each process has ``moves(world, dead)``, which yields (label, world, the process after it). Those with a ``part``
+    write rows: ``dead`` are the parts of those that were killed."""
+    world, processes = state
+    dead = frozenset(p.part for p in processes if hasattr(p, "part") and not p.lives)
+    for i, process in enumerate(processes):
+        for label, moved, following in process.moves(world, dead):
+            after = [*processes[:i], following, *processes[i + 1 :]]
+            both = _allowed(processes) | _allowed(after)
+            for j, p in enumerate(after):
+                if hasattr(p, "allowed") and p.step in ("get", "rows"):
+                    after[j] = p._replace(allowed=p.allowed | both)
+            yield i, label, (moved, tuple(after))
+
+
+def _allowed(processes: Iterable[Any]) -> frozenset[int]:
+    """The rows that a reader may return now: a writer whose call has not returned yet may count or not."""
+    values = {1}
+    for p in processes:
+        if hasattr(p, "part") and p.committed:
+            after = {v + p.delta for v in values}
+            values = after if p.returned else values | after
+    return frozenset(values)
+
+
+def misread(processes: Iterable[Any]) -> str:
+    wrong = [p.wrong for p in processes if hasattr(p, "allowed") and p.wrong is not None]
+    return f"READ: a reader returned {wrong[0]}" if wrong else ""
+
+
+def show(state: tuple[Any, tuple], step: tuple) -> str:
+    i, label, _ = step
+    return f"{type(state[1][i]).__name__} {i}: {state[1][i].step} {label}".strip()
+
+
+def run(about: str | None, rules: Iterable[str], scenarios: Iterable[str], explore: Callable[..., Found]) -> None:
+    """The command line of such a model."""
+    options = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--drop", action="append", default=[], choices=rules, help="leave a rule out")
+    options.add_argument("--only", choices=scenarios, help="one scenario")
+    chosen = options.parse_args()
+    bad = 0
+    for scenario in [chosen.only] if chosen.only else scenarios:
+        found = explore(scenario, chosen.drop)
+        print(f"{scenario:50s} states {found.states:7d}  bad {found.bad}", flush=True)
+        if found.bad:
+            print(f"  {found.what}", *found.history, sep="\n    ")
+        bad += found.bad
+    raise SystemExit(1 if bad else 0)
