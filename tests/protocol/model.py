@@ -29,6 +29,7 @@ from .search import Found, search
 RULES = {
     "registry": "confirm finds its intent in `intents`, else marks the owner dirty",
     "flying": "readers count the rows of an owner in flight, whose intent is announced and not confirmed",
+    "marked": "also where their total is cached",
     "fix_flying": "nothing is corrected while the owner is in flight",
     "flying_lost": "a confirm that does not find its owner in flight marks the owner dirty",
     "intents": "nobody is in flight while there is no intent: then `in_flight` is what is left after a loss",
@@ -84,6 +85,7 @@ RULES = {
 BREAKS = {  # the scenario in which that is found soonest
     "registry": "2 owners in two intents, healer, flusher",
     "flying": "writer, healer, reader",
+    "marked": "writer, healer, 2 readers",
     "fix_flying": "writer, healer, reader",
     "flying_lost": "writer, healer, loss of in_flight",
     "intents": "writer, healer, loss of intents",
@@ -654,7 +656,7 @@ class Reader(NamedTuple):
                 yield "", redis, db, self._replace(step="rows")
             elif redis.declared != NEW and rule("declared_read"):
                 yield "", forget(redis), db, self._replace(step="rows")
-            elif redis.flies(self.owner) and rule("flying"):
+            elif redis.flies(self.owner) and rule("flying") and (rule("marked") or not total):
                 yield "", redis, db, self._replace(step="rows")
             elif total and (total[0] == redis.ready or not rule("ready")):
                 yield "", redis, db, self._replace(step="return", seen=total[1])
