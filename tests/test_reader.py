@@ -429,3 +429,18 @@ def test_redis_goes_and_comes_back_inside_a_transaction(alice, bob):
         objects.create(user=alice, title="z")
     assert_reads(bob)
     assert_heals(alice, bob)
+
+
+def test_a_total_is_not_used_while_one_of_its_transactions_is_in_flight(alice):
+    unread.count(alice)
+    for intent in "pq":
+        buffer().announce(intent, [str(alice.pk)]).read()
+    assert unread.count(alice) == 0  # and kept
+    unheard(notify, alice, 2)  # both have committed, and neither is confirmed
+    assert unread.count(alice) == 2
+    buffer().confirm([("q", {str(alice.pk): 1})])
+    assert unread.count(alice) == 2
+    buffer().confirm([("p", {str(alice.pk): 1})])
+    with sent() as commands:
+        assert unread.count(alice) == 2
+    assert commands == ["MGET"]
