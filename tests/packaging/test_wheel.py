@@ -72,7 +72,7 @@ def test_wheel_is_the_package_and_nothing_else(wheel: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert packed == source
     assert "notifications_counter/py.typed" in packed
-    assert "notifications_counter/buffer/lua/begin.lua" in packed
+    assert "notifications_counter/buffer/lua/announce.lua" in packed
     assert "notifications_counter/templates/notifications_counter/inbox.html" in packed
     assert "notifications_counter/static/notifications_counter/notifications.css" in packed
 
