@@ -78,7 +78,7 @@ class EventLog:
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
         ttl = "" if self.shared else current().ttl
-        for some in in_groups(encoded, len, ARGUMENTS - 100):
+        for some in in_groups(encoded, [len(event) for event in encoded], ARGUMENTS - 100):
             ids += self._run("record_events", ttl, *(argument for event in some for argument in event))
         return ids
 

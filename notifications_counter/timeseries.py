@@ -116,7 +116,7 @@ class TimeSeries:
         counts = {_valid(name): count for name, count in counts.items()}
         base, precisions = self.base, self.precisions
         per_name = len(precisions) + 1
-        for some in in_groups(counts, lambda _: per_name, min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
+        for some in in_groups(list(counts), [per_name] * len(counts), min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
             args = (time, self.samples, len(precisions), *precisions, *values)

@@ -49,6 +49,11 @@ class Breaker:
         self.no_room_for: set[str] = set()
         self.refused: dict[str, str] = {}  # commands and scripts that Redis will not run, and why
 
+    @property
+    def has_trouble(self) -> bool:
+        """Whether Redis is down, out of memory, or refuses something, as far as is known."""
+        return self.down_since is not None or bool(self.no_room_for) or bool(self.refused)
+
     # ---------------------------------------------------------------- outages
     def check(self) -> None:
         """Raise BufferUnavailable until it is time to try again. Then one caller may try, and the others get the

@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from typing import Any, TypeVar
@@ -71,19 +71,15 @@ def _forget_clients(*, setting: str, **_: Any) -> None:
         _clients.clear()
 
 
-def in_groups(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Yield items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
-    group: list[T] = []
-    total = 0
-    for item in items:
-        of_item = size(item)
-        if group and total + of_item > most:
-            yield group
-            group, total = [], 0
-        group.append(item)
-        total += of_item
-    if group:
-        yield group
+def in_groups(items: Sequence[T], sizes: Sequence[int], most: int) -> list[Sequence[T]]:
+    """Return items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
+    groups, first, total = [], 0, 0
+    for i, size in enumerate(sizes):
+        total += size
+        if total > most and i > first:
+            groups.append(items[first:i])
+            first, total = i, size
+    return [*groups, items[first:]] if items else []
 
 
 def client_of(alias: str) -> Client:
@@ -226,8 +222,7 @@ class Reply(Exchange):
         except BaseException:
             self.close()
             raise
-        breaker = client.breaker
-        if breaker.down_since is not None or breaker.no_room_for or breaker.refused:
+        if client.breaker.has_trouble:
             client.answered(self._name)
         if self._started:
             self.tell()

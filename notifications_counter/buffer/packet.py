@@ -98,7 +98,8 @@ class Packet(Exchange):
         except errors.FAILURES as error:
             self.close()
             self._outcomes = [client.lost(error)] * len(self.calls)
-            self._tell([error] * len(self.calls))
+            if self._started:
+                self._tell([error] * len(self.calls))
 
     def run(self, place: int) -> Any:
         """Run a call alone, and return the reply."""
@@ -112,7 +113,8 @@ class Packet(Exchange):
         """Return what Redis answered to each call, or the BufferUnavailable to raise."""
         if self._outcomes is None:
             answers = self._receive()
-            self._tell(answers)
+            if self._started:
+                self._tell(answers)
             self._outcomes = self._judge(answers)
         return self._outcomes
 
@@ -124,8 +126,11 @@ class Packet(Exchange):
             else answer
             for call, answer in zip(self.calls, answers, strict=True)
         ]
-        if not any(isinstance(outcome, Exception) for outcome in outcomes):
-            for call in self.calls:
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                return outcomes
+        for call in self.calls:
+            if call.name not in client.has_run or client.breaker.has_trouble:
                 client.answered(call.name)
         return outcomes
 
@@ -136,7 +141,7 @@ class Packet(Exchange):
         client, breaker = self._client, self._client.breaker
         if self._outcomes is not None or type(self._pool) is not Connections:
             return False
-        if breaker.down_since is not None or breaker.refused or not all(c.name in client.has_run for c in self.calls):
+        if breaker.has_trouble or not client.has_run.issuperset([call.name for call in self.calls]):
             return False
         self._on_failure.append(on_failure)
         if self._connections:
@@ -144,7 +149,8 @@ class Packet(Exchange):
             self._sock = socket_of(connection)
             connection.owed.append(self)  # first: after an exception, the connection is closed
             self._return()
-            self._tell([None] * len(self.calls))
+            if self._started:
+                self._tell([None] * len(self.calls))
         return True
 
     def arrive(self, connection: Any) -> None:
@@ -155,7 +161,8 @@ class Packet(Exchange):
         self._outcomes = self._judge(answers)
         if any(isinstance(outcome, Exception) for outcome in self._outcomes):
             late_failures.extend(self._on_failure)
-            self._tell(answers)
+            if self._started:
+                self._tell(answers)
 
     def lose(self) -> None:
         """Note that the replies will not come."""
@@ -186,10 +193,8 @@ class Packet(Exchange):
 
     def _tell(self, answers: Sequence[Any]) -> None:
         """Send ``redis_called`` for each call."""
-        if self._started:
-            for call, answer in zip(self.calls, answers, strict=True):
-                error = answer if isinstance(answer, Exception) else None
-                self._client.tell(call.name, self._started, error)
+        for call, answer in zip(self.calls, answers, strict=True):
+            self._client.tell(call.name, self._started, answer if isinstance(answer, Exception) else None)
 
 
 def _read(connection: Any) -> Any:

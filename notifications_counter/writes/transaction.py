@@ -90,13 +90,13 @@ class TransactionLog:
                 announced = self.announced[counter]
                 new = [m for m in members if m not in announced]
                 failed += [(counter, m) for m in each_shard(counter, new, partial(_add_intents, intents, counter))]
-            for packet in in_groups(intents, lambda intent: len(intent.members), USERS_PER_CALL):
+            for packet in in_groups(intents, [len(intent.members) for intent in intents], USERS_PER_CALL):
                 if self.unread:
                     failed += self.settle()
                 failed += self._announce(packet)
         return failed
 
-    def _announce(self, intents: list[Intent]) -> list[tuple[Declaration, str]]:
+    def _announce(self, intents: Sequence[Intent]) -> list[tuple[Declaration, str]]:
         self.intents += intents  # first, in case of an exception; Redis can handle the confirmation of an unknown one
         self.unread += intents
         self.announced_at = min(self.announced_at, time.monotonic())
@@ -306,8 +306,9 @@ class TransactionLog:
         net = self.net()
         for counter, member in self.requested:
             net.setdefault(counter, {})[member] = None
-        for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
-            forget(counter)
+        if self.doubted:
+            for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
+                forget(counter)
         failed: list[tuple[Declaration, str]] = []
         grouped: dict[Buffer, list[Deltas]] = defaultdict(list)
         for intent in self.intents:
@@ -317,18 +318,21 @@ class TransactionLog:
         confirms = [
             (buffer, group)
             for buffer, intents in grouped.items()
-            for group in in_groups(intents, lambda intent: 1 + len(intent[1]), USERS_PER_CALL)
+            for group in in_groups(intents, [1 + len(deltas) for _, deltas in intents], USERS_PER_CALL)
         ]
-        for packet in in_groups(confirms, lambda one: sum(1 + len(deltas) for _, deltas in one[1]), USERS_PER_CALL):
+        sizes = [sum([1 + len(deltas) for _, deltas in intents]) for _, intents in confirms]
+        for packet in in_groups(confirms, sizes, USERS_PER_CALL):
             failed += self._confirm(packet)
-        failed += mark_dirty((counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0)
-        self._send_activity()
-        if request:
+        if rest := [(counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0]:
+            failed += mark_dirty(rest)
+        if self.activity:
+            self._send_activity()
+        if request and failed:
             self._request(failed)
         if late_failures:
             see_to_late()
 
-    def _confirm(self, confirms: list[tuple[Buffer, list[Deltas]]]) -> list[tuple[Declaration, str]]:
+    def _confirm(self, confirms: Sequence[tuple[Buffer, Sequence[Deltas]]]) -> list[tuple[Declaration, str]]:
         """Send deltas. Returns the owners whose deltas Redis did not accept, as far as that is known."""
         failed: list[tuple[Declaration, str]] = []
         calls = [buffer.confirm_call([(i.id, deltas) for i, deltas in intents]) for buffer, intents in confirms]
@@ -347,7 +351,7 @@ class TransactionLog:
             raise
         return failed
 
-    def _finish(self, reply: PacketReply, intents: list[Deltas]) -> list[tuple[Declaration, str]]:
+    def _finish(self, reply: PacketReply, intents: Sequence[Deltas]) -> list[tuple[Declaration, str]]:
         try:
             try:
                 reply.read()
@@ -364,7 +368,7 @@ class TransactionLog:
         arrived. After HEAL_AFTER seconds, they may be so no longer."""
         return time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
 
-    def _finish_late(self, reply: PacketReply, intents: list[Deltas]) -> bool:
+    def _finish_late(self, reply: PacketReply, intents: Sequence[Deltas]) -> bool:
         """Do what is to be done about a confirmation that failed although nobody waited for it. Returns False if it
         cannot be done here, inside a transaction."""
         try:

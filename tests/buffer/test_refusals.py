@@ -316,7 +316,7 @@ def test_no_command_has_too_many_arguments(use, make_user):
         buffer().reject({str(user): "1" for user in users})
         buffer().finish(1, "mark", [str(user) for user in users])
         parts = [(f"part{user}", {str(user): 1}) for user in users]
-        for group in in_groups(parts, lambda part: 1 + len(part[1]), USERS_PER_CALL):
+        for group in in_groups(parts, [1 + len(deltas) for _, deltas in parts], USERS_PER_CALL):
             buffer().confirm(group)
         EventLog().record_events({"type": "x", "a": 1, "b": 2} for _ in users)
         TimeSeries(precisions=[*range(1, 100)]).update_counters({f"name{user}": 1 for user in range(100)})
