@@ -214,11 +214,11 @@ class Reply(Exchange):
             self.tell(error)
             if may_be_refused:
                 return None
-            raise self._failed(client.refused(error, self._script, self._name, self._typed_keys)) from error
+            raise self.failed(client.refused(error, self._script, self._name, self._typed_keys)) from error
         except errors.FAILURES as error:
             self.close()
             self.tell(error)
-            raise self._failed(client.lost(error)) from error
+            raise self.failed(client.lost(error)) from error
         except BaseException:
             self.close()
             raise
@@ -230,7 +230,7 @@ class Reply(Exchange):
             see_to_late()
         return answer
 
-    def _failed(self, error: BufferUnavailable) -> BufferUnavailable:
+    def failed(self, error: BufferUnavailable) -> BufferUnavailable:
         if late_failures:  # the same has befallen what was owed on the connection
             see_to_late()
         return error
@@ -312,7 +312,7 @@ class Client:
         except errors.FAILURES as error:
             reply.close()
             reply.tell(error)
-            raise self.lost(error) from error
+            raise reply.failed(self.lost(error)) from error
         except BaseException:  # it is meant for the site: a time limit, an interrupt
             reply.close()
             raise

@@ -1,0 +1,315 @@
+"""Nobody waits for the reply to a confirmation: whoever uses the connection next reads it, or sees to its loss."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from django.db import connections, transaction
+
+import servers
+from notifications_counter.buffer import connections as connections_module
+from notifications_counter.buffer.client import client_of, late_failures, read_all_owed
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.signals import redis_called
+from notifications_counter.writes.transaction import TransactionLog
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    begin_now,
+    buffer,
+    entries,
+    sent,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+
+@pytest.fixture
+def server(settings) -> Iterator[servers.Server]:
+    """A server of the test's own."""
+    before = settings.CACHES
+    with servers.redis() as server:
+        settings.CACHES = {"default": {**before["default"], "LOCATION": f"{server.url}#{time.time_ns()}"}}
+        unread.heal()
+        with entries(RETRY_AFTER=0):
+            yield server
+        settings.CACHES = before
+
+
+@pytest.fixture
+def other(server) -> Iterator[redis.Redis]:
+    """Another client of the server."""
+    with redis.Redis.from_url(server.url) as client:
+        yield client
+
+
+def write(user: Any) -> None:
+    Notification.objects.create(user=user, title="x")
+
+
+@pytest.fixture
+def ready(server, alice) -> None:
+    """The server knows the scripts, and the total is cached."""
+    write(alice)
+    assert_reads(alice)
+
+
+def owed() -> int:
+    """How many packets' replies are owed on idle connections."""
+    return sum(len(connection.owed) for connection, _ in client_of("default")._connections._idle)
+
+
+def write_then(act: Callable[[], Any], user: Any) -> None:
+    """Write, and act between the COMMIT and the confirmation."""
+    confirm = TransactionLog._confirm
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionLog, "_confirm", lambda *args: (act(), confirm(*args))[1])
+        write(user)
+
+
+@pytest.mark.parametrize("idle", [0.0, 0.15])
+def test_a_read_after_a_write_is_one_command(ready, alice, idle):
+    write(alice)
+    assert owed() == 1
+    time.sleep(idle)
+    with sent() as commands:
+        assert unread.count(alice) == 2
+    assert commands == ["MGET"]
+    assert owed() == 0
+    assert_exact(alice)
+
+
+def test_redis_called_is_sent_once(ready, alice):
+    calls: list[tuple[str, Any]] = []
+
+    def note(**about: Any) -> None:
+        calls.append((about["name"], about["error"]))
+
+    redis_called.connect(note)
+    try:
+        write(alice)
+        assert unread.count(alice) == 2
+    finally:
+        redis_called.disconnect(note)
+    assert calls == [("announce", None), ("confirm", None), ("MGET", None)]
+
+
+def test_a_limited_pool_waits(settings, ready, alice):
+    options = {**settings.CACHES["default"]["OPTIONS"], "CONNECTION_POOL_KWARGS": {"max_connections": 1}}
+    settings.CACHES = {"default": {**settings.CACHES["default"], "OPTIONS": options}}
+    for _ in range(2):
+        write(alice)
+        assert_reads(alice)
+    write(alice)
+    with sent() as commands:
+        assert unread.count(alice) == 4
+    assert commands == ["MGET"]
+    assert_exact(alice)
+
+
+def test_a_slow_statement_waits(ready, alice):
+    with entries(HEAL_AFTER=0.2), transaction.atomic():
+        write(alice)
+        begin_now()
+        time.sleep(0.15)
+    assert owed() == 0
+    assert_exact(alice)
+
+
+# --------------------------------------------------------------------------------------- processes, threads, greenlets
+PROGRAM = """
+import os, sys, django
+django.setup()
+from notifications_counter.buffer.client import client_of
+from notifications_counter.models import Notification
+
+for _ in range(2):
+    Notification.objects.create(user_id=sys.argv[1], title="x")
+[(connection, _)] = client_of("default")._connections._idle
+assert connection.owed
+eval(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("end", ["None", "sys.exit()", "os._exit(0)"])
+@pytest.mark.usefixtures("healed")
+def test_a_process_that_ends_right_after_a_write(child_environment, alice, end):
+    write(alice)
+    assert_reads(alice)
+    subprocess.run([sys.executable, "-c", PROGRAM, str(alice.pk), end], env=child_environment, check=True)
+    assert unread.count(alice) == 3
+    wait_until(lambda: buffer().status().intents == 0)  # what was sent arrives
+    assert_exact(alice)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
+def test_a_fork_between_a_write_and_a_read(ready, alice):
+    write(alice)
+    assert owed() == 1
+    connections.close_all()
+    if not (pid := os.fork()):
+        status = 1
+        try:
+            assert unread.count(alice) == 2
+            write(alice)
+            read_all_owed()
+            assert unread.count(alice) == 3
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert owed() == 1
+    assert unread.count(alice) == 3
+    assert owed() == 0
+    assert_exact(alice)
+
+
+def test_threads_read_what_others_are_owed(ready, make_user):
+    """Each write leaves a reply on a connection that another thread may use next."""
+    users, failed = [make_user() for _ in range(3)], []
+
+    def work(user: Any) -> None:
+        try:
+            for i in range(20):
+                write(user)
+                assert unread.count(user) == i + 1
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=work, args=(user,)) for user in users]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert_exact(*users)
+
+
+GREENLETS = """
+from gevent import monkey
+monkey.patch_all()
+import json, os, signal, sys, django, gevent
+django.setup()
+from notifications_counter.buffer.client import client_of
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+from notifications_counter.writes.transaction import TransactionLog
+
+user, server = sys.argv[1], int(sys.argv[2])
+Notification.objects.create(user_id=user, title="x")
+assert unread.count(user) == 2
+confirm = TransactionLog._confirm
+TransactionLog._confirm = lambda *args: (os.kill(server, signal.SIGSTOP), confirm(*args))[1]
+Notification.objects.create(user_id=user, title="x")
+idle = client_of("default")._connections._idle
+greenlets = [gevent.spawn(unread.count, user) for _ in range(2)]
+while idle:
+    gevent.sleep(0.01)
+gevent.sleep(0.1)
+greenlets[0].kill()
+os.kill(server, signal.SIGCONT)
+print(json.dumps([greenlets[1].get(), unread.count(user), unread.count(user)]))
+"""
+
+
+def test_a_greenlet_that_is_killed_while_it_reads_what_is_owed(ready, server, child_environment, alice):
+    """It was the first, and so had that connection."""
+    environment = {**child_environment, "TEST_REDIS_URL": server.url}
+    command = [sys.executable, "-c", GREENLETS, str(alice.pk), str(server.process.pid)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("[3, 3, 3]\n", "")
+    assert RecountRequest.objects.count() == 1
+    assert_heals(alice)
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+def test_a_connection_that_is_lost_with_the_reply(ready, alice, server):
+    write_then(server.pause, alice)
+    server.kill()
+    assert owed() == 1
+    assert unread.count(alice) == 2
+    assert RecountRequest.objects.count() == 1
+    server.start()
+    assert_heals(alice)
+
+
+@pytest.mark.parametrize("fresh_seconds", [0, 60], ids=["tested", "not tested"])
+def test_a_connection_that_is_lost_after_the_reply(ready, alice, other, fresh_seconds, monkeypatch):
+    monkeypatch.setattr(connections_module, "FRESH_SECONDS", fresh_seconds)
+    write(alice)
+    time.sleep(0.05)  # the reply arrives
+    other.client_kill_filter(_type="normal", skipme=True)
+    assert_reads(alice)
+    assert not RecountRequest.objects.exists()
+    assert_exact(alice)
+
+
+def test_a_server_that_has_forgotten_confirm(ready, alice, other):
+    write_then(other.script_flush, alice)
+    assert owed() == 1
+    assert unread.count(alice) == 2
+    assert not RecountRequest.objects.exists()
+    with sent() as commands:
+        assert unread.count(alice) == 2
+    assert commands == ["MGET"]
+    assert_exact(alice)
+
+
+REFUSALS: dict[str, tuple[Callable[[redis.Redis], Any], Callable[[redis.Redis], Any]]] = {
+    "READONLY": (lambda r: r.replicaof("127.0.0.1", 1), lambda r: r.replicaof("NO", "ONE")),
+    "NOREPLICAS": (
+        lambda r: r.config_set("min-replicas-to-write", 1),
+        lambda r: r.config_set("min-replicas-to-write", 0),
+    ),
+    "WRONGTYPE": (lambda r: r.set(buffer().keys.pending, "no zset"), lambda r: None),
+    "LEFT": (lambda r: r.set(buffer().keys.ready, "left"), lambda r: r.delete(buffer().keys.ready)),
+}
+
+
+@pytest.mark.parametrize("where", ["here", "in a transaction", "in another thread", "by the next write"])
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refusal(ready, alice, bob, other, refusal, where):
+    """Whoever notices asks for a recount; in a transaction, only once that is over, because it may be rolled back."""
+    refuse, accept = REFUSALS[refusal]
+    write_then(lambda: refuse(other), alice)
+    assert not RecountRequest.objects.exists()
+    if where == "in a transaction":
+        with transaction.atomic():
+            client_of("default").call("", "PING")  # SQLite counts rows here
+            assert late_failures
+            transaction.set_rollback(True)
+        assert not RecountRequest.objects.exists()
+        assert unread.count(alice) == 2
+    elif where == "in another thread":
+        with OtherConnection() as thread:
+            assert thread.run(unread.count, alice) == 2
+    elif where == "by the next write":
+        write(bob)
+    else:
+        assert unread.count(alice) == 2
+    assert RecountRequest.objects.filter(owner=str(alice.pk)).exists()
+    assert not late_failures
+    assert_reads(alice, bob)
+    accept(other)
+    unread.heal()
+    assert_heals(alice, bob)
+
+
+def test_memory_that_runs_out(ready, alice, other):
+    """A confirmation needs none."""
+    write_then(lambda: other.config_set("maxmemory", 1), alice)
+    assert_reads(alice)
+    other.config_set("maxmemory", 0)
+    assert_heals(alice)
