@@ -1,5 +1,6 @@
 """An exception that is meant for the site, such as a time limit, strikes at any line: it comes out, and counts heal."""
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -163,6 +164,34 @@ def one_connection(settings) -> Iterator[None]:
 )
 def test_an_exception_at_any_line(act: Callable[[Any], None], kind: type[BaseException]):
     pool = client_of("default").redis.connection_pool
+
+    def look(place: str, user: Any) -> None:
+        assert not pool._in_use_connections, place
+
+    strike_at_each_line(act, kind, look)
+
+
+@pytest.mark.usefixtures("healed")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.parametrize(("act", "kind"), [(create, Interrupt), (transact, TimeLimit), (read, Interrupt)])
+def test_an_exception_while_a_reply_is_owed(act: Callable[[Any], None], kind: type[BaseException]):
+    """It is never read as the reply to another command, so reads are right at once."""
+    owed: list[Any] = []
+
+    def look(place: str, user: Any) -> None:
+        idle = client_of("default")._connections._idle
+        assert len(idle) <= 1, place
+        owed.extend(packet for connection, _ in idle for packet in connection.owed)
+        assert unread.count(user) == rows(user), place
+
+    strike_at_each_line(act, kind, look)
+    assert owed or act is read
+    gc.collect()  # a connection that was just being taken is garbage
+
+
+def strike_at_each_line(
+    act: Callable[[Any], None], kind: type[BaseException], look: Callable[[str, Any], None]
+) -> None:
     users: list[Any] = []
     places: dict[Any, str] = {}
     while True:
@@ -183,7 +212,7 @@ def test_an_exception_at_any_line(act: Callable[[Any], None], kind: type[BaseExc
         assert is_seen(error, caught), f"swallowed at {place[0]}: {caught!r}"
         del caught, error
         connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
-        assert not pool._in_use_connections, place
+        look(place[0], user)
         assert client_of("default").breaker.down_since is None, place[0]
         objects.create(user=user, title="after")
     assert len(users) > 20
