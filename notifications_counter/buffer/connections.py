@@ -91,9 +91,8 @@ def _close(idle: deque[tuple[Any, float]]) -> None:
 
 def _close_idle(connection: Any) -> None:
     if is_inherited(connection):
-        connection.disconnect()  # what is owed is owed to the other process
-        return
-    if getattr(connection, "owed", None):
+        connection.owed = []  # the other process reads them
+    elif getattr(connection, "owed", None):
         with suppress(*errors.FAILURES):
             limit_wait(connection, LAST_SECONDS)
             read_owed(connection)

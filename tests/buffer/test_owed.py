@@ -174,6 +174,25 @@ def test_a_fork_between_a_write_and_a_read(ready, alice):
     assert_exact(alice)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
+def test_a_fork_that_ends_without_a_word_to_redis(ready, alice):
+    """What its parent is owed is none of its business."""
+    write(alice)
+    connections.close_all()
+    if not (pid := os.fork()):
+        status = 1
+        try:
+            read_all_owed()
+            assert not RecountRequest.objects.exists()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert owed() == 1
+    assert_reads(alice)
+    assert_exact(alice)
+
+
 def test_threads_read_what_others_are_owed(ready, make_user):
     """Each write leaves a reply on a connection that another thread may use next."""
     users, failed = [make_user() for _ in range(3)], []
