@@ -13,10 +13,9 @@ from django.utils.html import escape
 from django.utils.http import urlencode
 
 from notifications_counter import admin
-from notifications_counter.buffer.client import Client
 from notifications_counter.counters import unread, unread_by_kind, unseen
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
-from tests.support import assert_reads, buffer, messages, unheard
+from tests.support import assert_reads, buffer, messages, sent, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -217,16 +216,15 @@ def test_search_for_counts(admin_client, make_user):
 
 
 @contextmanager
-def cost(monkeypatch):
+def cost():
     """Of a block: how many queries, and how many calls of Redis."""
-    calls, send, found = [], Client.send, {}
-    with monkeypatch.context() as patch, CaptureQueriesContext(connection) as queries:
-        patch.setattr(Client, "send", lambda *args, **options: calls.append(args) or send(*args, **options))
+    found = {}
+    with sent() as calls, CaptureQueriesContext(connection) as queries:
         yield found
     found.update(queries=len(queries), calls=len(calls))
 
 
-def test_a_page_costs_the_same_for_one_user_and_for_many(admin_client, healed, make_user, monkeypatch):
+def test_a_page_costs_the_same_for_one_user_and_for_many(admin_client, healed, make_user):
     unread.count(make_user())  # a process asks once more when it sees its first epoch
     costs = []
     for users in (1, 20):
@@ -234,7 +232,7 @@ def test_a_page_costs_the_same_for_one_user_and_for_many(admin_client, healed, m
             notify(make_user())
         unread.flush()
         for _ in ("cold", "warm"):
-            with cost(monkeypatch) as found:
+            with cost() as found:
                 assert admin_client.get(url(UserNotificationsCount)).status_code == 200
             costs.append(found)
     assert costs[:2] == costs[2:]

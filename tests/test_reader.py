@@ -61,7 +61,6 @@ def test_a_cached_total_costs_one_command_and_no_query(alice, django_assert_num_
     assert commands == ["MGET"]
 
 
-@pytest.mark.once
 def test_a_cached_total_takes_few_calls(alice):
     """Each call of a function of the app takes as long as a hundredth of the command."""
     notify(alice)

@@ -58,7 +58,7 @@ def test_a_site_that_keeps_only_unread_sends_nothing_for_unseen(healed, alice):
     with sent() as commands:
         notify(alice, 1)
         assert Notification.objects.for_user(alice).mark_as_seen() == 1
-    assert [commands.count(name) for name in ("begin", "commit", "cut", "finish")] == [1, 1, 1, 1]
+    assert [commands.count(name) for name in ("announce", "confirm", "cut", "finish")] == [1, 1, 1, 1]
     assert UserNotificationsCount.objects.get().unseen_count == 0
 
 
@@ -160,7 +160,7 @@ def test_some_of_a_user(six, alice, bob):
 def test_changes_of_both_travel_together(six, alice):
     with sent() as commands, transaction.atomic():
         Notification.objects.for_user(alice).mark_as_read()
-    assert commands == ["begin", "begin", "commit", "commit"]
+    assert commands == ["announce", "announce", "confirm", "confirm"]
 
 
 def test_each_is_flushed_into_columns_of_its_own(six, alice):

@@ -222,7 +222,8 @@ class Reply(Exchange):
         except BaseException:
             self.close()
             raise
-        if client.breaker.has_trouble:
+        breaker = client.breaker  # has_trouble, without a call
+        if breaker.down_since is not None or breaker.no_room_for or breaker.refused:
             client.answered(self._name)
         if self._started:
             self.tell()

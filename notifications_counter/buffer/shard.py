@@ -15,7 +15,7 @@ from ..conf import options
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from .client import Argument, Client, Reply
 from .keys import Keys
-from .packet import Call, Get, send_together
+from .packet import Call, Get, PacketReply, send_together
 from .scripts import script
 from .types import (
     NOTHING,
@@ -92,8 +92,9 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int
             calls[i] = seen, Get([buffer.keys.ready, *[f"{prefix}{member}" for member in members]])
     if not calls:
         return found
-    replies = send_together(asked[0][0].client, [get for _, get in calls.values()])
+    replies: Sequence[PacketReply] = ()
     try:
+        replies = send_together(asked[0][0].client, [get for _, get in calls.values()])
         for (i, (seen, _)), reply in zip(calls.items(), replies, strict=True):
             buffer, members = asked[i]
             with suppress(BufferUnavailable):

@@ -48,7 +48,7 @@ def states_of(counters: Sequence[Declaration], rows: Sequence[Sequence[Any]]) ->
     columns, states = iter(zip(*rows, strict=True)), []
     for counter in counters if rows else ():
         owners = list(islice(columns, len(counter.owner_attnames)))
-        members = counter.encode_all(list(zip(*owners, strict=True)) if counter.has_several_columns else owners[0])
+        members = counter._encode_all(list(zip(*owners, strict=True)) if counter.has_several_columns else owners[0])
         states.append(zip(repeat(counter), members, map(bool, next(columns)), strict=False))
     return list(zip(*states, strict=True))
 
