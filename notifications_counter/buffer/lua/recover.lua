@@ -10,9 +10,8 @@ if (tonumber(current) or 0) >= tonumber(ARGV[1]) then return 0 end
 redis.call('UNLINK', pending, flushing, in_flight) -- a script whose first write is this also runs without memory
 redis.call('HDEL', state, 'waiting_since', 'flushing_since', 'mark', 'foreign_at', 'awaited')
 redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[4] .. '?')
-local entries = redis.call('HGETALL', intents)
-for i = 2, #entries, 2 do
-  local intent = intent_of(entries[i])
+for _, entry in ipairs(redis.call('HVALS', intents)) do
+  local intent = intent_of(entry)
   if intent and not intent.grounded then
     for _, user in ipairs(intent.users) do take_off(user, ARGV[1]) end
   end
