@@ -104,7 +104,7 @@ class Outcome:
 def drain(seconds: float = 20) -> None:
     """Flush until nothing waits in Redis."""
     deadline = time.monotonic() + seconds
-    while any(s.pending or s.flushing or s.open or s.dirty for s in _shards()):
+    while any(s.pending or s.flushing or s.intents or s.dirty for s in _shards()):
         if time.monotonic() > deadline:
             raise CommandError(f"Not drained after {seconds:.0f} seconds: {_shards()}")
         for counter in all_counters():

@@ -288,10 +288,6 @@ def test_a_server_that_has_forgotten_confirm(ready, alice, other):
 
 REFUSALS: dict[str, tuple[Callable[[redis.Redis], Any], Callable[[redis.Redis], Any]]] = {
     "READONLY": (lambda r: r.replicaof("127.0.0.1", 1), lambda r: r.replicaof("NO", "ONE")),
-    "NOREPLICAS": (
-        lambda r: r.config_set("min-replicas-to-write", 1),
-        lambda r: r.config_set("min-replicas-to-write", 0),
-    ),
     "WRONGTYPE": (lambda r: r.set(buffer().keys.pending, "no zset"), lambda r: None),
     "LEFT": (lambda r: r.set(buffer().keys.ready, "left"), lambda r: r.delete(buffer().keys.ready)),
 }

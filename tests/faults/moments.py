@@ -102,11 +102,13 @@ def of_a_write() -> list[Call]:
 
 def of_a_read() -> list[Call]:
     """ "keep" caches a total that was missing."""
+    from notifications_counter import reader
     from notifications_counter.buffer import Buffer
     from notifications_counter.reader import Reader
 
     return [
-        ("get", Buffer, "totals"),
+        ("get", Buffer, "total"),
+        ("get", reader, "totals_of"),
         ("look", Buffer, "snapshot"),
         ("count", Reader, "count_rows"),
         ("keep", Buffer, "keep"),

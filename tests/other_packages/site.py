@@ -63,7 +63,7 @@ def counted(counter: Counter, users: list[Any], doubt: bool = False) -> Iterator
     if doubt:
         with entries(HEAL_AFTER=0):
             counter.heal()
-    assert [(shard.status.dirty, shard.status.open) for shard in counter.status()] == [(0, 0)]
+    assert [(shard.status.dirty, shard.status.intents) for shard in counter.status()] == [(0, 0)]
     assert counter.counts(keys) == {key: truth(counter).get(key, 0) for key in keys}
 
 
