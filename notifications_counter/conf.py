@@ -89,7 +89,7 @@ class Options:
     )
     DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
     READ_TIMEOUT = Entry[float](0.1, _timeout, "a positive number of seconds")
-    WRITE_TIMEOUT = Entry[float](0.5, _timeout, "a positive number of seconds")
+    WRITE_TIMEOUT = Entry[float](0.4, _timeout, "a positive number of seconds")
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
     PRECISIONS = Entry[Sequence[int]](
         (1, 5, 60, 300, 3600, 18000, 86400),
