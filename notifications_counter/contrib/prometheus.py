@@ -34,7 +34,7 @@ GAUGES: dict[str, tuple[str, Value]] = {
         lambda c: c.backlog_age,
     ),
     "dirty_users": ("Users that wait for a recount; their rows are counted.", lambda c: c.dirty_users),
-    "open_transactions": ("Parts of transactions that have begun and not committed to Redis.", lambda c: c.open),
+    "open_transactions": ("Parts of transactions that are announced to Redis and not confirmed.", lambda c: c.open),
     "suspected_transactions": ("Open transactions older than HEAL_AFTER.", lambda c: c.suspected),
     "oldest_transaction_age_seconds": ("Age of the oldest open transaction.", lambda c: c.oldest_open),
     "recovering_shards": (

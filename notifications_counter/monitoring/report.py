@@ -63,7 +63,7 @@ class CounterReport:
     ``backlog_users``    users with a change that waits to be flushed
     ``backlog_age``      age of the oldest change that waits to be flushed, or user that waits for a recount
     ``dirty_users``      users that wait for a recount; readers count their rows
-    ``open``             parts of transactions that have begun and not committed to Redis
+    ``open``             parts of transactions that are announced to Redis and not confirmed
     ``suspected``        how many of them are older than HEAL_AFTER, of at most 1,000 that are looked at in each shard
     ``oldest_open``      age of the oldest of them
     ``requests``         RecountRequests, of the MOST_REQUESTS oldest

@@ -1,5 +1,5 @@
--- Corrects counters whose lease is still ours and that are not in flight, in the epoch in which they were looked at. A reader that does so during a
--- recovery also caches the totals: these users are adopted.
+-- Corrects users whose lease is still ours and who are not in flight, in the epoch in which they were looked at. A reader
+-- that does so during a recovery also caches the totals: these users are adopted.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 --       stats (hash)
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the users  4 their corrections, 0 for none
