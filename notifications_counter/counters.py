@@ -197,7 +197,7 @@ def _built_in(
     return BUILT_IN[name]
 
 
-unread = _built_in("unread", condition=Q(read_at__isnull=True), field="unread_count", activity="notifications")
+unread = _built_in("unread", condition=Q(read_at__isnull=True), field="unread_count")
 
 unseen = _built_in(
     "unseen",

@@ -87,7 +87,6 @@ class Declaration(Owners):
     ``field``        its integer field for the count
     ``batch_field``  its field for the last batch that was added to the count; counters that share a totals model each
                      need their own
-    ``activity``     name of the time-sliced counters of rows created, read and deleted, if RECORD_ACTIVITY is on
     ``disabled``     for a built-in counter that is switched off: why, and what to do. It is not registered, and cannot
                      be used
     """
@@ -102,11 +101,9 @@ class Declaration(Owners):
         totals: str,
         field: str,
         batch_field: str = "flushed_batch",
-        activity: str = "",
         disabled: str = "",
     ):
         self.name = name
-        self.activity = activity
         self.source_label = source
         self.owner = owner if isinstance(owner, str) else tuple(owner)
         self.q = condition
@@ -132,12 +129,11 @@ class Declaration(Owners):
             self._register()
 
     def _register(self) -> None:
-        for what in (self.name, self.activity or self.name):
-            if not NAME.fullmatch(what):
-                raise ConfigurationError(
-                    f"{what!r:.200} cannot be the name of a counter: use 1 to 100 characters without braces or control "
-                    "characters."
-                )
+        if not NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"{self.name!r:.200} cannot be the name of a counter: use 1 to 100 characters without braces or "
+                "control characters."
+            )
         if self.name in _declarations:
             raise ConfigurationError(f"There is a counter named {self.name!r} already; give this one a different name.")
         _declarations[self.name] = self

@@ -70,11 +70,11 @@ def record_rejected(counter: Declaration, rejected: Mapping[str, str]) -> None:
 def tally(counter: Declaration, counts: dict[str, int]) -> None:
     """Add to the time-sliced counters of flushes if RECORD_ACTIVITY is on. Does not raise if Redis is out of
     reach."""
-    if not options.RECORD_ACTIVITY or not counter.activity:
+    if not options.RECORD_ACTIVITY:
         return
     try:
         with working_on(counter.db):
-            TimeSeries().update_counters({f"{counter.activity}:{what}": n for what, n in counts.items() if n})
+            TimeSeries().update_counters({f"{counter.name}:{what}": n for what, n in counts.items() if n})
     except BufferUnavailable as error:
         _not_recorded("activity", error)
 

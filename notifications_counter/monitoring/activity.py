@@ -72,21 +72,20 @@ def precisions() -> dict[str, Precision]:
 
 
 def activity(counter: Counter, precision: Precision) -> Activity:
-    """Return the activity of a counter, in five round trips: one for each time-sliced counter."""
+    """Return the activity of a counter, in four round trips: one for each time-sliced counter."""
     series, starts = TimeSeries(), precision.starts()
     # Slices of a day are days in UTC. West of it, they would be named after the previous day.
     tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
     times = [datetime.fromtimestamp(start, tz) for start in starts]
 
     def counts(what: str) -> list[int]:
-        found = dict(series.get_slices(f"{counter.activity}:{what}", precision.seconds))
+        found = dict(series.get_slices(f"{counter.name}:{what}", precision.seconds))
         return [found.get(start, 0) for start in starts]
 
-    created, read, deleted, flushed, flushes = map(counts, ("created", "read", "deleted", "flushed", "flushes"))
+    added, removed, flushed, flushes = map(counts, ("added", "removed", "flushed", "flushes"))
     columns = [
-        (_("Created"), created, sum(created)),
-        (_("Read"), read, sum(read)),
-        (_("Deleted"), deleted, sum(deleted)),
+        (_("Added"), added, sum(added)),
+        (_("Removed"), removed, sum(removed)),
         (_("Flushes"), flushes, sum(flushes)),
         (_("Users flushed"), flushed, sum(flushed)),
         (_("Users per flush"), list(map(_mean, flushed, flushes)), _mean(sum(flushed), sum(flushes))),

@@ -61,14 +61,14 @@ class CounterPanel:
 
 # ------------------------------------------------------------------------- state
 def panel(report: CounterReport, precision: Precision | None, flushes: Sequence[Event]) -> CounterPanel:
-    """Return the part of the page for a counter. Its charts cost five round trips, one for each time-sliced counter."""
+    """Return the part of the page for a counter. Its charts cost four round trips, one for each time-sliced counter."""
     counter = get_counter(report.counter)
     shown = CounterPanel(counter.name, figures(report, flushes), shard_table(counter, report.shards))
-    if counter.activity and not options.RECORD_ACTIVITY:
+    if not options.RECORD_ACTIVITY:
         shown.hint = _("For charts, set RECORD_ACTIVITY to True.")
-    elif counter.activity and not precision:
+    elif not precision:
         shown.hint = _("For charts, put 60, 3600 or 86400 seconds into PRECISIONS.")
-    elif counter.activity and precision:
+    else:
         shown.activity = activity(counter, precision)
     return shown
 

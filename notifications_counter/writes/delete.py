@@ -9,7 +9,6 @@ from ..internals import CURSOR, ROW_COUNT
 from .facts import facts_of_where, fate
 from .rows import (
     Change,
-    activity_of,
     add_up,
     difference,
     is_plain,
@@ -62,8 +61,7 @@ class Delete(Statement):
         rows, numbers = (
             ([row[:-1] for row in found], [row[-1] for row in found]) if adds_up else (found, [1] * len(found))
         )
-        deltas, number = add_up(zip(ours.states(self.compiler, rows), map(neg, numbers), strict=True)), sum(numbers)
-        return number, Change(deltas, self.activity("deleted", number))
+        return sum(numbers), Change(add_up(zip(ours.states(self.compiler, rows), map(neg, numbers), strict=True)))
 
     def _look_first(self) -> tuple[int, Change]:
         found = locked_for_now(self.query, self.using, self.counters)
@@ -75,4 +73,4 @@ class Delete(Statement):
         if number != len(found):  # it has deleted others as well
             doubted = [counter for counter, its in self.fates.items() if not its.names_owner]
             deltas = {c: {**deltas[c], **dict.fromkeys(its.members)} for c, its in self.fates.items()}
-        return number, Change(deltas, activity_of(found), doubted)
+        return number, Change(deltas, doubted)

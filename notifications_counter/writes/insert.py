@@ -56,12 +56,11 @@ class Insert(Statement):
         return owners, named
 
     def _insert(self) -> tuple[Any, Change]:
-        result = self.execute(self.compiler, self.fields)
-        return result, Change(self.owners, self.activity("created", len(self.query.objs)))
+        return self.execute(self.compiler, self.fields), Change(self.owners)
 
     def _insert_returning(self) -> tuple[Any, Change]:
         result, states = self._execute_returning()
-        return result, Change(add_up((state, 1) for state in states), self.activity("created", len(states)))
+        return result, Change(add_up((state, 1) for state in states))
 
     def _insert_and_look(self) -> tuple[Any, Change]:
         result = self.execute(self.compiler, self.fields)
@@ -70,7 +69,7 @@ class Insert(Statement):
             found = locked_by_key(self.model, self.using, pks, self.counters)
             if len(found) == len(pks):  # otherwise, a key is an expression, or stored in another form
                 change = Change(add_up((state, 1) for state in found.values()))
-        return result, change._replace(activity=self.activity("created", len(self.query.objs)))
+        return result, change
 
     def _insert_in_doubt(self) -> tuple[Any, Change]:
         return self.execute(self.compiler, self.fields), self._doubt(self.named)

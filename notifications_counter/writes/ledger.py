@@ -14,7 +14,6 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError, co
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
-from ..conf import options
 from ..databases import identify, schema_of
 from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
@@ -153,8 +152,6 @@ class Ledger:
         if self.connection.in_atomic_block:
             if deltas or change.doubted:
                 _add(self._log_for_counts(), deltas, change)
-            elif change.activity and options.RECORD_ACTIVITY:
-                _add(self._transaction_log(), deltas, change)
         elif deltas or change.doubted:
             log = TransactionLog(self.using)
             _add(log, {counter: dict.fromkeys(its) for counter, its in deltas.items()}, change)
@@ -368,8 +365,6 @@ def _add(log: TransactionLog, deltas: Deltas, change: Change) -> None:
         log.record_deltas(counter, its)
     for counter in change.doubted:
         log.doubt(counter)
-    if options.RECORD_ACTIVITY:
-        log.record_activity(change.activity)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from math import inf
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django.db import connections
@@ -26,15 +25,11 @@ RowState = Sequence[tuple[Declaration, str | None, bool]]
 Deltas = Mapping[Declaration, Mapping[str, Delta]]
 """How much the counts of owners change; None if they are to be recounted."""
 
-Activity = Mapping[tuple[Declaration, str], int]
-"""How many rows were ``created``, ``read`` and ``deleted``, for the time-sliced counters."""
-
 
 class Change(NamedTuple):
     """What a statement has changed. ``doubted``: counters of which everyone is to be recounted."""
 
     deltas: Deltas
-    activity: Activity = MappingProxyType({})
     doubted: Sequence[Declaration] = ()
 
 
@@ -180,15 +175,3 @@ def in_doubt(states: Iterable[RowState]) -> dict[Declaration, dict[str, None]]:
             if member is not None:
                 owners[counter][member] = None
     return owners
-
-
-def activity_of(before: Mapping[Any, RowState], after: Mapping[Any, RowState] | None = None) -> Activity:
-    """Return how many rows a statement deleted, and how many no longer count (``read``)."""
-    activity: dict[tuple[Declaration, str], int] = defaultdict(int)
-    for pk, state in before.items():
-        for i, (counter, _, counted) in enumerate(state):
-            if after is None:
-                activity[counter, "deleted"] += 1
-            elif counted and pk in after and not after[pk][i][2]:
-                activity[counter, "read"] += 1
-    return activity

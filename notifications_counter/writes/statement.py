@@ -7,11 +7,9 @@ from typing import Any
 
 from django.db.models import Model
 
-from ..conf import options
 from ..declaration import Declaration
 from .ledger import Ledger
 from .returning import Returning, returning
-from .rows import Activity
 
 
 class Statement:
@@ -48,7 +46,3 @@ class Statement:
         a wrong ``column IS NULL`` if the first column of the table is NOT NULL."""
         features = self.connection.features
         return self.known and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
-
-    def activity(self, what: str, number: int) -> Activity:
-        """Return how many rows were ``created`` or ``deleted``."""
-        return {(counter, what): number for counter in self.counters} if options.RECORD_ACTIVITY else {}

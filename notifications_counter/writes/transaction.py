@@ -70,8 +70,7 @@ class TransactionLog:
         self._net: dict[Declaration, dict[str, tuple[int, int]]] = defaultdict(dict)  # known, and how many unknown
         self._changed: dict[Declaration, dict[str, None]] = defaultdict(dict)  # owners to look at before the commit
         self.requested: set[tuple[Declaration, str]] = set()  # owners with a RecountRequest
-        self.activity: list[tuple[str, int]] = []  # time-sliced counters to raise
-        self.savepoints: list[tuple[str, int, int]] = []  # name, entries and activity before it
+        self.savepoints: list[tuple[str, int]] = []  # name, entries before it
         self.unread: list[Intent] = []
         self.doubted: set[Declaration] = set()  # counters of which everyone is to be recounted
         self.told = 0  # entries for which counts_changed was sent
@@ -195,11 +194,7 @@ class TransactionLog:
                 sums[member] = None if delta is None or before is None else before + delta
         return net
 
-    def record_activity(self, activity: Mapping[tuple[Declaration, str], int]) -> None:
-        """Record what a statement did, for the time-sliced counters."""
-        self.activity += [(f"{c.activity}:{what}", n) for (c, what), n in activity.items() if c.activity and n]
-
-    def cut_back(self, position: int, activity: int) -> None:
+    def cut_back(self, position: int) -> None:
         """Forget what came after a savepoint that was rolled back, which may have undone RecountRequests as well."""
         for entry in self.entries[position:]:
             self._add(entry, -1)
@@ -207,12 +202,11 @@ class TransactionLog:
             if member in self._net[counter]:
                 self._changed[counter][member] = None
         del self.entries[position:]
-        del self.activity[activity:]
         self.told = min(self.told, position)
 
     def start_again(self) -> None:
         """Forget everything: the database has rolled back the whole transaction by itself."""
-        self.cut_back(0, 0)
+        self.cut_back(0)
         self.requested.clear()
         self.savepoints.clear()
 
@@ -220,7 +214,7 @@ class TransactionLog:
         """If the statement rolls back to a savepoint, doubt what came after it, until ``follow`` knows that it did."""
         made, released, _ = statement.groups()
         if not made and not released:
-            self.doubt_since(self._before(self._find(statement))[0])
+            self.doubt_since(self._before(self._find(statement)))
 
     def doubt_since(self, position: int) -> None:
         """Have the owners of the entries from this position on recounted: they may be rolled back."""
@@ -235,9 +229,9 @@ class TransactionLog:
         made, released, name = statement.groups()
         at = self._find(statement)
         if made:
-            self.savepoints.append((_plain(name), len(self.entries), len(self.activity)))
+            self.savepoints.append((_plain(name), len(self.entries)))
         elif not released:
-            self.cut_back(*self._before(at))
+            self.cut_back(self._before(at))
             del self.savepoints[at + 1 :]
         elif at >= 0:
             del self.savepoints[at:]
@@ -247,9 +241,9 @@ class TransactionLog:
         name = _plain(statement[3])
         return next((i for i in reversed(range(len(self.savepoints))) if self.savepoints[i][0] == name), -1)
 
-    def _before(self, savepoint: int) -> tuple[int, int]:
-        """Return how many entries, and how many of ``activity``, there were before a savepoint."""
-        return self.savepoints[savepoint][1:] if savepoint >= 0 else (0, 0)
+    def _before(self, savepoint: int) -> int:
+        """Return how many entries there were before a savepoint."""
+        return self.savepoints[savepoint][1] if savepoint >= 0 else 0
 
     def mark_unknown(self) -> None:
         """Have the owners that were announced recounted, because nobody knows what was executed."""
@@ -285,6 +279,8 @@ class TransactionLog:
             finally:
                 self.touched.clear()
                 self.doubted.clear()
+            if options.RECORD_ACTIVITY:
+                self._record_activity()
             self.tell(0)
 
     def tell(self, first: int) -> None:
@@ -325,8 +321,6 @@ class TransactionLog:
             failed += self._confirm(packet)
         if rest := [(counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0]:
             failed += mark_dirty(rest)
-        if self.activity:
-            self._send_activity()
         if request and failed:
             self._request(failed)
         if late_failures:
@@ -390,13 +384,14 @@ class TransactionLog:
             text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
             logger.exception(text, len(failed), extra=about)
 
-    def _send_activity(self) -> None:
-        """Add to the time-sliced counters, at most once."""
-        counts: dict[str, int] = defaultdict(int)
-        while self.activity:
-            name, n = self.activity.pop()
-            counts[name] += n
-        if counts:
+    def _record_activity(self) -> None:
+        """Add to the time-sliced counters by how much the counts have risen and fallen, at most once."""
+        counts: dict[str, int] = {}
+        for counter, deltas in self.net().items():
+            known = [delta for delta in deltas.values() if delta]
+            counts[f"{counter.name}:added"] = sum(delta for delta in known if delta > 0)
+            counts[f"{counter.name}:removed"] = -sum(delta for delta in known if delta < 0)
+        if counts := {name: n for name, n in counts.items() if n}:
             with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT), working_on(self.using):
                 TimeSeries().update_counters(counts)
 

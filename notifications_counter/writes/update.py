@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import EmptyResultSet, FullResultSet
 
-from ..conf import options
 from ..declaration import Declaration
 from ..internals import AND, CURSOR, ROW_COUNT, ExtraWhere, UpdateQuery
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
@@ -19,7 +18,6 @@ from .returning import returning
 from .rows import (
     Change,
     RowState,
-    activity_of,
     add_up,
     difference,
     in_doubt,
@@ -128,8 +126,7 @@ class Update(Statement):
     def _shift(self) -> tuple[Any, Change]:
         result = self._call(self.compiler)
         number = _number(result)
-        read = {(turn.counter, "read"): number for turn in self.turns if turn.was.counts and not turn.becomes.counts}
-        return result, Change({turn.counter: turn.deltas(number) for turn in self.turns}, read)
+        return result, Change({turn.counter: turn.deltas(number) for turn in self.turns})
 
     # ------------------------------------------------------------ PostgreSQL
     def _at_once(self) -> tuple[int, Change]:
@@ -159,13 +156,7 @@ class Update(Statement):
         numbers, columns = [row[-1] for row in found], len(self.returning.columns)
         was = self.returning.states(compiler, [row[:columns] for row in found])
         became = self.returning.states(compiler, [row[columns : 2 * columns] for row in found])
-        deltas = add_up([*zip(was, map(neg, numbers), strict=True), *zip(became, numbers, strict=True)])
-        read: dict[tuple[Declaration, str], int] = defaultdict(int)
-        if options.RECORD_ACTIVITY:
-            for before, after, number in zip(was, became, numbers, strict=True):
-                for (counter, _, counted), (_, _, counts) in zip(before, after, strict=True):
-                    read[counter, "read"] += number if counted and not counts else 0
-        return updated, Change(deltas, read)
+        return updated, Change(add_up([*zip(was, map(neg, numbers), strict=True), *zip(became, numbers, strict=True)]))
 
     def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """PostgreSQL 18 and newer return the old row as well as the new one."""
@@ -274,7 +265,7 @@ class Update(Statement):
             # Nobody else changes rows that are locked. So if as many have changed, they are all.
             if not are_found and number != sum(after.get(pk) != state for pk, state in found.items()):
                 return result, self._doubt(found, False)
-        return result, Change(difference(found.values(), after.values()), activity_of(found, after))
+        return result, Change(difference(found.values(), after.values()))
 
     def _doubt(self, found: dict[Any, RowState], are_found: bool) -> Change:
         """Recount the owners before and after. ``are_found``: the rows that were found are those that have changed.
@@ -284,4 +275,4 @@ class Update(Statement):
             owners[turn.counter] |= dict.fromkeys(turn.members)
             if not (turn.names_owners if not are_found else turn.becomes.names_owner or not turn.moves):
                 doubted.append(turn.counter)
-        return Change(owners, doubted=doubted)
+        return Change(owners, doubted)

@@ -21,24 +21,37 @@ def _recorded() -> Iterator[None]:
 
 
 def activity(*names: str) -> dict[str, int]:
-    names = names or ("created", "read", "deleted")
-    return {name: sum(n for _, n in get_slices(f"notifications:{name}", 86400)) for name in names}
+    names = names or ("added", "removed")
+    return {name: sum(n for _, n in get_slices(f"unread:{name}", 86400)) for name in names}
 
 
-def test_created_read_and_deleted(make_user: Callable[..., Any]) -> None:
+def test_how_counts_rise_and_fall(make_user: Callable[..., Any]) -> None:
     user, other = make_user(), make_user()
     one = Notification.objects.create(user=user, title="1")
     Notification.objects.bulk_create([Notification(user=u, title="2") for u in (user, other) for _ in range(3)])
-    assert activity() == {"created": 7, "read": 0, "deleted": 0}
+    assert activity() == {"added": 7, "removed": 0}
     assert one.mark_as_read()
     assert not one.mark_as_read()
     assert NotificationController(user).mark_all_as_read() == 3
     assert Notification.objects.mark_as_read() == 3
-    assert activity() == {"created": 7, "read": 7, "deleted": 0}
+    assert activity() == {"added": 7, "removed": 7}
     one.delete()
-    assert Notification.objects.filter(user=user).delete()[0] == 3
     other.delete()
-    assert activity() == {"created": 7, "read": 7, "deleted": 7}
+    assert activity() == {"added": 7, "removed": 7}
+
+
+def test_a_transaction_counts_what_it_changes_in_the_end(make_user: Callable[..., Any]) -> None:
+    user, other = make_user(), make_user()
+    with transaction.atomic():
+        rows = [Notification.objects.create(user=user, title=title) for title in "123"]
+        rows[0].delete()
+        Notification.objects.create(user=other, title="4")
+        Notification.objects.filter(user=other).delete()
+    assert activity() == {"added": 2, "removed": 0}
+    with transaction.atomic():
+        rows[1].mark_as_read()
+        Notification.objects.create(user=other, title="5")
+    assert activity() == {"added": 3, "removed": 1}
 
 
 def test_what_is_rolled_back_has_not_happened(make_user: Callable[..., Any]) -> None:
@@ -48,8 +61,8 @@ def test_what_is_rolled_back_has_not_happened(make_user: Callable[..., Any]) -> 
         savepoint = savepoint_create()
         Notification.objects.create(user=user, title="goes")
         transaction.savepoint_rollback(savepoint)
-        assert activity()["created"] == 0
-    assert activity()["created"] == 1
+        assert activity()["added"] == 0
+    assert activity()["added"] == 1
 
 
 def test_flushes_and_the_users_flushed(make_user: Callable[..., Any]) -> None:
@@ -68,4 +81,4 @@ def test_nothing_is_recorded_unless_it_is_on(make_user: Callable[..., Any]) -> N
         unread.heal()
         Notification.objects.create(user=make_user(), title="Hello")
         unread.flush()
-        assert not any(activity("created", "flushes", "flushed").values())
+        assert not any(activity("added", "flushes", "flushed").values())

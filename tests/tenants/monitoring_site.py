@@ -187,7 +187,7 @@ def test_the_history_of_a_schema_and_its_activity_are_its_own(waiting: None) -> 
     for name, flushed, created in (("blue", [1], 1), ("green", [2], 0), ("red", [], 0)):
         with schema_context(name):
             assert [event["users"] for event in history.latest(10, "flush")] == flushed
-            assert sum(n for _, n in get_slices("notifications:created", 86400)) == created
+            assert sum(n for _, n in get_slices("unread:added", 86400)) == created
             assert sum(n for _, n in get_slices("notifications:flushed", 86400)) == sum(flushed)
 
 
