@@ -23,7 +23,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from notifications_counter.buffer.client import Client, Reply
-from notifications_counter.buffer.packet import Packet, PacketReply
+from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
@@ -75,42 +75,43 @@ class Operation(NamedTuple):
 def round_trips() -> Iterator[SimpleNamespace]:
     """How often Redis is waited for meanwhile, and for how many commands, in whichever thread."""
     seen = SimpleNamespace(number=0, commands=0, on_the_way=False)
-    send, read, send_packet, read_packet, leave = Client.send, Reply.read, Packet.send, PacketReply.read, Packet.leave
+    send, read = Client.send, Reply.read
+    send_all, read_all, leave = Pipeline.send, Pipeline.read, Pipeline.leave
 
     def sending(*args: Any, **kwargs: Any) -> Reply:
         seen.on_the_way = True
         seen.commands += 1
         return send(*args, **kwargs)
 
-    def sending_packet(self: Packet, urgent: bool) -> None:
+    def sending_all(self: Pipeline, urgent: bool) -> None:
         seen.on_the_way = True
         seen.commands += len(self.calls)
-        send_packet(self, urgent)
+        send_all(self, urgent)
 
     def reading(self: Reply, **kwargs: Any) -> Any:
         seen.number += seen.on_the_way
         seen.on_the_way = False
         return read(self, **kwargs)
 
-    def reading_packet(self: PacketReply) -> Any:
+    def reading_all(self: Pipeline) -> Any:
         seen.number += seen.on_the_way
         seen.on_the_way = False
-        return read_packet(self)
+        return read_all(self)
 
-    def leaving(self: Packet, on_failure: Callable[[], bool]) -> bool:
+    def leaving(self: Pipeline, on_failure: Callable[[], bool]) -> bool:
         if not leave(self, on_failure):
             return False
         seen.on_the_way = False
         seen.commands -= 1
         return True
 
-    Client.send, Reply.read, Packet.send = sending, reading, sending_packet  # type: ignore[method-assign]
-    PacketReply.read, Packet.leave = reading_packet, leaving  # type: ignore[method-assign]
+    Client.send, Reply.read, Pipeline.send = sending, reading, sending_all  # type: ignore[method-assign]
+    Pipeline.read, Pipeline.leave = reading_all, leaving  # type: ignore[method-assign]
     try:
         yield seen
     finally:
-        Client.send, Reply.read, Packet.send = send, read, send_packet  # type: ignore[method-assign]
-        PacketReply.read, Packet.leave = read_packet, leave  # type: ignore[method-assign]
+        Client.send, Reply.read, Pipeline.send = send, read, send_all  # type: ignore[method-assign]
+        Pipeline.read, Pipeline.leave = read_all, leave  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ sites call.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cached_property, partial
@@ -260,25 +260,28 @@ class Declaration(Owners):
             members = (member.rpartition(TAB)[0] for member in members)
         return map(crc32, map(AS_BYTES, members))
 
-    def by_shard(self, members: Sequence[Any]) -> Iterator[tuple[Buffer, list[Any]]]:
-        """Group members, or primary keys, by shard."""
+    def by_shard(self, members: Sequence[Any], connection: Any = None) -> list[tuple[Buffer, Sequence[Any]]]:
+        """Return members, or primary keys, grouped by shard."""
         if not members:
-            return
-        if len(buffers := self.buffers) == 1:
-            yield buffers[0], list(members)
-            return
+            return []
+        buffers = self.buffers_in(connection or connections[self.db])
+        if len(buffers) == 1:
+            return [(buffers[0], members)]
         grouped: list[list[Any]] = [[] for _ in buffers]
         for member, place in zip(members, self._places(map(str, members)), strict=True):
             grouped[place % len(buffers)].append(member)
-        for buffer, mine in zip(buffers, grouped, strict=True):
-            if mine:
-                yield buffer, mine
+        return [(buffer, mine) for buffer, mine in zip(buffers, grouped, strict=True) if mine]
 
 
-def each_shard(counter: Declaration, members: Sequence[Any], call: Callable[[Buffer, list[Any]], object]) -> list[Any]:
+def each_shard(
+    counter: Declaration,
+    members: Sequence[Any],
+    call: Callable[[Buffer, Sequence[Any]], object],
+    connection: Any = None,
+) -> list[Any]:
     """Call a function with each shard and its members. Returns the members for which Redis was unreachable."""
     try:
-        shards = list(counter.by_shard(members))
+        shards = counter.by_shard(members, connection)
     except BufferUnavailable:  # nobody knows which keys are those of this database
         return list(members)
     failed: list[Any] = []

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import Client
-from notifications_counter.buffer.packet import Packet
+from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 from notifications_counter.writes import door
@@ -139,21 +139,21 @@ def redis_out_of_reach() -> Iterator[None]:
 def sent() -> Iterator[list[str]]:
     """The commands and scripts, by name, that are sent to Redis meanwhile."""
     commands: list[str] = []
-    send, send_packet = Client.send, Packet.send
+    send, send_pipeline = Client.send, Pipeline.send
 
     def noting(self: Client, key: str, *command: Any, script: Any = None, urgent: bool = False) -> Any:
         commands.append(script.name if script else command[0])
         return send(self, key, *command, script=script, urgent=urgent)
 
-    def noting_each(self: Packet, urgent: bool) -> None:
+    def noting_each(self: Pipeline, urgent: bool) -> None:
         commands.extend(call.name for call in self.calls)
-        send_packet(self, urgent)
+        send_pipeline(self, urgent)
 
-    Client.send, Packet.send = noting, noting_each
+    Client.send, Pipeline.send = noting, noting_each
     try:
         yield commands
     finally:
-        Client.send, Packet.send = send, send_packet
+        Client.send, Pipeline.send = send, send_pipeline
 
 
 def session() -> int:

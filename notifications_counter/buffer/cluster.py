@@ -73,6 +73,8 @@ class Node(Client):
 class Cluster(Client):
     """Sends each command to the node that holds its key. An outage lasts until no node is down."""
 
+    knows_server = False
+
     def __init__(self, alias: str):
         super().__init__(alias)
         self._nodes: dict[str, Node] = defaultdict(lambda: Node(self))

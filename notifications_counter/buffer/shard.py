@@ -15,7 +15,7 @@ from ..conf import options
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from .client import Argument, Client, Reply
 from .keys import Keys
-from .packet import Call, Get, PacketReply, send_together
+from .pipeline import Call, Get, pipelines_for
 from .scripts import script
 from .types import (
     NOTHING,
@@ -84,30 +84,31 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int
     """Return the cached totals of members, or of keys whose ``str()`` is a member, in each shard; None for each that is
     not cached, and for a shard that raises BufferUnavailable. All are asked before the first reply is read."""
     found: list[list[int | None] | None] = [None] * len(asked)
-    calls: dict[int, tuple[str | bytes, Get]] = {}
+    calls: list[tuple[Get, tuple[int, str | bytes]]] = []
     for i, (buffer, members) in enumerate(asked):
         with suppress(BufferUnavailable):
             buffer._before_read()
             seen, prefix = buffer._seen
-            calls[i] = seen, Get([buffer.keys.ready, *[f"{prefix}{member}" for member in members]])
-    if not calls:
-        return found
-    replies: Sequence[PacketReply] = ()
+            calls.append((Get([buffer.keys.ready, *[f"{prefix}{member}" for member in members]]), (i, seen)))
+    pipelines = pipelines_for(asked[0][0].client, calls) if calls else []
     try:
-        replies = send_together(asked[0][0].client, [get for _, get in calls.values()])
-        for (i, (seen, _)), reply in zip(calls.items(), replies, strict=True):
-            buffer, members = asked[i]
-            with suppress(BufferUnavailable):
-                ready, *totals = reply.read()
+        for pipeline in pipelines:
+            pipeline.send(urgent=False)
+        for pipeline in pipelines:
+            for (i, seen), outcome in pipeline.read():
+                if isinstance(outcome, BufferUnavailable):
+                    continue
+                ready, *totals = outcome
                 if ready == seen:
                     found[i] = _as_integers(totals)
-                else:
-                    buffer._follow(ready)
-                    (found[i],) = totals_of([(buffer, members)])
+                    continue
+                with suppress(BufferUnavailable):
+                    asked[i][0]._follow(ready)
+                    (found[i],) = totals_of([asked[i]])
         return found
     finally:
-        for reply in replies:
-            reply.close()
+        for pipeline in pipelines:
+            pipeline.close()
 
 
 def _as_integers(totals: list[Any]) -> list[int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -52,7 +52,7 @@ def missing_owners(counter: Declaration, keys: Iterable[Any]) -> Iterator[tuple[
             yield related.model, key
 
 
-def _remove(counter: Declaration, shard: int, members: list[str], gone: QuerySet[Any]) -> int:
+def _remove(counter: Declaration, shard: int, members: Sequence[str], gone: QuerySet[Any]) -> int:
     """Delete the totals of these members of a shard.
 
     A row remembers which batches it has. Without it, a late flusher could apply one of them again, so the shard rejects

@@ -20,7 +20,7 @@ from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction, has_begun_by_sql, has_failed, has_lost_transaction, watch_transactions
 from ..signals import counts_changed
 from .doubt import forget, mark_dirty, request_recounts
-from .rows import Change, Deltas
+from .rows import Change
 from .transaction import TransactionLog
 
 T = TypeVar("T")
@@ -59,13 +59,14 @@ class _NotAnnounced(Exception):
 class _CommitHook:
     """Our entry in run_on_commit. It is added at the commit, so that nobody finds it in an open transaction."""
 
-    __slots__ = ("log", "__weakref__")
+    __slots__ = ("log", "connection", "__weakref__")
 
-    def __init__(self, log: TransactionLog):
+    def __init__(self, log: TransactionLog, connection: Any):
         self.log = log
+        self.connection = connection
 
     def __call__(self) -> None:
-        self.log.send()
+        self.log.send(self.connection)
 
 
 class Ledger:
@@ -112,7 +113,7 @@ class Ledger:
         schema = schema_of(self.connection)
         if schema not in self._logs:
             self._see_statements()
-            self._logs[schema] = TransactionLog(self.using)
+            self._logs[schema] = TransactionLog(self.connection)
         return self._logs[schema]
 
     def _see_statements(self) -> None:
@@ -151,11 +152,11 @@ class Ledger:
         request_recounts(self.using, [(counter, None) for counter in change.doubted])
         if self.connection.in_atomic_block:
             if deltas or change.doubted:
-                _add(self._log_for_counts(), deltas, change)
+                self._log_for_counts().add(deltas, change.doubted)
         elif deltas or change.doubted:
-            log = TransactionLog(self.using)
-            _add(log, {counter: dict.fromkeys(its) for counter, its in deltas.items()}, change)
-            log.send()
+            log = TransactionLog(self.connection)
+            log.add({counter: dict.fromkeys(its) for counter, its in deltas.items()}, change.doubted)
+            log.send(self.connection)
 
     def write(self, owners: Owners, statement: Statement[T]) -> T:
         """Run a statement that changes rows of these owners, and collect what it has changed. None: the owners are not
@@ -206,26 +207,26 @@ class Ledger:
             self.collect(Change({counter: dict.fromkeys(members) for counter, members in owners.items()}))
 
     def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Statement[T]) -> T:
-        log = TransactionLog(self.using)
+        connection = self.connection
+        log = TransactionLog(connection)
         try:
             self._alone.append(weakref.ref(log))
             self._see_statements()
-            if log.announce(owners):
-                raise _NotAnnounced
+            log.intents.announce(owners, connection)
             result, change = statement()
-            _add(log, change.deltas, change)
+            log.add(change.deltas, change.doubted)
             return result
         except _NotAnnounced:
             raise
         except BaseException as error:
             log.mark_unknown()
-            if not log.unread and not self._has_ended(error):
+            if not log.intents.unread and not self._has_ended(error):
                 log.leave_open()
             raise
         finally:
             self._alone = [ref for ref in self._alone if ref() not in (log, None)]
             self._look_away()
-            log.send()
+            log.send(connection)
 
     def _has_ended(self, error: BaseException) -> bool:
         """Return whether a statement that was sent, and raised this error, will change nothing more. If the connection
@@ -248,7 +249,7 @@ class Ledger:
     def touched(self, counter: Declaration, member: str) -> bool:
         """Return whether this connection has changed rows of this owner and not sent the deltas yet."""
         for log in self._unsent_logs() if self._logs or self._committed or self._alone else ():
-            if member in log.touched.get(counter, ()) or counter in log.doubted:
+            if log.has_touched(counter, member):
                 return True
         return False
 
@@ -258,7 +259,7 @@ class Ledger:
 
     def all_touched(self, counter: Declaration) -> set[str]:
         """Return every owner whose rows this connection has changed without sending the deltas yet."""
-        return set().union(*(log.touched.get(counter, ()) for log in self._unsent_logs()))
+        return set().union(*(log.touched_of(counter) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
         hooks = [hook for ref in self._committed if (hook := ref()) is not None]
@@ -288,15 +289,15 @@ class Ledger:
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
         text = sql if isinstance(sql, str) else _text(sql, self.connection)
-        if self._alone and (alone := self._standalone_log()) is not None and alone.settle():
+        if self._alone and (alone := self._standalone_log()) is not None and alone.intents.settle():
             raise _NotAnnounced
         logs = list(self._logs.values())
         if not logs:
             return execute(sql, params, many, context)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
             for log in logs:
-                log.announce_the_changed()
-                log.early = len(log.intents)
+                log.announce_the_changed(self.connection)
+                log.early = len(log.intents.all)
         if savepoint := SAVEPOINT.match(text):
             for log in logs:
                 log.foresee(savepoint)
@@ -328,11 +329,11 @@ class Ledger:
             for log in logs:
                 if failed:
                     log.start_again()  # PostgreSQL will roll back without an error
-                log.announce_the_changed()
+                log.announce_the_changed(connection)
         finally:
             connection.in_atomic_block = False
             self.drop_logs()
-            hooks = [_CommitHook(log) for log in logs]
+            hooks = [_CommitHook(log, connection) for log in logs]
             self._committed = [ref for ref in self._committed if ref() is not None] + [*map(weakref.ref, hooks)]
             # Ours come first, because a hook that raises stops those after it. They are not robust, because Django
             # would log a time limit that is meant for the site.
@@ -341,15 +342,15 @@ class Ledger:
     def _after_refusal(self) -> None:
         for _, hook, _ in self.connection.run_on_commit:
             if isinstance(hook, _CommitHook):
-                hook.log.undo()
+                hook.log.undo(self.connection)
 
     def _before_rollback(self) -> None:
-        self._rolled_back = [log for log in self._logs.values() if log.intents]
+        self._rolled_back = [log for log in self._logs.values() if log.intents.all]
         self.drop_logs()
 
     def _after_rollback(self) -> None:
         while self._rolled_back:
-            self._rolled_back.pop().undo()
+            self._rolled_back.pop().undo(self.connection)
 
 
 def _text(sql: Any, connection: Any) -> str:
@@ -358,13 +359,6 @@ def _text(sql: Any, connection: Any) -> str:
         return sql.decode(errors="replace")
     with connection.wrap_database_errors:
         return sql.as_string(connection.connection) if hasattr(sql, "as_string") else ""
-
-
-def _add(log: TransactionLog, deltas: Deltas, change: Change) -> None:
-    for counter, its in deltas.items():
-        log.record_deltas(counter, its)
-    for counter in change.doubted:
-        log.doubt(counter)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from notifications_counter.buffer.client import client_of, late_failures, read_a
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.signals import redis_called
-from notifications_counter.writes.transaction import TransactionLog
+from notifications_counter.writes.intents import Intents
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -71,9 +71,9 @@ def owed() -> int:
 
 def write_then(act: Callable[[], Any], user: Any) -> None:
     """Write, and act between the COMMIT and the confirmation."""
-    confirm = TransactionLog._confirm
+    confirm = Intents._confirm
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TransactionLog, "_confirm", lambda *args: (act(), confirm(*args))[1])
+        patch.setattr(Intents, "_confirm", lambda *args: (act(), confirm(*args))[1])
         write(user)
 
 
@@ -224,13 +224,13 @@ django.setup()
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from notifications_counter.writes.transaction import TransactionLog
+from notifications_counter.writes.intents import Intents
 
 user, server = sys.argv[1], int(sys.argv[2])
 Notification.objects.create(user_id=user, title="x")
 assert unread.count(user) == 2
-confirm = TransactionLog._confirm
-TransactionLog._confirm = lambda *args: (os.kill(server, signal.SIGSTOP), confirm(*args))[1]
+confirm = Intents._confirm
+Intents._confirm = lambda *args: (os.kill(server, signal.SIGSTOP), confirm(*args))[1]
 Notification.objects.create(user_id=user, title="x")
 idle = client_of("default")._connections._idle
 greenlets = [gevent.spawn(unread.count, user) for _ in range(2)]

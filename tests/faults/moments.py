@@ -89,14 +89,14 @@ def of_a_write() -> list[Call]:
     """ "COMMIT" is the database's. A single statement commits itself: that is before "confirm", too."""
     from django.db import connections
 
-    from notifications_counter.writes import transaction as log
+    from notifications_counter.writes import intents
 
     return [
-        ("announce", log.TransactionLog, "_announce"),
-        ("reply", log.TransactionLog, "settle"),
+        ("announce", intents.Intents, "_announce"),
+        ("reply", intents.Intents, "settle"),
         ("COMMIT", type(connections["default"]), "_commit"),
-        ("confirm", log.TransactionLog, "_confirm"),
-        ("request", log, "request_recounts"),
+        ("confirm", intents.Intents, "_confirm"),
+        ("request", intents, "request_recounts"),
     ]
 
 

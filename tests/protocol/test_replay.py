@@ -33,8 +33,8 @@ from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from notifications_counter.writes.doubt import request_recounts
+from notifications_counter.writes.intents import Intents
 from notifications_counter.writes.totals import maintained
-from notifications_counter.writes.transaction import TransactionLog
 from tests import support
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
@@ -73,7 +73,7 @@ class Replay:
         self.counters = {model.NEW: votes, model.OLD: clone(votes)}  # by declaration
         vars(self.counters[model.OLD])["fingerprint"] = OLD
         self.move = model.Move(0, "", "")
-        self.logs: dict[int, TransactionLog] = {}  # by writer
+        self.intents: dict[int, Intents] = {}  # by writer
         self.living: dict[str, bool] = {}  # by intent: may its transaction still commit?
         self.seen: set[int] = set()  # writers whose changes every reader sees
         self.committed: set[int] = set()  # writers whose changes a reader may see
@@ -145,7 +145,7 @@ class Replay:
     def write(self, me: int, writer: model.Writer) -> Step:
         ids = [f"intent {number}" for number, _ in writer.intents]
         self.living |= dict.fromkeys(ids, True)
-        self.logs[me] = TransactionLog("default")
+        self.intents[me] = Intents("default", None)
         if writer.unsaid:
             yield
         sent: list[tuple[str, dict[str, Delta]]] = []
@@ -159,7 +159,7 @@ class Replay:
                 yield
                 if self.label != "not delivered" and not silent:
                     buffer.announce(id_, owners).read()
-                    self.logs[me].announced_at = time.monotonic()
+                    self.intents[me].announced_at = time.monotonic()
                 if self.label:
                     failed += owners
                     del self.living[id_]
@@ -202,7 +202,7 @@ class Replay:
 
     def is_in_flight(self, writer: int, ids: list[str]) -> bool:
         """Whether all owners of a writer are, as far as it knows: then its call returns at the COMMIT."""
-        return {intent.id for intent in self.buffer.intents()}.issuperset(ids) and self.logs[writer]._may_leave()
+        return {intent.id for intent in self.buffer.intents()}.issuperset(ids) and self.intents[writer].may_leave()
 
     def confirm(self, buffer: Buffer, sent: list[tuple[str, dict[str, Delta]]]) -> Step:
         if not sent:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.db import connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ STATEMENTS = {"set": "SAVEPOINT", "free": "RELEASE SAVEPOINT", "back": "ROLLBACK
 
 def log_of(statements: str) -> str:
     """What is left of a log after statements: a letter is a change, the others are about savepoints of that name."""
-    log = TransactionLog("default")
+    log = TransactionLog(connection)
     for statement in statements.split():
         kind, _, name = statement.partition(":")
         if name:
@@ -25,7 +26,7 @@ def log_of(statements: str) -> str:
             assert found
             log.follow(found)
         else:
-            log.record_deltas(None, {statement: 1})  # type: ignore[arg-type]
+            log.add({None: {statement: 1}})  # type: ignore[dict-item]
     return "".join(member for _, deltas in log.entries for member in deltas)
 
 

@@ -12,7 +12,7 @@ from django.db import transaction
 import servers
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import client_of
-from notifications_counter.buffer.packet import Packet, send_together
+from notifications_counter.buffer.pipeline import Pipeline, pipelines_for
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import RecountRequest
 from servers.relay import Relay
@@ -92,8 +92,13 @@ def test_a_write_waits_once(house, wire, in_a_transaction):
 
 def test_a_packet_has_at_most_1000_users(house, monkeypatch):
     projects = Project.objects.bulk_create(Project() for _ in range(600))
-    packets, send = [], Packet.send
-    monkeypatch.setattr(Packet, "send", lambda self, urgent: (packets.append(len(self.calls)), send(self, urgent))[1])
+    packets, send = [], Pipeline.send
+
+    def noting(self: Pipeline, urgent: bool) -> None:
+        packets.append(len(self.calls))
+        send(self, urgent)
+
+    monkeypatch.setattr(Pipeline, "send", noting)
     Issue.objects.bulk_create(Issue(project=project, urgent=True) for project in projects)
     assert packets == [1, 1, 1, 1]
     Issue.objects.filter(project__in=projects[:400]).update(closed=True)
@@ -151,19 +156,20 @@ def test_each_call_has_its_own_outcome(house, wire):
     with redis.Redis.from_url(wire.server.url) as client:
         client.delete(keys.intents)
         client.set(keys.intents, "no hash")
-    refused, announced = send_together(
-        client_of("default"), [buffer(counter).announce_call("part", [str(house.pk)]) for counter in BOTH]
-    )
-    assert announced.read() == 1
+    calls = [(buffer(counter).announce_call("part", [str(house.pk)]), counter) for counter in BOTH]
+    (pipeline,) = pipelines_for(client_of("default"), calls)
+    pipeline.send(urgent=False)
+    outcomes = dict(pipeline.read())
+    assert outcomes[urgent_issues] == 1
     assert client_of("default").breaker.down_since is None
-    with pytest.raises(BufferUnavailable, match="WRONGTYPE"):
-        refused.read()
+    assert isinstance(outcomes[open_issues], BufferUnavailable)
+    assert "WRONGTYPE" in str(outcomes[open_issues])
 
 
 def test_replies_that_nobody_waited_for(house, wire):
-    calls = [buffer(counter).announce_call("part", [str(house.pk)]) for counter in BOTH]
-    first, second = send_together(client_of("default"), calls)
-    second.close()
-    with pytest.raises(BufferUnavailable):
-        first.read()
+    (pipeline,) = pipelines_for(client_of("default"), [(buffer().announce_call("part", [str(house.pk)]), None)])
+    pipeline.send(urgent=False)
+    pipeline.close()
+    ((_, outcome),) = pipeline.read()
+    assert isinstance(outcome, BufferUnavailable)
     assert open_issues.count(house) == 1  # over another connection

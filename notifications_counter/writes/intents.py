@@ -1,0 +1,188 @@
+"""What a transaction announces in Redis before it commits, and confirms afterwards."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import Error, connections
+
+from ..buffer import Buffer
+from ..buffer.client import in_groups
+from ..buffer.patience import Patience
+from ..buffer.pipeline import Call, Pipeline, pipelines_for
+from ..buffer.shard import USERS_PER_CALL, in_calls
+from ..buffer.types import Delta
+from ..conf import options
+from ..databases import in_schema, in_transaction
+from ..declaration import Declaration, each_shard
+from ..exceptions import BufferUnavailable, DatabaseChanged
+from .doubt import request_recounts
+
+logger = logging.getLogger("notifications_counter")
+
+Owner = tuple[Declaration, str]
+"""A counter, and the member that stands for one of its owners."""
+
+
+@dataclass(slots=True, eq=False)
+class Intent:
+    """Owners of one shard that are announced together."""
+
+    id: str
+    counter: Declaration
+    buffer: Buffer
+    members: Sequence[str]
+
+
+Deltas = tuple[Intent, dict[str, Delta]]
+"""An intent, and the deltas that confirm it."""
+
+
+class Intents:
+    """The intents of one transaction.
+
+    ``announced``     all owners that are in an intent
+    ``announced_at``  when the first of them was, by the monotonic clock
+    ``unread``        pipelines that announce some, and whose replies were not read yet
+    """
+
+    def __init__(self, using: str, schema: str | None):
+        self.using = using
+        self.schema = schema
+        self.all: list[Intent] = []
+        self.announced: dict[Declaration, set[str]] = defaultdict(set)
+        self.unread: list[Pipeline] = []
+        self._refused: list[Owner] = []
+        self.announced_at = math.inf
+
+    def announce(self, owners: Mapping[Declaration, Iterable[str]], connection: Any) -> None:
+        """Announce owners, each named once, that were not announced yet. The replies to the last pipeline stay unread
+        until ``settle``."""
+        calls: list[tuple[Call, Intent]] = []
+
+        def add(buffer: Buffer, members: Sequence[str]) -> None:
+            for some in in_calls(members):
+                id_ = os.urandom(16).hex()
+                calls.append((buffer.announce_call(id_, some), Intent(id_, counter, buffer, some)))
+
+        with Patience(options.WRITE_TIMEOUT):
+            for counter, members in owners.items():
+                announced = self.announced[counter]
+                new = [m for m in members if m not in announced]
+                self._refused += [(counter, m) for m in each_shard(counter, new, add, connection)]
+            for some in in_groups(calls, [len(intent.members) for _, intent in calls], USERS_PER_CALL):
+                if self.unread:
+                    self._refused = self.settle()
+                self._announce(some)
+
+    def _announce(self, calls: Sequence[tuple[Call, Intent]]) -> None:
+        self.announced_at = min(self.announced_at, time.monotonic())
+        for _, intent in calls:  # first, in case of an exception; Redis can handle the confirmation of an unknown one
+            self.all.append(intent)
+            self.announced[intent.counter].update(intent.members)
+        client = calls[0][1].buffer.client
+        self.unread += pipelines_for(client, calls)
+        for pipeline in self.unread:
+            pipeline.send(urgent=False)
+        if client.is_limited:
+            self._refused = self.settle()
+
+    def settle(self) -> list[Owner]:
+        """Read the replies that are unread. Returns the owners that could not be announced."""
+        refused, self._refused = self._refused, []
+        while self.unread:
+            for intent, outcome in self.unread[-1].read():
+                if isinstance(outcome, BufferUnavailable):
+                    self.all = [other for other in self.all if other is not intent]
+                    self.announced[intent.counter].difference_update(intent.members)
+                    refused += [(intent.counter, member) for member in intent.members]
+            self.unread.pop()
+        return refused
+
+    def confirm(self, net: dict[Declaration, dict[str, Delta]]) -> list[Owner]:
+        """Confirm all intents, with the deltas of their owners, which are taken out of ``net``. Returns the owners
+        whose deltas Redis did not accept, as far as that is known."""
+        by_buffer: dict[Buffer, list[Deltas]] = defaultdict(list)
+        for intent in self.all:
+            sums = net.get(intent.counter, {})
+            deltas = {m: delta for m in intent.members if (delta := sums.pop(m, 0)) != 0}
+            by_buffer[intent.buffer].append((intent, deltas))
+        calls, sizes, failed = [], [], []
+        for buffer, intents in by_buffer.items():
+            for some in in_groups(intents, [1 + len(deltas) for _, deltas in intents], USERS_PER_CALL):
+                calls.append((buffer.confirm_call([(intent.id, deltas) for intent, deltas in some]), some))
+                sizes.append(sum([1 + len(deltas) for _, deltas in some]))
+        for group in in_groups(calls, sizes, USERS_PER_CALL):
+            failed += self._confirm(group)
+        return failed
+
+    def _confirm(self, calls: Sequence[tuple[Call, Sequence[Deltas]]]) -> list[Owner]:
+        failed: list[Owner] = []
+        pipelines = pipelines_for(calls[0][1][0][0].buffer.client, calls)
+        try:
+            with Patience(options.WRITE_TIMEOUT):
+                for pipeline in pipelines:
+                    pipeline.send(urgent=True)
+                for pipeline in pipelines:
+                    late = partial(_finish_late, self.using, self.schema, pipeline)
+                    if not (self.may_leave() and pipeline.leave(late)):
+                        failed += _finish(pipeline)
+        except BaseException:
+            for pipeline in pipelines:
+                pipeline.close()
+            raise
+        return failed
+
+    def may_leave(self) -> bool:
+        """Return whether nobody has to wait for the reply to a confirmation: the owners are in flight until it has
+        arrived. After HEAL_AFTER seconds, they may be so no longer."""
+        return time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
+
+
+def _finish(pipeline: Pipeline) -> list[Owner]:
+    """Return the owners whose deltas Redis did not accept."""
+    failed: list[Owner] = []
+    for intents, outcome in pipeline.read():
+        if isinstance(outcome, DatabaseChanged):  # they were moved to the new keys, where nobody knows what rows say
+            intent = intents[0][0]
+            try:
+                buffer = intent.counter.buffer_of(intent.members[0])
+                buffer.confirm([(intent.id, dict.fromkeys(deltas)) for intent, deltas in intents])
+            except BufferUnavailable as error:
+                outcome = error
+        if isinstance(outcome, BufferUnavailable):
+            failed += [(intent.counter, member) for intent, deltas in intents for member in deltas]
+    return failed
+
+
+def _finish_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
+    """Do what is to be done about confirmations that failed although nobody waited for them. Returns False if it cannot
+    be done here, inside a transaction."""
+    try:
+        connection = connections[using]
+        if in_transaction(connection):
+            return False
+        with in_schema(connection, schema):
+            write_requests(using, _finish(pipeline))
+    except SynchronousOnlyOperation:
+        return False
+    return True
+
+
+def write_requests(using: str, failed: Sequence[Owner]) -> None:
+    """Write RecountRequests for owners whose deltas Redis did not accept."""
+    try:
+        request_recounts(using, failed)
+    except Error:
+        about = {"event": "send_failed", "database": using, "users": len(failed)}
+        text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
+        logger.exception(text, len(failed), extra=about)
