@@ -136,7 +136,7 @@ def test_keys_that_were_left_are_of_no_use(kept: Any) -> None:
     replace()
     for use in (
         lambda: old.announce("late", [member]).read(),
-        lambda: old.confirm([("part", {member: 1})]),
+        lambda: old.confirm("part", {member: 1}),
         lambda: old.mark_dirty([member]),
         lambda: old.snapshot([member]),
         lambda: old.recover(10**6, "server"),

@@ -442,9 +442,9 @@ def test_a_total_is_not_used_while_one_of_its_transactions_is_in_flight(alice):
     assert unread.count(alice) == 0  # and kept
     unheard(notify, alice, 2)  # both have committed, and neither is confirmed
     assert unread.count(alice) == 2
-    buffer().confirm([("q", {str(alice.pk): 1})])
+    buffer().confirm("q", {str(alice.pk): 1})
     assert unread.count(alice) == 2
-    buffer().confirm([("p", {str(alice.pk): 1})])
+    buffer().confirm("p", {str(alice.pk): 1})
     with sent() as commands:
         assert unread.count(alice) == 2
     assert commands == ["MGET"]

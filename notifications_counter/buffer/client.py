@@ -42,11 +42,12 @@ except ImportError:
 
     def pack_command(arguments: Sequence[Argument]) -> bytes:
         """Return a command as Redis reads it."""
-        packed = [b"*%d\r\n" % len(arguments)]
-        for argument in arguments:
-            part = argument if isinstance(argument, bytes) else str(argument).encode()
-            packed.append(b"$%d\r\n%b\r\n" % (len(part), part))
-        return b"".join(packed)
+        if bytes not in map(type, arguments):  # almost always
+            text = "".join([f"${len(text)}\r\n{text}\r\n" for text in map(str, arguments)])
+            if text.isascii():
+                return f"*{len(arguments)}\r\n{text}".encode()
+        parts = [argument if isinstance(argument, bytes) else str(argument).encode() for argument in arguments]
+        return b"".join([b"*%d\r\n" % len(parts), *[b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]])
 
 
 Argument = str | int | bytes
@@ -73,13 +74,15 @@ def _forget_clients(*, setting: str, **_: Any) -> None:
 
 def in_groups(items: Sequence[T], sizes: Sequence[int], most: int) -> list[Sequence[T]]:
     """Return items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
+    if sum(sizes) <= most:
+        return [items] if items else []
     groups, first, total = [], 0, 0
     for i, size in enumerate(sizes):
         total += size
         if total > most and i > first:
             groups.append(items[first:i])
             first, total = i, size
-    return [*groups, items[first:]] if items else []
+    return [*groups, items[first:]]
 
 
 def client_of(alias: str) -> Client:

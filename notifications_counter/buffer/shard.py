@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Literal, TypeVar
@@ -296,17 +296,15 @@ class Buffer:
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
         return Call(script("announce"), self._keys_of["announce"], (intent, self.epoch, *members))
 
-    def confirm(self, intents: Iterable[tuple[str, dict[str, Delta]]]) -> int:
-        """Take intents back and add their deltas. Returns how many users must be recounted instead."""
-        return self.client.run(*self.confirm_call(intents), urgent=True)
+    def confirm(self, intent: str, deltas: dict[str, Delta]) -> int:
+        """Take an intent back and add its deltas. Returns how many users must be recounted instead."""
+        return self.client.run(*self.confirm_call(intent, deltas), urgent=True)
 
-    def confirm_call(self, intents: Iterable[tuple[str, dict[str, Delta]]]) -> Call:
+    def confirm_call(self, intent: str, deltas: dict[str, Delta]) -> Call:
         """Return the call of ``confirm``, to be sent together with others."""
-        args: list[Argument] = [self.fingerprint]
-        for intent, deltas in intents:
-            args += (intent, len(deltas))
-            for member, delta in deltas.items():
-                args += (member, "?" if delta is None else delta)
+        args: list[Argument] = [self.fingerprint, intent]
+        for member, delta in deltas.items():
+            args += (member, "?" if delta is None else delta)
         return Call(script("confirm"), self._keys_of["confirm"], args)
 
     def mark_dirty(self, members: Sequence[str]) -> None:

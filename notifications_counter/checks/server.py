@@ -82,12 +82,12 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.recover(1, "server"),
         lambda: trial.complete(1, "server"),
         lambda: trial.announce(intent, [user]).read(),
-        lambda: trial.confirm([(intent, {user: 1})]),
+        lambda: trial.confirm(intent, {user: 1}),
         lambda: trial.snapshot([user], "take", "token"),
         lambda: trial.fix(1, "token", {user: 1}),
         lambda: trial.keep(trial.snapshot([user]), {user: 1}),
         lambda: trial.announce(intent, [user]).read(),
-        lambda: trial.confirm([(intent, {user: 1})]),  # raises the cached total as well
+        lambda: trial.confirm(intent, {user: 1}),  # raises the cached total as well
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
         lambda: trial.prepare_group(group, "token"),
         lambda: trial.keep_group("1:", group, "token", {"2]": 1}),

@@ -108,18 +108,14 @@ def _count(
     query, connection = compiler.query, compiler.connection
     counters = tuple([c for c in counters if c.db == connection.alias])  # a counter belongs to one database
     known = type(query) is query_class and type(compiler) is connection.ops.compiler(query.compiler)
+    if all(c.has_columns(query.model) for c in counters):
+        if not counters:
+            return original(compiler, *args, **kwargs)
+        return statement_class(counters, compiler, original, known).run(*args, **kwargs)
     heard = tuple([c for c in counters if c.has_columns(query.model)])
 
-    def execute() -> Any:
-        if not heard:
-            return original(compiler, *args, **kwargs)
-        return statement_class(heard, compiler, original, known).run(*args, **kwargs)
-
-    if len(heard) == len(counters):
-        return execute()
-    ledger = Ledger.on(connection)
-
     def execute_in_doubt() -> tuple[Any, Change]:
-        return execute(), Change({}, doubted=[counter for counter in counters if counter not in heard])
+        result = _count(heard, kind, compiler, original, *args, **kwargs)
+        return result, Change({}, doubted=[counter for counter in counters if counter not in heard])
 
-    return ledger.write(None, execute_in_doubt)
+    return Ledger.on(connection).write(None, execute_in_doubt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from ..buffer.types import Delta
@@ -12,23 +13,26 @@ from .facts import UNKNOWN, fate, inserted
 from .rows import Change, RowState, add_up, in_doubt, locked_by_key
 from .statement import Statement
 
+ATTNAME = attrgetter("attname")
+
 
 class Insert(Statement):
     """An INSERT of one or more rows.
 
     ``owners``  how many rows it adds for each owner; None if only the database can tell
     ``named``   whether all owners are in ``owners``
+    ``sure``    whether no number in ``owners`` is None
     """
 
     def run(self, returning_fields: Sequence[Any] | None = None) -> Any:
         """Execute it, and have the ledger collect what it changes."""
         self.fields = returning_fields
-        self.owners, self.named = self._judge()
+        self._judge()
         on_conflict = self.query.on_conflict if self.known else OnConflict.UPDATE  # another class may do anything
         if on_conflict is OnConflict.UPDATE:
             return self.ledger.write(None, self._upsert)
         owners = self.owners if self.named else None
-        if on_conflict is None and self.named and not any(None in deltas.values() for deltas in self.owners.values()):
+        if on_conflict is None and self.named and self.sure:
             return self.ledger.write(owners, self._insert)
         if self.can_return:
             return self.ledger.write(owners, self._insert_returning)
@@ -36,10 +40,10 @@ class Insert(Statement):
             return self.ledger.write(None, self._insert_and_look)
         return self.ledger.write(owners, self._insert_in_doubt)
 
-    def _judge(self) -> tuple[dict[Declaration, dict[str, Delta]], bool]:
-        owners: dict[Declaration, dict[str, Delta]] = {}
-        named = True
-        names = tuple([field.attname for field in self.query.fields])
+    def _judge(self) -> None:
+        self.owners: dict[Declaration, dict[str, Delta]] = {}
+        self.named = self.sure = True
+        names = tuple(map(ATTNAME, self.query.fields))
         for counter in self.counters:
             written = inserted(self.model, counter, names, self.query.raw)
             deltas: dict[str, Delta] = {}
@@ -48,12 +52,13 @@ class Insert(Statement):
                 if counts is False or owner is None:
                     continue
                 if owner is UNKNOWN:
-                    named = False
-                else:
-                    known = deltas.get(owner, 0)
-                    deltas[owner] = None if counts is None or known is None else known + 1
-            owners[counter] = deltas
-        return owners, named
+                    self.named = False
+                elif counts is None:
+                    self.sure = False
+                    deltas[owner] = None
+                elif (known := deltas.get(owner, 0)) is not None:
+                    deltas[owner] = known + 1
+            self.owners[counter] = deltas
 
     def _insert(self) -> tuple[Any, Change]:
         return self.execute(self.compiler, self.fields), Change(self.owners)

@@ -111,23 +111,19 @@ class Intents:
     def confirm(self, net: dict[Declaration, dict[str, Delta]]) -> list[Owner]:
         """Confirm all intents, with the deltas of their owners, which are taken out of ``net``. Returns the owners
         whose deltas Redis did not accept, as far as that is known."""
-        by_buffer: dict[Buffer, list[Deltas]] = defaultdict(list)
+        calls, sizes, failed = [], [], []
         for intent in self.all:
             sums = net.get(intent.counter, {})
             deltas = {m: delta for m in intent.members if (delta := sums.pop(m, 0)) != 0}
-            by_buffer[intent.buffer].append((intent, deltas))
-        calls, sizes, failed = [], [], []
-        for buffer, intents in by_buffer.items():
-            for some in in_groups(intents, [1 + len(deltas) for _, deltas in intents], USERS_PER_CALL):
-                calls.append((buffer.confirm_call([(intent.id, deltas) for intent, deltas in some]), some))
-                sizes.append(sum([1 + len(deltas) for _, deltas in some]))
-        for group in in_groups(calls, sizes, USERS_PER_CALL):
-            failed += self._confirm(group)
+            calls.append((intent.buffer.confirm_call(intent.id, deltas), (intent, deltas)))
+            sizes.append(1 + len(deltas))
+        for some in in_groups(calls, sizes, USERS_PER_CALL):
+            failed += self._confirm(some)
         return failed
 
-    def _confirm(self, calls: Sequence[tuple[Call, Sequence[Deltas]]]) -> list[Owner]:
+    def _confirm(self, calls: Sequence[tuple[Call, Deltas]]) -> list[Owner]:
         failed: list[Owner] = []
-        pipelines = pipelines_for(calls[0][1][0][0].buffer.client, calls)
+        pipelines = pipelines_for(calls[0][1][0].buffer.client, calls)
         try:
             with Patience(options.WRITE_TIMEOUT):
                 for pipeline in pipelines:
@@ -151,16 +147,14 @@ class Intents:
 def _finish(pipeline: Pipeline) -> list[Owner]:
     """Return the owners whose deltas Redis did not accept."""
     failed: list[Owner] = []
-    for intents, outcome in pipeline.read():
-        if isinstance(outcome, DatabaseChanged):  # they were moved to the new keys, where nobody knows what rows say
-            intent = intents[0][0]
+    for (intent, deltas), outcome in pipeline.read():
+        if isinstance(outcome, DatabaseChanged):  # it was moved to the new keys, where nobody knows what the rows say
             try:
-                buffer = intent.counter.buffer_of(intent.members[0])
-                buffer.confirm([(intent.id, dict.fromkeys(deltas)) for intent, deltas in intents])
+                intent.counter.buffer_of(intent.members[0]).confirm(intent.id, dict.fromkeys(deltas))
             except BufferUnavailable as error:
                 outcome = error
         if isinstance(outcome, BufferUnavailable):
-            failed += [(intent.counter, member) for intent, deltas in intents for member in deltas]
+            failed += [(intent.counter, member) for member in deltas]
     return failed
 
 

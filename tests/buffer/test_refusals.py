@@ -16,9 +16,9 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer.client import client_of, in_groups
+from notifications_counter.buffer.client import client_of
 from notifications_counter.buffer.connections import FRESH_SECONDS
-from notifications_counter.buffer.shard import USERS_PER_CALL
+from notifications_counter.buffer.shard import in_calls
 from notifications_counter.checks.server import check_redis
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
@@ -256,7 +256,7 @@ def test_a_command_that_the_server_does_not_have(use, alice, bob, caplog):
         assert (level, "confirm" in text, "check --deploy" in text) == ("ERROR", True, True)
         buffer().announce("part", ["1"]).read()
         with pytest.raises(CommandRefused):
-            buffer().confirm([("part", {"1": 1})])
+            buffer().confirm("part", {"1": 1})
         assert client_of("default").breaker.down_since is None
         [error] = {m.hint: m for m in check_redis() if m.id == "notifications_counter.E022"}.values()
         assert "all commands of Redis 6.2" in error.hint
@@ -315,9 +315,8 @@ def test_no_command_has_too_many_arguments(use, make_user):
         buffer().mark_dirty([str(user) for user in users])
         buffer().reject({str(user): "1" for user in users})
         buffer().finish(1, "mark", [str(user) for user in users])
-        parts = [(f"part{user}", {str(user): 1}) for user in users]
-        for group in in_groups(parts, [1 + len(deltas) for _, deltas in parts], USERS_PER_CALL):
-            buffer().confirm(group)
+        for some in in_calls(users):
+            buffer().confirm(f"part{some[0]}", {str(user): 1 for user in some})
         EventLog().record_events({"type": "x", "a": 1, "b": 2} for _ in users)
         TimeSeries(precisions=[*range(1, 100)]).update_counters({f"name{user}": 1 for user in range(100)})
         assert 1000 < line.most_arguments < 3999

@@ -117,9 +117,9 @@ def test_counts_of_which_one_is_in_flight_are_not_used():
         buffer(votes).announce(intent, [MEMBER]).read()
     unheard(vote)  # committed, and not confirmed yet
     assert votes.breakdown(OWNER) == {5: 2}
-    buffer(votes).confirm([("q", {})])  # rolled back
+    buffer(votes).confirm("q", {})  # rolled back
     assert votes.breakdown(OWNER) == {5: 2}
-    buffer(votes).confirm([("p", {MEMBER: 1})])
+    buffer(votes).confirm("p", {MEMBER: 1})
     with sent() as commands:
         assert votes.breakdown(OWNER) == {5: 2}
     assert commands == ["HGETALL", "GET"]
@@ -131,7 +131,7 @@ def test_an_announcement_stops_counts_that_are_being_kept():
     shard.announce("p", [MEMBER]).read()
     assert not shard.keep_group(ready, "[1,\t1,\t", "?a", {"5]": 0})
     assert not shard.prepare_group("[1,\t1,\t", "?a")
-    shard.confirm([("p", {MEMBER: 1})])
+    shard.confirm("p", {MEMBER: 1})
     assert not is_kept()
     assert shard.prepare_group("[1,\t1,\t", "?a")
     assert shard.prepare_group("[1,\t1,\t", "?b")
@@ -173,7 +173,7 @@ def test_a_count_below_zero_is_recounted():
     vote(2)
     votes.breakdown(OWNER)
     buffer(votes).announce("p", [MEMBER]).read()
-    buffer(votes).confirm([("p", {MEMBER: -3})])
+    buffer(votes).confirm("p", {MEMBER: -3})
     assert votes.breakdown(OWNER) == {5: 2}
     assert votes.status()[0].status.dirty == 1
     votes.heal()

@@ -203,8 +203,8 @@ def test_users_of_whom_redis_has_lost_that_they_are_in_flight(healed, alice, red
     redis_client.delete(buffer().keys.in_flight)
     assert unread.recount([alice]).corrected == 1
     buffer().announce("q", [member]).read()
-    assert buffer().confirm([("p", {member: 1})]) == 0
-    assert buffer().confirm([("q", {})]) == 1
+    assert buffer().confirm("p", {member: 1}) == 0
+    assert buffer().confirm("q", {}) == 1
     assert_heals(alice)
 
 
@@ -213,10 +213,10 @@ def test_users_who_were_in_flight_when_redis_lost_all_intents(healed, alice, bob
         buffer().announce(name, [str(user.pk)]).read()
         redis_client.delete(buffer().keys.intents)
         unheard(Notification.objects.create, user=user, title="x")
-        assert buffer().confirm([(name, {str(user.pk): 1})]) == 1
+        assert buffer().confirm(name, {str(user.pk): 1}) == 1
     buffer().announce("r", [str(bob.pk)]).read()  # while somebody else is in flight, too
     unread.heal()
     assert_reads(alice)
     assert buffer().status().dirty == 1
-    buffer().confirm([("r", {})])
+    buffer().confirm("r", {})
     assert_heals(alice, bob)

@@ -132,7 +132,7 @@ def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
     assert unread.recount(users, dry_run=True, report=seen.append) == RecountResult(1, in_doubt=1)
     assert unread.recount(users, report=seen.append).wrong == 0
     assert_reads(alice)
-    assert buffer().confirm([("part", {str(alice.pk): 1})]) == 0
+    assert buffer().confirm("part", {str(alice.pk): 1}) == 0
     unread.heal()
     assert unread.recount(users, report=seen.append) == RecountResult(1, 0, 0, 0)
     assert seen == []

@@ -182,7 +182,7 @@ def test_a_transaction_that_is_under_way_when_the_number_changes(users):
     assert unread.buffer_of(member).status().intents == 2
     unheard(Notification.objects.create, user=user, title="x")  # then its process is killed
     for call in (
-        lambda: before.confirm([("other", {member: 1})]),
+        lambda: before.confirm("other", {member: 1}),
         lambda: before.mark_dirty([member]),
         lambda: before.announce("late", [member]).read(),
     ):

@@ -170,7 +170,7 @@ class Replay:
         if self.label == "refused":
             self.end(ids)
             yield
-            buffer.confirm([(id_, {}) for id_, _ in sent])
+            _confirm(buffer, [(id_, {}) for id_, _ in sent])
         elif self.label != "killed":
             with transaction.atomic():
                 for owner, key in enumerate(self.keys):
@@ -208,13 +208,13 @@ class Replay:
         if not sent:
             return
         if self.label != "not delivered":
-            buffer.confirm(sent)
+            _confirm(buffer, sent)
         if self.label:
             yield
             if self.move.step == "notice":
                 request([member for _, deltas in sent for member in deltas])
             else:
-                buffer.confirm(sent)
+                _confirm(buffer, sent)
 
     def change_rows(self, key: CompositeKey, delta: int) -> None:
         """As the database sees it, unseen by the counter."""
@@ -412,7 +412,7 @@ class Replay:
         intents = [intent.id for intent in self.buffer.intents()]
         dead = [id_ for id_ in intents if not (self.living.get(id_) if suspects else id_ in self.living)]
         if self.label == "suspects":
-            for log in self.logs.values():  # of transactions that must be that old
+            for log in self.intents.values():  # of transactions that must be that old
                 log.announced_at -= options.HEAL_AFTER
         for id_ in intents if self.label == "suspects" else dead:
             self.buffer.ground(id_, drop=self.label != "suspects")
@@ -480,6 +480,11 @@ class Replay:
 
     def keys_of_shard(self) -> list[bytes]:
         return list(self.redis.scan_iter(match=f"{self.buffer.keys.base}:*", count=1000))
+
+
+def _confirm(buffer: Buffer, sent: list[tuple[str, dict[str, Delta]]]) -> None:
+    for id_, deltas in sent:
+        buffer.confirm(id_, deltas)
 
 
 def request(members: list[str | None]) -> None:

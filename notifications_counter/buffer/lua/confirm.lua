@@ -1,10 +1,10 @@
--- Takes intents back and adds their deltas, once. The users of an intent are sent to a recount instead if it is gone or
--- grounded, or was announced under another value of ready, or if pending was lost, which would no longer show if it were
--- filled again. So is a user of whom Redis has lost that it is in flight, and during a recovery a user without a total,
--- because nobody knows yet what the rows say.
+-- Takes an intent back and adds its deltas, once. Its users are sent to a recount instead if it is gone or grounded, or was
+-- announced under another value of ready, or if pending was lost, which would no longer show if it were filled again. So
+-- is a user of whom Redis has lost that it is in flight, and during a recovery a user without a total, because nobody
+-- knows yet what the rows say.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 -- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
---       then for each intent: id, number of pairs, and the pairs user, delta ('?': unknown)
+--       2 id of the intent; then pairs: user, delta ('?': unknown)
 -- Reply the number of users sent to a recount; processes with open streams are told of all users
 local epoch = redis.call('GET', ready)
 if epoch == 'left' then return LEFT end
@@ -14,10 +14,14 @@ local about = redis.call('HMGET', state, 'live_until', 'waiting_since', 'declare
 local leased = redis.call('EXISTS', leases) == 1
 local lost = about[2] and redis.call('EXISTS', pending) == 0
 local foreign = about[3] and about[3] ~= ARGV[1]
+local entry = redis.call('HGET', intents, ARGV[2])
+local intent = entry and intent_of(entry)
+local is_in_flight = intent and not intent.grounded
+local is_trusted = is_in_flight and epoch and intent.ready == epoch and not lost and not foreign
 local added, sent = false, 0
 local changed = about[1] and {} -- most shards never have a listener
 
-local function change(user, delta, is_in_flight, is_trusted)
+local function change(user, delta)
   local key = total_of(user, epoch)
   local total = total_at(key)
   local is_added = is_trusted and delta ~= '?' and (total or not recovering)
@@ -51,24 +55,15 @@ local function change(user, delta, is_in_flight, is_trusted)
 end
 
 redis.call('HDEL', intents, '') -- no such intent; a script whose first write is this also runs without memory
-local i = 2
-while i <= #ARGV do
-  local entry = redis.call('HGET', intents, ARGV[i])
-  local intent = entry and intent_of(entry)
-  local is_in_flight = intent and not intent.grounded
-  local is_trusted = is_in_flight and epoch and intent.ready == epoch and not lost and not foreign
-  local unchanged = {}
-  for _, user in ipairs(is_in_flight and intent.users or {}) do unchanged[user] = true end
-  local last = i + 1 + 2 * tonumber(ARGV[i + 1])
-  for j = i + 2, last, 2 do
-    local user = ARGV[j]
-    unchanged[user] = nil
-    change(user, ARGV[j + 1], is_in_flight, is_trusted)
-  end
-  for user in pairs(unchanged) do change(user, '0', is_in_flight, is_trusted) end
-  redis.call('HDEL', intents, ARGV[i]) -- last: if the script fails, its users are still in flight
-  i = last + 1
+local unchanged = {}
+for _, user in ipairs(is_in_flight and intent.users or {}) do unchanged[user] = true end
+for i = 3, #ARGV, 2 do
+  local user = ARGV[i]
+  unchanged[user] = nil
+  change(user, ARGV[i + 1])
 end
+for user in pairs(unchanged) do change(user, '0') end
+redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, its users are still in flight
 if added and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
 hear(ARGV[1], about[3], about[4])
 if changed then tell_listeners(changed, now, about[1]) end
