@@ -30,6 +30,12 @@ def connect() -> Iterator[Any]:
     redis_called.receivers = before
 
 
+@pytest.fixture(autouse=True)
+def _scripts_known(healed: Any, alice: Any) -> None:
+    """A server that does not know a script is sent it in a second call."""
+    act(alice)
+
+
 def act(user: Any) -> None:
     with transaction.atomic():
         Notification.objects.create(user=user, title="x")
