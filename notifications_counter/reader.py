@@ -25,7 +25,8 @@ from .primary_keys import CompositeKey, group_of
 from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
 from .writes.doubt import mark_dirty
-from .writes.ledger import READ_COMMITTED, Ledger
+from .writes.follower import READ_COMMITTED
+from .writes.ledger import Ledger
 from .writes.rows import chunks
 
 

@@ -1,10 +1,9 @@
-"""Collects each transaction's deltas and sends them after commit."""
+"""Runs statements that change counted rows: announces their owners, and collects what they have changed."""
 
 from __future__ import annotations
 
-import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -17,9 +16,10 @@ from django.dispatch import receiver
 from ..databases import identify, schema_of
 from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
-from ..internals import as_manual_transaction, has_begun_by_sql, has_failed, has_lost_transaction, watch_transactions
+from ..internals import as_manual_transaction
 from ..signals import counts_changed
 from .doubt import forget, mark_dirty, request_recounts
+from .follower import Follower, NotAnnounced
 from .rows import Change
 from .transaction import TransactionLog
 
@@ -27,66 +27,12 @@ T = TypeVar("T")
 Statement = Callable[[], tuple[T, Change]]
 Owners = Mapping[Declaration, Iterable[str]] | None
 
-SAVEPOINT = re.compile(
-    r"\s*(?:(SAVEPOINT)|(RELEASE)(?:\s+SAVEPOINT)?|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(\S+)",
-    re.IGNORECASE,
-)
-COMMITS_NOTHING = re.compile(
-    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+search_path|"
-    r"SET\s+CONSTRAINTS|PRAGMA\s+foreign_key_check)\b",  # each TestCase ends with one of these two
-    re.IGNORECASE,
-)
-ROLLBACK = re.compile(r"\s*(?:ROLLBACK|ABORT)\b", re.IGNORECASE)
-
-DEADLOCK = 1213
-"""The error with which MySQL and MariaDB roll back the whole transaction, not only the statement."""
-
-MAY_ROLL_BACK = {1020, 1205, 1206}
-"""Errors with which they may, depending on version and settings: a record that has changed, a lock that was not granted
-in time, too many locks."""
-
 CONNECTION_LOST = range(2000, 3000)
 """Errors that MySQL's client raises. The server's errors have other numbers."""
 
-READ_COMMITTED = {"read committed", "read uncommitted"}
-"""Isolation levels of transactions that see what others commit."""
 
-
-class _NotAnnounced(Exception):
-    """Redis refused the announcement of a statement that has not been executed yet."""
-
-
-class _CommitHook:
-    """Our entry in run_on_commit. It is added at the commit, so that nobody finds it in an open transaction."""
-
-    __slots__ = ("log", "connection", "__weakref__")
-
-    def __init__(self, log: TransactionLog, connection: Any):
-        self.log = log
-        self.connection = connection
-
-    def __call__(self) -> None:
-        self.log.send(self.connection)
-
-
-class Ledger:
-    """The transaction logs of one database connection, and the wrapper around its statements."""
-
-    def __init__(self, connection: Any):
-        self._connection = weakref.ref(connection)
-        self.using: str = connection.alias
-        self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
-        self._committed: list[weakref.ref[_CommitHook]] = []
-        self._alone: list[weakref.ref[TransactionLog]] = []
-        self._rolled_back: list[TransactionLog] = []
-        watch_transactions(
-            connection,
-            self._before_commit,
-            self._before_rollback,
-            lambda: bool(self._logs),
-            after_refusal=self._after_refusal,
-            after_rollback=self._after_rollback,
-        )
+class Ledger(Follower):
+    """What one database connection has changed, and not sent to Redis yet."""
 
     @classmethod
     def of(cls, using: str) -> Ledger:
@@ -102,42 +48,12 @@ class Ledger:
             ledger = connection.__dict__["counter_ledger"] = cls(connection)
             return ledger
 
-    @property
-    def connection(self) -> Any:
-        connection = self._connection()
-        assert connection is not None
-        return connection
-
-    # ------------------------------------------------------- transaction logs
-    def _transaction_log(self) -> TransactionLog:
-        schema = schema_of(self.connection)
-        if schema not in self._logs:
-            self._see_statements()
-            self._logs[schema] = TransactionLog(self.connection)
-        return self._logs[schema]
-
-    def _see_statements(self) -> None:
-        """Be the first wrapper of statements, while there is a counted change: ``execute_wrapper()`` pops the last."""
-        wrappers = self.connection.execute_wrappers
-        if self not in wrappers:
-            wrappers.insert(0, self)
-
-    def _look_away(self) -> None:
-        if not self._logs and not self._alone:
-            with suppress(ValueError):
-                self.connection.execute_wrappers.remove(self)
-
     def _log_for_counts(self) -> TransactionLog:
         """Return the transaction log, to which the caller adds an entry."""
         log = self._transaction_log()
         if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
             transaction.on_commit(partial(log.tell, len(log.entries)), self.using)
         return log
-
-    def drop_logs(self) -> None:
-        """Forget the transaction, because it is rolled back, or because there is a new connection."""
-        self._logs = {}
-        self._look_away()
 
     def collect(self, change: Change) -> None:
         """Add to the transaction what a statement has changed."""
@@ -178,7 +94,7 @@ class Ledger:
             return self._run(statement)
         try:
             return self._write_alone(owners, statement)
-        except _NotAnnounced:
+        except NotAnnounced:
             with transaction.atomic(using=self.using):
                 return self._run(statement)
 
@@ -216,7 +132,7 @@ class Ledger:
             result, change = statement()
             log.add(change.deltas, change.doubted)
             return result
-        except _NotAnnounced:
+        except NotAnnounced:
             raise
         except BaseException as error:
             log.mark_unknown()
@@ -236,129 +152,6 @@ class Ledger:
                 return not (error.args and error.args[0] in CONNECTION_LOST)
             return self.connection.is_usable()
         return isinstance(error, DatabaseError)  # otherwise the site has interrupted it
-
-    def _standalone_log(self) -> TransactionLog | None:
-        """Return the log of the statement that is running outside a transaction. An interrupt may leave dead ones."""
-        while self._alone:
-            if (log := self._alone[-1]()) is not None:
-                return log
-            self._alone.pop()
-        return None
-
-    # ------------------------------------------------------------------ reads
-    def touched(self, counter: Declaration, member: str) -> bool:
-        """Return whether this connection has changed rows of this owner and not sent the deltas yet."""
-        for log in self._unsent_logs() if self._logs or self._committed or self._alone else ():
-            if log.has_touched(counter, member):
-                return True
-        return False
-
-    def doubts(self, counter: Declaration) -> bool:
-        """Return whether a statement may have changed anyone's count, and that is not sent yet."""
-        return any(counter in log.doubted for log in self._unsent_logs())
-
-    def all_touched(self, counter: Declaration) -> set[str]:
-        """Return every owner whose rows this connection has changed without sending the deltas yet."""
-        return set().union(*(log.touched_of(counter) for log in self._unsent_logs()))
-
-    def _unsent_logs(self) -> Sequence[TransactionLog]:
-        hooks = [hook for ref in self._committed if (hook := ref()) is not None]
-        self._committed = [weakref.ref(hook) for hook in hooks]
-        alone = [log for ref in self._alone if (log := ref()) is not None]
-        return [*self._logs.values(), *(hook.log for hook in hooks), *alone]
-
-    def sees_old_data(self) -> bool:
-        """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
-        another isolation level, a cached total is still the newest count, and a miss asks."""
-        connection: Any = self._connection()
-        if not connection.in_atomic_block or not connection.commit_on_exit:
-            return self.in_manual_transaction()
-        vendor = connection.vendor
-        return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
-
-    def in_manual_transaction(self) -> bool:
-        """Return whether autocommit was switched off, by hand or in DATABASES, or whether raw SQL has begun a
-        transaction. Then there is no hook at the commit, not even in ``atomic()``."""
-        connection: Any = self._connection()
-        if connection.in_atomic_block:
-            return not connection.commit_on_exit
-        if connection.connection is None:  # the next statement connects
-            return not connection.settings_dict["AUTOCOMMIT"]
-        return not connection.autocommit or has_begun_by_sql(connection)
-
-    # ---------------------------------------------------------------- wrapper
-    def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
-        text = sql if isinstance(sql, str) else _text(sql, self.connection)
-        if self._alone and (alone := self._standalone_log()) is not None and alone.intents.settle():
-            raise _NotAnnounced
-        logs = list(self._logs.values())
-        if not logs:
-            return execute(sql, params, many, context)
-        if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
-            for log in logs:
-                log.announce_the_changed(self.connection)
-                log.early = len(log.intents.all)
-        if savepoint := SAVEPOINT.match(text):
-            for log in logs:
-                log.foresee(savepoint)
-        try:
-            result = execute(sql, params, many, context)
-        except Error as error:
-            code = error.args[0] if error.args and self.connection.vendor == "mysql" else None
-            for log in logs:
-                if code == DEADLOCK:
-                    log.start_again()
-                elif code in MAY_ROLL_BACK or has_lost_transaction(self.connection):
-                    log.doubt_since(0)
-            raise
-        for log in logs:
-            if savepoint:
-                log.follow(savepoint)
-            elif ROLLBACK.match(text):
-                log.start_again()
-        return result
-
-    def _before_commit(self) -> None:
-        logs = list(self._logs.values())
-        if not logs:
-            return
-        connection = self.connection
-        try:
-            connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
-            failed = has_failed(connection)
-            for log in logs:
-                if failed:
-                    log.start_again()  # PostgreSQL will roll back without an error
-                log.announce_the_changed(connection)
-        finally:
-            connection.in_atomic_block = False
-            self.drop_logs()
-            hooks = [_CommitHook(log, connection) for log in logs]
-            self._committed = [ref for ref in self._committed if ref() is not None] + [*map(weakref.ref, hooks)]
-            # Ours come first, because a hook that raises stops those after it. They are not robust, because Django
-            # would log a time limit that is meant for the site.
-            connection.run_on_commit[:0] = [(set(), hook, False) for hook in hooks]
-
-    def _after_refusal(self) -> None:
-        for _, hook, _ in self.connection.run_on_commit:
-            if isinstance(hook, _CommitHook):
-                hook.log.undo(self.connection)
-
-    def _before_rollback(self) -> None:
-        self._rolled_back = [log for log in self._logs.values() if log.intents.all]
-        self.drop_logs()
-
-    def _after_rollback(self) -> None:
-        while self._rolled_back:
-            self._rolled_back.pop().undo(self.connection)
-
-
-def _text(sql: Any, connection: Any) -> str:
-    """Return the text of a statement that is not a str: psycopg takes bytes, and statements that it has composed."""
-    if isinstance(sql, bytes):
-        return sql.decode(errors="replace")
-    with connection.wrap_database_errors:
-        return sql.as_string(connection.connection) if hasattr(sql, "as_string") else ""
 
 
 @contextmanager
