@@ -13,7 +13,7 @@ demo: .venv/demo.stamp
 serve: .venv/demo.stamp
 	$(BIN)/python manage.py serve
 
-# Each test once, in minutes. ARGS go to pytest: make test ARGS="tests/maintenance -k fence"
+# Each test once, in minutes. ARGS go to pytest: make test ARGS="tests/maintenance -k lease"
 test: .venv/test.stamp
 	$(BIN)/python -m tests $(ARGS)
 

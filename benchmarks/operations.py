@@ -24,9 +24,9 @@ from django.utils import timezone
 
 from notifications_counter.buffer.client import Client, Reply
 from notifications_counter.buffer.pipeline import Pipeline
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import report as monitoring
 from notifications_counter.timeseries import TimeSeries

@@ -22,13 +22,12 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from .counters import Counter, all_counters, counters_of_notifications, get_counter, unread, unseen
-from .databases import outside_transactions
+from .declaration.databases import outside_transactions
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
 from .maintenance.places import Place, at
-from .models import CounterShard, Dashboard, Notification, RecountRequest, UserNotificationsCount
+from .models import CounterShard, Dashboard, Notification, NotificationQuerySet, RecountRequest, UserNotificationsCount
 from .monitoring import dashboard
 from .monitoring.display import grouped, signed
-from .querysets import NotificationQuerySet
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin

@@ -16,12 +16,12 @@ from django.dispatch import receiver
 
 from .conf import ENTRIES, SETTING, options
 from .declaration import Declaration, declarations
+from .declaration.primary_keys import are_integers, many
 from .exceptions import ConfigurationError, DatabaseChanged
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, ShardStatus
 from .maintenance.history import record_event
 from .maintenance.recount import Correction, Recounter, RecountResult
-from .primary_keys import are_integers, many
 from .reader import Reader
 
 

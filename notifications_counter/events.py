@@ -24,8 +24,8 @@ from .buffer.client import ARGUMENTS, Argument, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import UNREADABLE, decode, pairs, parse_int
 from .conf import check_name, is_integer, options
-from .databases import current
-from .primary_keys import plain
+from .declaration.databases import current
+from .declaration.primary_keys import plain
 
 Event = dict[str, Any]
 Time = float | int | datetime

@@ -18,10 +18,10 @@ from .buffer.client import ARGUMENTS
 from .buffer.patience import Patience
 from .buffer.shard import in_calls, totals_of
 from .conf import options
-from .databases import alias_for
 from .declaration import Declaration
+from .declaration.databases import alias_for
+from .declaration.primary_keys import CompositeKey, group_of
 from .exceptions import BufferUnavailable
-from .primary_keys import CompositeKey, group_of
 from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
 from .writes.doubt import mark_dirty

@@ -25,8 +25,8 @@ from .buffer.client import ARGUMENTS, Client, client_of, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode, encode, pairs, parse_int
 from .conf import check_entries, check_name, is_integer, options
-from .databases import current
-from .primary_keys import plain
+from .declaration.databases import current
+from .declaration.primary_keys import plain
 
 When = float | int | datetime | None
 

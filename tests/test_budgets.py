@@ -11,11 +11,11 @@ from django.db import connection
 from django.db.models import deletion
 
 from benchmarks.operations import OPERATIONS, Operation, cost
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import Counter
 from notifications_counter.events import EventLog
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
-from notifications_counter.querysets import NotificationQuerySet
+from notifications_counter.models.querysets import NotificationQuerySet
 from notifications_counter.timeseries import TimeSeries
 
 ASK_NOBODY = {

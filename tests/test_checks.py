@@ -20,8 +20,9 @@ from django.test.utils import isolate_apps, override_settings
 from django.utils import timezone
 
 import servers
-from notifications_counter import checks, declaration
+from notifications_counter import checks
 from notifications_counter.buffer.client import client_of
+from notifications_counter.declaration import declaration
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from notifications_counter.writes.totals import listen

@@ -10,8 +10,8 @@ from django.db.models import F, Q
 from django.db.models.signals import pre_delete
 from django.utils import timezone
 
-from notifications_counter import declaration
 from notifications_counter.counters import Counter, all_counters, unread
+from notifications_counter.declaration import declaration
 from notifications_counter.exceptions import ConfigurationError
 from tests.support import assert_exact, assert_reads, make_counter, savepoint_create, unheard
 from tests.tasks.counters import free_lots, open_tasks, open_transfers, sent_transfers, visible_posts

@@ -15,18 +15,15 @@ pytestmark = pytest.mark.once
 # Top first. A module may import from its own layer and from those below it.
 LAYERS = """
     admin apps urls management contrib templatetags testing migrations
-    inbox monitoring context_processors checks
-    badges
-    controller tasks
+    monitoring context_processors checks
+    inbox tasks
     counters
     maintenance
     reader
     writes
-    sql
+    timeseries events sql
     declaration
-    timeseries events owners
-    models querysets condition primary_keys databases
-    fields
+    models
     buffer
     conf exceptions signals internals
 """
@@ -100,8 +97,8 @@ def test_no_import_is_hidden_from_the_interpreter():
 
 # What every site needs. Anything else, and redis-py, is for the first process that uses it to load.
 AT_START = """
-    apps buffer checks condition conf counters databases declaration events exceptions fields internals maintenance
-    models owners primary_keys querysets reader signals sql timeseries writes
+    apps buffer checks conf counters declaration events exceptions internals maintenance models reader signals sql
+    timeseries writes
 """
 
 START = """

@@ -10,12 +10,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from notifications_counter.contrib.notifications_hq import create_notifications
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import all_counters, unread, unread_by_kind
 from notifications_counter.exceptions import ConfigurationError
-from notifications_counter.fields import ExactCharField
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.maintenance.retention import prune
 from notifications_counter.models import Notification, UserKindNotificationsCount, UserNotificationsCount
+from notifications_counter.models.fields import ExactCharField
 from tests.composite_owners.support import TEXTS, assert_counted, assert_stored
 from tests.composite_owners.test_histories import play, some
 from tests.support import assert_exact, sent, unheard
@@ -190,7 +190,7 @@ def test_it_is_recovered(alice, bob):
 
 def test_a_field_of_exact_texts_is_the_same_in_migrations():
     name, path, _, options = Notification._meta.get_field("kind").deconstruct()
-    assert (name, path) == ("kind", "notifications_counter.fields.ExactCharField")
+    assert (name, path) == ("kind", "notifications_counter.models.fields.ExactCharField")
     assert options.keys() == {"verbose_name", "max_length", "blank"}
     assert isinstance(UserKindNotificationsCount._meta.get_field("kind"), ExactCharField)
     call_command("makemigrations", "notifications_counter", check=True, dry_run=True, verbosity=0)

@@ -31,11 +31,11 @@ from django.db.models import (
 from django.db.models.expressions import RawSQL
 from django.db.models.lookups import Exact, In
 
-from ..condition import is_lookup_of_django
 from ..counters import Counter, all_counters
-from ..fields import is_converted_by_django
+from ..declaration.condition import is_lookup_of_django
 from ..internals import ExtraWhere, Query, TimezoneMixin
 from ..models import BaseCount
+from ..models.fields import is_converted_by_django
 from ..sql.target import other_fields
 from ..writes.door import missing
 from .registration import TAG, Messages, check, id_, mistake_in

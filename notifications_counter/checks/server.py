@@ -14,10 +14,10 @@ from ..buffer.client import client_of
 from ..buffer.keys import Keys
 from ..buffer.shard import IDENTITY
 from ..conf import options
+from ..declaration.primary_keys import CompositeKey, group_of
 from ..events import EventLog
 from ..exceptions import BufferUnavailable, CommandRefused
 from ..maintenance.places import at, places
-from ..primary_keys import CompositeKey, group_of
 from ..timeseries import TimeSeries
 from .registration import REDIS_TAG, Messages, check, id_, sound_counters
 from .settings import addresses, is_django_redis

@@ -25,12 +25,12 @@ from django.urls import NoReverseMatch
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from ..databases import require_autocommit
+from ..declaration.databases import require_autocommit
+from ..declaration.primary_keys import primary_key
 from ..exceptions import ConfigurationError
 from ..internals import Apps
 from ..maintenance.places import OUTAGES
 from ..models import ImportProgress, Notification
-from ..primary_keys import primary_key
 
 logger = logging.getLogger("notifications_counter")
 

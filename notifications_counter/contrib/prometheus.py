@@ -18,7 +18,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..buffer.troubles import KINDS
-from ..databases import outside_transactions
+from ..declaration.databases import outside_transactions
 from ..maintenance.places import Place
 from ..monitoring.report import CounterReport, Report, look
 

@@ -23,11 +23,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 
-from ..badges import badges_of, count_all
+from ..declaration.primary_keys import fits
 from ..internals import get_conditional_response
-from ..models import Notification
-from ..primary_keys import fits
-from ..querysets import NotificationQuerySet
+from ..models import Notification, NotificationQuerySet
+from .badges import badges_of, count_all
 from .openapi import MAX_IDS, MAX_LIMIT, document
 from .paging import page_of, storable
 from .views import OwnNotifications, delete, keys

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from django.db import ProgrammingError, close_old_connections, connections
 from redis.exceptions import ConnectionError
 
-from ..badges import Badge, Shown, counts_of
 from ..buffer import Buffer, errors
 from ..buffer.client import client_of
 from ..buffer.location import reason_of
@@ -31,6 +30,7 @@ from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from ..maintenance.places import Place, at
+from .badges import Badge, Shown, counts_of
 
 logger = logging.getLogger("notifications_counter")
 

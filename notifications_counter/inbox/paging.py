@@ -15,8 +15,7 @@ from django.db import connections
 from django.db.models import Q
 from django.utils.timezone import is_naive
 
-from ..models import Notification
-from ..querysets import NotificationQuerySet
+from ..models import Notification, NotificationQuerySet
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -19,11 +19,11 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_GET
 from django.views.decorators.vary import vary_on_cookie
 
-from ..badges import Shown, badges_of, identity_of, user_of
 from ..counters import unread
-from ..databases import outside_transactions
+from ..declaration.databases import outside_transactions
 from ..internals import end_request_thread, mark_as_logged
 from ..maintenance.places import here
+from .badges import Shown, badges_of, identity_of, user_of
 from .live import LocalBadge, Stream, by_place, counts_at, live
 
 # Seconds.

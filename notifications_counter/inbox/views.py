@@ -27,13 +27,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.generic import TemplateView, View
 
-from ..badges import count_once, kinds_of
-from ..controller import NotificationController
 from ..counters import unread_by_kind, unseen
+from ..declaration.primary_keys import fits
 from ..internals import get_conditional_response, response_for_exception, url_has_allowed_host_and_scheme
-from ..models import Notification
-from ..primary_keys import fits
-from ..querysets import NotificationQuerySet
+from ..models import Notification, NotificationQuerySet
+from .badges import count_once, kinds_of
+from .controller import NotificationController
 from .paging import page_of
 
 

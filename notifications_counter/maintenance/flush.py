@@ -19,7 +19,7 @@ from django.db import DataError, connections, transaction
 from ..buffer import Buffer
 from ..buffer.types import Cut, parse_int
 from ..declaration import Declaration
-from ..primary_keys import INTEGERS
+from ..declaration.primary_keys import INTEGERS
 from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..conf import options
-from ..databases import working_on
 from ..declaration import Declaration
+from ..declaration.databases import working_on
 from ..events import EventLog
 from ..exceptions import BufferUnavailable
 from ..timeseries import TimeSeries

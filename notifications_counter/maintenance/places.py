@@ -14,8 +14,8 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import InterfaceError, InternalError, OperationalError, connections, router
 
-from ..databases import alias_for, in_schema, look_up, schema_of, working_on
 from ..declaration import Declaration
+from ..declaration.databases import alias_for, in_schema, look_up, schema_of, working_on
 from ..exceptions import BufferUnavailable, CounterError
 
 logger = logging.getLogger("notifications_counter")

@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from ..buffer import Buffer, Snapshot
 from ..buffer.shard import in_calls
 from ..declaration import Declaration
-from ..primary_keys import CompositeKey, group_of
+from ..declaration.primary_keys import CompositeKey, group_of
 from ..reader import Reader
 from ..sql.everyone import Everyone, Page
 from .history import record_rejected

@@ -17,8 +17,8 @@ from ..buffer import Buffer, Status
 from ..buffer.shard import BATCHES
 from ..buffer.types import Cut
 from ..conf import options
-from ..databases import identify, in_transaction, look_up_changed
 from ..declaration import Declaration, switched_off
+from ..declaration.databases import identify, in_transaction, look_up_changed
 from ..exceptions import NotInTransaction
 from .history import record_event
 

@@ -4,7 +4,7 @@ from django.db import migrations, models
 from django.utils import timezone
 
 from notifications_counter.conf import options, swappable, user_model
-from notifications_counter.fields import ExactCharField
+from notifications_counter.models.fields import ExactCharField
 
 
 class Migration(migrations.Migration):

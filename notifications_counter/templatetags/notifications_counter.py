@@ -14,11 +14,11 @@ from django.conf import settings
 from django.template import Context
 from django.utils.translation import get_language, ngettext
 
-from ..badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
 from ..conf import is_integer
 from ..context_processors import unread
 from ..counters import counters_of_notifications, get_counter, unseen
 from ..exceptions import ConfigurationError
+from ..inbox.badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
 from ..internals import salted_hmac
 
 register = template.Library()

@@ -29,11 +29,11 @@ from django.db.models import (
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact, IsNull
 
-from ..condition import NOT_NULL, is_lookup_of_django
 from ..declaration import Declaration
-from ..fields import ExactCharField, is_converted_by_django
+from ..declaration.condition import NOT_NULL, is_lookup_of_django
+from ..declaration.owners import target_of
 from ..internals import AND, DeferredAttribute, WhereNode
-from ..owners import target_of
+from ..models.fields import ExactCharField, is_converted_by_django
 
 Facts = dict[str, Any]
 UNKNOWN = object()

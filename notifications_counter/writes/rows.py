@@ -15,8 +15,8 @@ from django.db.models.functions import Random
 from django.db.models.lookups import Exact, In
 
 from ..buffer.types import Delta
-from ..condition import expressions_of, is_lookup_of_django
 from ..declaration import Declaration
+from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..internals import AND, ExtraWhere, Query
 
 RowState = Sequence[tuple[Declaration, str | None, bool]]

@@ -7,8 +7,8 @@ import pytest
 from django.contrib.sessions.models import Session
 from playwright.sync_api import CDPSession, Page, expect
 
-from notifications_counter.badges import Badge
 from notifications_counter.inbox import stream as stream_module
+from notifications_counter.inbox.badges import Badge
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until

@@ -14,19 +14,19 @@ from notifications_counter.buffer.keys import Keys
 from notifications_counter.buffer.scripts import script
 from notifications_counter.buffer.types import Stats
 from notifications_counter.conf import ENTRIES
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration
+from notifications_counter.declaration.owners import Owners
 from notifications_counter.inbox import api, views
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import (
     BaseCount,
     Notification,
+    NotificationQuerySet,
     UserKindNotificationsCount,
     UserNotificationsCount,
 )
 from notifications_counter.monitoring.report import CounterReport, Report
-from notifications_counter.owners import Owners
-from notifications_counter.querysets import NotificationQuerySet
 from notifications_counter.templatetags.notifications_counter import register
 
 pytestmark = pytest.mark.once

@@ -15,8 +15,8 @@ import servers
 from notifications_counter import events, timeseries
 from notifications_counter.buffer.client import client_of
 from notifications_counter.conf import options
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from tests.support import assert_exact, assert_reads, begin_now, entries, notify
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import OperationalError, router, transaction
 
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 
 Change = dict[Any, int]

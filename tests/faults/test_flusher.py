@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.writes.doubt import request_recounts
 from tests.support import PATIENCE, assert_heals, unheard

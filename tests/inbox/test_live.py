@@ -23,12 +23,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 import servers
-from notifications_counter.badges import badge_of, name_of
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import Counter, unread, unread_by_kind, unseen
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox import stream as stream_module
+from notifications_counter.inbox.badges import badge_of, name_of
 from notifications_counter.inbox.live import live
 from notifications_counter.models import Notification, RecountRequest
 from tests.asgi import serving

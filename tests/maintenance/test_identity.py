@@ -10,9 +10,10 @@ import pytest
 import redis
 
 import servers
-from notifications_counter import checks, databases
+from notifications_counter import checks
 from notifications_counter.buffer.shard import BATCHES, NAMELESS
 from notifications_counter.counters import unread
+from notifications_counter.declaration import databases
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
 from notifications_counter.monitoring.report import look
 from servers.relay import Relay

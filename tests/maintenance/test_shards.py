@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from notifications_counter import databases
 from notifications_counter.counters import unread
+from notifications_counter.declaration import databases
 from notifications_counter.exceptions import DatabaseChanged
 from notifications_counter.maintenance import shards
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest

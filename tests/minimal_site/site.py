@@ -13,9 +13,9 @@ from django.db import connection
 from django.template import Context, Template
 from django.urls import reverse
 
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.exceptions import ConfigurationError
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import CounterShard, RecountRequest
 from tests.support import assert_exact, rows, stored
 

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_slices

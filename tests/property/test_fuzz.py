@@ -10,8 +10,8 @@ from django.urls import reverse
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from tests.support import assert_heals, assert_reads, notify, rows
 

@@ -1,7 +1,12 @@
 """The protocol holds in every interleaving, and not without any of its rules."""
 
+import re
+
 import pytest
 
+from tests.docs.test_docs import page
+
+from . import databases, shards
 from .model import BREAKS, RULES, SCENARIOS, TOGETHER, explore
 
 pytestmark = pytest.mark.once
@@ -17,3 +22,8 @@ def test_no_history_breaks_a_promise(scenario: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_is_needed(rule: str) -> None:
     assert explore(BREAKS[rule], [rule, *TOGETHER.get(rule, [])], first_only=True).what
+
+
+def test_the_page_tells_of_each_rule() -> None:
+    told = re.findall(r"^- \*\*`(\w+)`", page("discussions/protocol.md"), re.MULTILINE)
+    assert sorted(told) == sorted([*RULES, *databases.RULES, *shards.RULES])

@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from notifications_counter.buffer.shard import BATCHES, Buffer, totals_of
 from notifications_counter.buffer.types import Delta
 from notifications_counter.conf import options
+from notifications_counter.declaration.primary_keys import CompositeKey, group_of
 from notifications_counter.maintenance import shards
 from notifications_counter.maintenance.audit import Audit, Progress
 from notifications_counter.maintenance.recount import Recounter
@@ -28,7 +29,6 @@ from notifications_counter.maintenance.shards import (
     start_epoch,
 )
 from notifications_counter.models import CounterShard, RecountRequest
-from notifications_counter.primary_keys import CompositeKey, group_of
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target

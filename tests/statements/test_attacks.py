@@ -18,8 +18,8 @@ from django.db.models.lookups import Exact
 from django.test.utils import isolate_apps
 from django.utils import timezone
 
-from notifications_counter import declaration
 from notifications_counter.counters import Counter, unread
+from notifications_counter.declaration import declaration
 from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
 from tests.support import (
     PATIENCE,

@@ -24,7 +24,7 @@ from django.test import override_settings
 
 import servers
 from notifications_counter.counters import unread
-from notifications_counter.databases import forget_buffers
+from notifications_counter.declaration.databases import forget_buffers
 from notifications_counter.maintenance import shards
 from notifications_counter.writes.returning import returning
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing

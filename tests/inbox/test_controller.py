@@ -5,8 +5,8 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import unread
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from tests.support import assert_exact, assert_heals, notify, savepoint_create, unheard
 

@@ -12,10 +12,11 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter import databases, events
+from notifications_counter import events
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
-from notifications_counter.databases import identify, look_up
+from notifications_counter.declaration import databases
+from notifications_counter.declaration.databases import identify, look_up
 from notifications_counter.exceptions import BufferUnavailable, DatabaseChanged
 from notifications_counter.models import DatabaseId, Notification, RecountRequest
 from tests.support import (

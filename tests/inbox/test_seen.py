@@ -7,10 +7,10 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from notifications_counter import declaration
-from notifications_counter.controller import NotificationController
 from notifications_counter.counters import all_counters, unread, unseen
+from notifications_counter.declaration import declaration
 from notifications_counter.exceptions import ConfigurationError
+from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification, UserNotificationsCount
 from tests.support import assert_exact, entries, make_counter, notify, sent, stored
 

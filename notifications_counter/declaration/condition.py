@@ -11,7 +11,7 @@ from django.db import Error, connections
 from django.db.models import BooleanField, Case, Field, IntegerField, Model, Q, QuerySet, Value, When
 from django.db.models.lookups import Exact, IsNull
 
-from .internals import AND, OR, Col, WhereNode
+from ..internals import AND, OR, Col, WhereNode
 
 Predicate = Callable[[Mapping[str, Any], str], bool | None]
 

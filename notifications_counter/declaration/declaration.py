@@ -9,29 +9,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from copy import copy
-from functools import cached_property, partial
-from hashlib import sha256
+from functools import cached_property
 from operator import methodcaller
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from django.apps import apps
 from django.core.signals import setting_changed
-from django.db import connections, transaction
-from django.db.models import Field, IntegerField, Model, Q
+from django.db import connections
+from django.db.models import Field, Model, Q
 from django.dispatch import receiver
 
-from .buffer import Buffer
-from .buffer.client import client_of
-from .buffer.keys import Keys
-from .condition import Condition, expressions_of
-from .conf import SETTING, options
-from .databases import Database, alias_for, forget_buffers, identify, look_up, renew
-from .exceptions import BufferUnavailable, ConfigurationError
-from .internals import Col, MigrationWriter, Query
+from ..buffer import Buffer
+from ..buffer.client import client_of
+from ..buffer.keys import Keys
+from ..conf import SETTING, options
+from ..exceptions import BufferUnavailable, ConfigurationError
+from .condition import Condition
+from .databases import Database, alias_for, forget_buffers, identify
+from .fingerprint import fingerprint_of, kind_of
 from .owners import Owners, target_of
-from .primary_keys import TAB, plain
+from .primary_keys import TAB
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
@@ -180,14 +178,8 @@ class Declaration(Owners):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of what is counted, for whom, and where the totals are. It includes neither the counter's name, nor
-        SQL, which differs between versions of Django."""
-        source, totals = self.source._meta, self.totals._meta
-        fields = (*self.owner_fields, totals.get_field(self.field), totals.get_field(self.batch_field))
-        about = [source.db_table, totals.db_table, *(field.column for field in fields), _as_code(self.q)]
-        about += map(_kind, self.key_fields)
-        about += sorted(map(_values_of_column, self.columns))
-        return sha256("\0".join(about).encode()).hexdigest()[:16]
+        """A digest of what is counted, for whom, and where the totals are."""
+        return fingerprint_of(self)
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:
@@ -295,66 +287,7 @@ def each_shard(
 
 def _identity(field: Any) -> tuple[str, str, str, str]:
     """Return what two models of a table must have in common so that expressions on this column fit both."""
-    return field.name, field.attname, field.column, _kind(target_of(field))
-
-
-def _kind(field: Field) -> str:
-    """Return what kind of values a field has. The size of an integer does not matter."""
-    return "Integer" if isinstance(field, IntegerField) else field.get_internal_type()
-
-
-def _values_of_column(field: Any) -> str:
-    """Return what decides which values a column has. A migration that changes it has the database change rows: NULL
-    becomes a default, a number is rounded, a generated column is computed anew. No statement of the ORM shows that."""
-    about = [field.column, _kind(target_of(field))]
-    about += (str(getattr(field, name, None)) for name in ("null", "decimal_places", "db_collation"))
-    if field.generated:
-        nodes = expressions_of(field.expression.resolve_expression(Query(field.model)))
-        about += sorted({_values_of_column(node.target) for node in nodes if isinstance(node, Col)})
-        about.append(_as_code(field.expression))
-    return " ".join(about)
-
-
-def _as_code(expression: Any) -> str:
-    """Return a Q or an expression as text that is the same in every process."""
-    try:
-        return MigrationWriter.serialize(_without_enums(expression))[0]
-    except ValueError:  # Django cannot serialize it
-        return re.sub(r" at 0x[0-9a-f]+", "", repr(expression))
-
-
-def _without_enums(condition: Any) -> Any:
-    """Return a Q with the values of members of an Enum. A migration would have their names, whose values may change."""
-    if isinstance(condition, Q):
-        found = copy(condition)
-        found.children = [_without_enums(child) for child in condition.children]
-        return found
-    if type(condition) in (tuple, list, set, frozenset):
-        return type(condition)(map(_without_enums, condition))
-    return plain(condition)
-
-
-def enter_after_migrate(using: str, **_: Any) -> None:
-    """Look up the id of a database after ``migrate`` or ``flush``. If it is new, all processes learn of it."""
-    connection = connections[using]
-    with suppress(BufferUnavailable):
-        look_up(connection)
-        for counter in _declarations.values():
-            if counter.db == using:
-                for buffer in counter.buffers_in(connection):
-                    buffer.enter()
-
-
-def enter_restored(using: str, raw: bool, **_: Any) -> None:
-    """Renew the id of a database that is loaded from a fixture. A test with ``serialized_rollback`` restores the id
-    that the tests before it had, and Django sends no ``post_migrate``."""
-    if raw:
-        transaction.on_commit(partial(_renew, using), using)
-
-
-def _renew(using: str) -> None:
-    renew(connections[using])
-    enter_after_migrate(using)
+    return field.name, field.attname, field.column, kind_of(target_of(field))
 
 
 @receiver(setting_changed)

@@ -10,7 +10,7 @@ from django.db.models.functions import Length, Now
 from django.test.utils import register_lookup
 from django.utils import timezone
 
-from notifications_counter.condition import Condition
+from notifications_counter.declaration.condition import Condition
 from notifications_counter.models import Notification
 from tests.tasks.models import Campaign, Project, RecurringTask, Task, Transfer
 

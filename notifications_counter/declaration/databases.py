@@ -24,11 +24,11 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router, tran
 from django.db.models import QuerySet
 from django.dispatch import receiver
 
-from .buffer import Buffer
-from .buffer.client import keys_left
-from .buffer.shard import left_databases
-from .exceptions import BufferUnavailable, NotInTransaction
-from .internals import as_manual_transaction, has_begun_by_sql
+from ..buffer import Buffer
+from ..buffer.client import keys_left
+from ..buffer.shard import left_databases
+from ..exceptions import BufferUnavailable, NotInTransaction
+from ..internals import as_manual_transaction, has_begun_by_sql
 
 F = TypeVar("F", bound=Callable[..., Any])
 

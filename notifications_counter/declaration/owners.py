@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db.models import Field, IntegerField, Model
 
-from .buffer.types import UNREADABLE
+from ..buffer.types import UNREADABLE
 from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_json, fits, plain, primary_key
 
 

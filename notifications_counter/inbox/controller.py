@@ -7,13 +7,12 @@ from typing import Any
 
 from django.db import transaction
 
-from .conf import is_integer
-from .counters import unread
-from .models import Notification
-from .primary_keys import many, primary_key
-from .querysets import NotificationQuerySet
-from .writes.ledger import Ledger
-from .writes.rows import Change
+from ..conf import is_integer
+from ..counters import unread
+from ..declaration.primary_keys import many, primary_key
+from ..models import Notification, NotificationQuerySet
+from ..writes.ledger import Ledger
+from ..writes.rows import Change
 
 MAX_DELTA = 2**31
 """No user has this many rows."""

@@ -15,10 +15,10 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.functional import SimpleLazyObject
 
-from notifications_counter.badges import Badge, badges_of, name_of
 from notifications_counter.context_processors import unread as unread_processor
 from notifications_counter.counters import Counter, unread
 from notifications_counter.exceptions import ConfigurationError
+from notifications_counter.inbox.badges import Badge, badges_of, name_of
 from notifications_counter.models import Notification
 from notifications_counter.templatetags import notifications_counter as tags
 from tests.support import entries, notify, sent

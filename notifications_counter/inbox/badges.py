@@ -14,11 +14,11 @@ from urllib.parse import quote, unquote
 from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, Signer
 
-from .counters import Counter, counters_of_notifications, get_counter, unread_by_kind
-from .exceptions import ConfigurationError
-from .maintenance.places import Place, here
-from .primary_keys import SEPARATOR, group_of, values_of_group
-from .reader import Reader
+from ..counters import Counter, counters_of_notifications, get_counter, unread_by_kind
+from ..declaration.primary_keys import SEPARATOR, group_of, values_of_group
+from ..exceptions import ConfigurationError
+from ..maintenance.places import Place, here
+from ..reader import Reader
 
 KEPT = "_notifications_counter_counts"
 

@@ -1,0 +1,12 @@
+"""The models. A site uses Notification and UserNotificationsCount, and subclasses BaseCount for counters of its own."""
+
+from .bookkeeping import CounterShard as CounterShard
+from .bookkeeping import Dashboard as Dashboard
+from .bookkeeping import DatabaseId as DatabaseId
+from .bookkeeping import ImportProgress as ImportProgress
+from .bookkeeping import RecountRequest as RecountRequest
+from .notification import Notification as Notification
+from .notification import NotificationQuerySet as NotificationQuerySet
+from .totals import BaseCount as BaseCount
+from .totals import UserKindNotificationsCount as UserKindNotificationsCount
+from .totals import UserNotificationsCount as UserNotificationsCount

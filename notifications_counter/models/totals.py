@@ -1,0 +1,71 @@
+"""Stored totals: what a counter has flushed."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from ..conf import swappable, user_model
+from .fields import ExactCharField
+
+
+class BaseCount(models.Model):
+    """Stored totals of a counter. A subclass adds the owner, as a one-to-one primary key without a database constraint
+    and without a cascade, and a signed integer for the count."""
+
+    flushed_batch = models.BigIntegerField(_("flushed batch"), default=0, editable=False)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
+
+    class Meta:
+        abstract = True
+
+
+class UserNotificationsCount(BaseCount):
+    """The stored numbers of a user's unread and unseen notifications. What waits in Redis is not included."""
+
+    user = models.OneToOneField(
+        user_model(),
+        primary_key=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="notifications_count",
+        verbose_name=_("user"),
+    )
+    unread_count = models.IntegerField(_("unread count"), default=0)
+    # With database defaults, a flush of the other count does not write these.
+    unseen_count = models.IntegerField(_("unseen count"), default=0, db_default=0)
+    unseen_batch = models.BigIntegerField(
+        _("flushed batch of the unseen count"), default=0, db_default=0, editable=False
+    )
+
+    class Meta:
+        swappable = swappable()
+        verbose_name = _("unread count")
+        verbose_name_plural = _("unread counts")
+
+    def __str__(self) -> str:
+        return f"{self.pk}: {self.unread_count}"
+
+
+class UserKindNotificationsCount(BaseCount):
+    """The stored number of unread notifications of a user and a kind. Empty unless `unread_by_kind` is switched on."""
+
+    pk = models.CompositePrimaryKey("user", "kind")
+    user = models.ForeignKey(
+        user_model(),
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
+        verbose_name=_("user"),
+    )
+    kind = ExactCharField(_("kind"), max_length=64, blank=True)
+    unread_count = models.IntegerField(_("unread count"), default=0)
+
+    class Meta:
+        swappable = swappable()
+        verbose_name = _("unread count of a kind")
+        verbose_name_plural = _("unread counts by kind")
+
+    def __str__(self) -> str:
+        return f"{self.user_id}, {self.kind}: {self.unread_count}"
