@@ -398,8 +398,8 @@ OPERATIONS = [
         1,
         0,
     ),
-    Operation("`get_slices()`", lambda: partial(series().get_slices, "hits", 5), 1, 0),
-    Operation("`counters()`", lambda: series().counters, 2, 0),
+    Operation("`get_counter()`", lambda: partial(series().get_counter, "hits", 5), 1, 0),
+    Operation("`list_counters()`", lambda: series().list_counters, 2, 0),
     Operation("`clean_counters()` at seven precisions", lambda: series().clean_counters, 29, 0),
     Operation("`record_event()`", lambda: partial(events().record_event, {"type": "login"}), 1, 0),
     Operation("`record_events()` of 100", lambda: partial(events().record_events, [{"type": "login"}] * 100), 1, 0),
@@ -408,11 +408,11 @@ OPERATIONS = [
     Operation("`oldest()`", lambda: events().oldest, 1, 0),
     Operation("`before()`", lambda: partial(events().before, 5), 1, 0),
     Operation("`after()`", lambda: partial(events().after, 5), 1, 0),
-    Operation("`EventLog.count()`", lambda: events().count, 1, 0),
+    Operation("`count_events()`", lambda: events().count_events, 1, 0),
     Operation("`count_type()`", lambda: partial(events().count_type, "type1"), 1, 0),
-    Operation("`types()`", lambda: events().types, 1, 0),
+    Operation("`list_types()`", lambda: events().list_types, 1, 0),
     Operation("`count_types()`", lambda: events().count_types, 4, 0),
-    Operation("`trim()`", lambda: partial(events().trim, max_length=5), 1, 0),
+    Operation("`trim_events()`", lambda: partial(events().trim_events, max_length=5), 1, 0),
 ]
 
 

@@ -21,7 +21,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from .counters import Counter, all_counters, counters_of_notifications, get_counter, unread, unseen
+from .counters import Counter, all_counters, counter_named, counters_of_notifications, unread, unseen
 from .declaration.databases import outside_transactions
 from .exceptions import BufferUnavailable, ConfigurationError, CounterError
 from .maintenance.places import Place, at
@@ -320,7 +320,7 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
     def act(self, request: HttpRequest) -> HttpResponse:
         """Do what a button says, and redirect to the page."""
         try:
-            counter = get_counter(request.POST.get("counter", ""))
+            counter = counter_named(request.POST.get("counter", ""))
             place = self.place_of(counter, request.GET.get("at", ""))
         except ConfigurationError as error:
             return HttpResponseBadRequest(str(error), content_type="text/plain")

@@ -147,7 +147,7 @@ def all_counters() -> list[Counter]:
     return [counter for counter in declarations() if isinstance(counter, Counter)]
 
 
-def get_counter(name: str) -> Counter:
+def counter_named(name: str) -> Counter:
     """Return the counter of this name. Raises ConfigurationError if there is none."""
     counters = {counter.name: counter for counter in all_counters()}
     try:

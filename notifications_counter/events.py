@@ -82,7 +82,7 @@ class EventLog:
             ids += self._run("record_events", ttl, *(argument for event in some for argument in event))
         return ids
 
-    def trim(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
+    def trim_events(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
         """Remove events older than ``max_age`` seconds, and the oldest beyond ``max_length``. Returns how many were
         removed. ``now`` defaults to the time on the Redis server, as the timestamp of an event does."""
         if max_age is not None and not (_is_number(max_age) and max_age >= 0):
@@ -125,7 +125,7 @@ class EventLog:
         """Return events from a time on, or after an event, oldest first. Pass the last one to get the next page."""
         return self._page("after", position, limit, type)
 
-    def count(self, start: When = None, end: When = None) -> int:
+    def count_events(self, start: When = None, end: When = None) -> int:
         """Return the number of events from ``start`` to ``end``."""
         return self._count(self._key("events"), start, end)
 
@@ -133,7 +133,7 @@ class EventLog:
         """Return the number of these events that have a type."""
         return self._count(self._key("events", _type(type)), start, end)
 
-    def types(self) -> list[str]:
+    def list_types(self) -> list[str]:
         """Return the types of the events in the log, sorted."""
         key = self._key("types")
         return sorted(filter(_is_type, map(decode, self._client.call(key, "SMEMBERS", key))))
@@ -145,7 +145,7 @@ class EventLog:
         recipe in Redis in Action does. It is slower by orders of magnitude, but does not rely on the sets by type.
         """
         if not scan:
-            counts = {kind: self.count_type(kind, start, end) for kind in self.types()}
+            counts = {kind: self.count_type(kind, start, end) for kind in self.list_types()}
             return {kind: n for kind, n in counts.items() if n}
         low, high = _range(start, end)
         tally: Tally[str] = Tally()
@@ -278,8 +278,8 @@ latest = _log.latest
 oldest = _log.oldest
 before = _log.before
 after = _log.after
-count = _log.count
+count_events = _log.count_events
 count_type = _log.count_type
 count_types = _log.count_types
-types = _log.types
-trim = _log.trim
+list_types = _log.list_types
+trim_events = _log.trim_events

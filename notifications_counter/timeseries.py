@@ -1,7 +1,7 @@
 """Time-sliced counters in Redis: how often something happened, in slices of time at several precisions.
 
     update_counter("hits")
-    get_slices("hits", 60)  # [(slice start, count), …], a slice a minute
+    get_counter("hits", 60)  # [(slice start, count), …], a slice a minute
 
 The recipe is from Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a sorted
 set of all known counters. Each counter keeps the newest SAMPLES slices of each precision. Slices start at multiples of
@@ -124,18 +124,17 @@ class TimeSeries:
 
     # ------------------------------------------------------------------ read
     @overload
-    def get_slices(
+    def get_counter(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False
     ) -> list[tuple[int, int]]: ...
     @overload
-    def get_slices(
+    def get_counter(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, *, tz: tzinfo
     ) -> list[tuple[datetime, int]]: ...
-    def get_slices(
+    def get_counter(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, tz: Any = None
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
         """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now, and of any later ones.
-        ``get_counter`` in the book.
 
         A counter that has none of these was updated with a ``now`` of its own. Then the result is its slices up to the
         newest. The result does not depend on the server, or on whether a cleaner has run.
@@ -169,7 +168,7 @@ class TimeSeries:
         shown = sorted((slice_, count) for slice_, count in counts.items() if first <= slice_ < end_)
         return shown if tz is None else [(datetime.fromtimestamp(slice_, tz), count) for slice_, count in shown]
 
-    def counters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
+    def list_counters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
         """Return the names of counters in a stable order: at most ``limit`` of them, after the name ``after``.
 
         They are those kept at ``precision``, by default the coarsest, where a counter stays longest. The list is empty
@@ -259,22 +258,22 @@ class TimeSeries:
         await sync_to_async(self.update_counters)(counts, now)
 
     @overload
-    async def aget_slices(
+    async def aget_counter(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False
     ) -> list[tuple[int, int]]: ...
     @overload
-    async def aget_slices(
+    async def aget_counter(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, *, tz: tzinfo
     ) -> list[tuple[datetime, int]]: ...
-    async def aget_slices(
+    async def aget_counter(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, tz: Any = None
     ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
-        """``get_slices`` for async code."""
-        return await sync_to_async(self.get_slices)(name, precision, start, end, fill, tz=tz)  # type: ignore
+        """``get_counter`` for async code."""
+        return await sync_to_async(self.get_counter)(name, precision, start, end, fill, tz=tz)  # type: ignore
 
-    async def acounters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
-        """``counters`` for async code."""
-        return await sync_to_async(self.counters)(after, limit, precision)
+    async def alist_counters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
+        """``list_counters`` for async code."""
+        return await sync_to_async(self.list_counters)(after, limit, precision)
 
 
 def _first(precision: int) -> str:
@@ -330,10 +329,10 @@ _default = TimeSeries()
 
 update_counter = _default.update_counter
 update_counters = _default.update_counters
-get_slices = _default.get_slices
-counters = _default.counters
+get_counter = _default.get_counter
+list_counters = _default.list_counters
 clean_counters = _default.clean_counters
 aupdate_counter = _default.aupdate_counter
 aupdate_counters = _default.aupdate_counters
-aget_slices = _default.aget_slices
-acounters = _default.acounters
+aget_counter = _default.aget_counter
+alist_counters = _default.alist_counters

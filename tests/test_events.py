@@ -45,7 +45,7 @@ def test_an_event_comes_back_as_the_same_dict_with_its_id() -> None:
 def test_an_event_without_a_timestamp_happens_now() -> None:
     before = datetime.now(UTC)
     events.record_event({"type": "a"})
-    assert events.count(before - timedelta(seconds=5), before + timedelta(minutes=1)) == 1
+    assert events.count_events(before - timedelta(seconds=5), before + timedelta(minutes=1)) == 1
 
 
 def test_a_timestamp_may_be_a_number_of_another_class() -> None:
@@ -54,9 +54,9 @@ def test_a_timestamp_may_be_a_number_of_another_class() -> None:
             return f"np.float64({float(self)!r})"
 
     first, second = (events.record_event({"type": "a", "timestamp": float64(at)}) for at in (1.5, 2.5))
-    assert events.count(float64(1.5), float64(2.5)) == 1
+    assert events.count_events(float64(1.5), float64(2.5)) == 1
     assert [event["id"] for event in events.after(float64(1.5))] == [first, second]
-    assert events.trim(max_age=float64(1), now=float64(3)) == 1
+    assert events.trim_events(max_age=float64(1), now=float64(3)) == 1
     assert [event["timestamp"] for event in events.latest()] == [2.5]
 
 
@@ -64,7 +64,7 @@ def test_an_aware_datetime_is_a_timestamp() -> None:
     noon = datetime(2026, 3, 29, 12, tzinfo=timezone(timedelta(hours=2)))
     events.record_event({"type": "a", "timestamp": noon})
     assert events.latest()[0]["timestamp"] == noon.timestamp()
-    assert events.count(noon, noon + timedelta(seconds=1)) == 1
+    assert events.count_events(noon, noon + timedelta(seconds=1)) == 1
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_an_aware_datetime_is_a_timestamp() -> None:
 def test_a_bad_event_is_refused_and_none_of_its_batch_is_stored(bad: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         events.record_events([*[{"type": "good"}] * 1000, bad])  # more than one call
-    assert events.count() == 0
+    assert events.count_events() == 0
 
 
 def test_a_type_may_be_a_member_of_an_enum() -> None:
@@ -101,8 +101,8 @@ def test_a_type_may_be_a_member_of_an_enum() -> None:
     events.record_event({"type": Kind.LOGIN})
     assert events.latest(type=Kind.LOGIN) == events.latest(type="login") == events.latest()
     assert events.count_type(Kind.LOGIN) == events.count_type("login") == 1
-    assert events.trim(max_length=0) == 1
-    assert events.types() == []
+    assert events.trim_events(max_length=0) == 1
+    assert events.list_types() == []
 
 
 def test_newest_and_oldest(log: EventLog) -> None:
@@ -120,7 +120,7 @@ def test_before_and_after_a_time(log: EventLog) -> None:
 
 @pytest.mark.parametrize("size", [1000, 130, 7])
 def test_pages_neither_skip_nor_repeat(log: EventLog, size: int) -> None:
-    log.trim(max_length=600)
+    log.trim_events(max_length=600)
     for first, following, order in ((log.oldest, log.after, 1), (log.latest, log.before, -1)):
         seen: list[int] = []
         page = first(size)
@@ -132,10 +132,10 @@ def test_pages_neither_skip_nor_repeat(log: EventLog, size: int) -> None:
 
 def test_a_page_goes_on_after_its_last_event_was_trimmed(log: EventLog) -> None:
     page = log.oldest(10)
-    log.trim(max_length=2400)
+    log.trim_events(max_length=2400)
     assert numbers(log.after(page[-1], 3)) == [100, 101, 102]
     assert log.before(page[-1]) == []
-    assert log.count() == 2400
+    assert log.count_events() == 2400
 
 
 @pytest.mark.parametrize("limit", [2, 5, 2000])
@@ -147,8 +147,8 @@ def test_pages_pass_over_events_whose_fields_are_gone(log: EventLog, redis_clien
 
 
 def test_counts_of_a_range_are_the_same_both_ways(log: EventLog) -> None:
-    assert log.count() == 2500
-    assert log.count(10, 20) == 70
+    assert log.count_events() == 2500
+    assert log.count_events(10, 20) == 70
     assert log.count_type("a", 0, 3) == 7
     for start, end in ((None, None), (10, 300), (None, 5), (5, None), (400, 500)):
         assert log.count_types(start, end) == log.count_types(start, end, scan=True)
@@ -157,14 +157,14 @@ def test_counts_of_a_range_are_the_same_both_ways(log: EventLog) -> None:
 
 def test_trim(log: EventLog, redis_client: Any) -> None:
     last = log.latest(1)[0]
-    assert log.trim(max_length=1200) == 1300
-    assert log.trim(max_length=1200) == 0
+    assert log.trim_events(max_length=1200) == 1300
+    assert log.trim_events(max_length=1200) == 0
     assert log.get_event(1) is None
     assert log.count_types() == log.count_types(scan=True)
-    assert log.trim(max_age=10, now=357) == 1200 - 71
-    assert log.trim(max_length=0) == 71
-    assert log.count() == 0
-    assert log.types() == []
+    assert log.trim_events(max_age=10, now=357) == 1200 - 71
+    assert log.trim_events(max_length=0) == 71
+    assert log.count_events() == 0
+    assert log.list_types() == []
     assert list(redis_client.scan_iter(f"{log.base}:event*".replace("{", "[{]"))) == []
     assert log.record_event({"type": "d"}) == last["id"] + 1  # an id is never used twice
 
@@ -180,7 +180,7 @@ def test_an_age_is_by_the_clock_of_redis(monkeypatch: pytest.MonkeyPatch) -> Non
     old = events.record_event({"type": "a", "timestamp": datetime.now(UTC) - timedelta(hours=2)})
     new = events.record_event({"type": "a"})
     monkeypatch.setattr("notifications_counter.events.datetime", Fast)
-    assert events.trim(max_age=1800) == 1
+    assert events.trim_events(max_age=1800) == 1
     assert events.get_event(old) is None
     assert events.get_event(new)
 
@@ -191,11 +191,11 @@ def test_bad_arguments(log: EventLog) -> None:
         lambda: log.latest(True),
         lambda: log.before("noon"),  # type: ignore[arg-type]
         lambda: log.after({"type": "a"}),
-        lambda: log.count(datetime(2026, 1, 1)),
+        lambda: log.count_events(datetime(2026, 1, 1)),
         lambda: log.count_type(""),
         lambda: log.get_event("1"),  # type: ignore[arg-type]
-        lambda: log.trim(max_age=-1),
-        lambda: log.trim(max_length=-1),
+        lambda: log.trim_events(max_age=-1),
+        lambda: log.trim_events(max_length=-1),
     ):
         with pytest.raises(ValueError):  # noqa: PT011
             call()
@@ -211,10 +211,10 @@ def test_as_a_list(happened: list[tuple[str, float]], start: Any, end: Any, size
     with isolated_counters():
         ids = events.record_events({"type": kind, "timestamp": at} for kind, at in happened)
         model = sorted((at, id_, kind) for id_, (kind, at) in zip(ids, happened, strict=True))
-        events.trim(max_length=keep)
+        events.trim_events(max_length=keep)
         model = model[max(0, len(model) - keep) :]
         inside = [kind for at, _, kind in model if (start is None or at >= start) and (end is None or at < end)]
-        assert events.count(start, end) == len(inside)
+        assert events.count_events(start, end) == len(inside)
         expected = {kind: inside.count(kind) for kind in set(inside)}
         assert events.count_types(start, end) == events.count_types(start, end, scan=True) == expected
         for bound in (-1, 0, 1.5):

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, Signer
 
-from ..counters import Counter, counters_of_notifications, get_counter, unread_by_kind
+from ..counters import Counter, counter_named, counters_of_notifications, unread_by_kind
 from ..declaration.primary_keys import SEPARATOR, group_of, values_of_group
 from ..exceptions import ConfigurationError
 from ..maintenance.places import Place, here
@@ -114,7 +114,7 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
     }
     for name in names:
         try:
-            counter = get_counter(unquote(name.partition("/")[0]))
+            counter = counter_named(unquote(name.partition("/")[0]))
             member = _signer(user, counter).unsign(name).partition("/")[2]
             counter.decode(member)
         except (BadSignature, ConfigurationError, ValidationError):

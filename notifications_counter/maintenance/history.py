@@ -56,7 +56,7 @@ def record_event(
     try:
         with working_on(counter.db):
             history.record_event({"type": type, **event})
-            history.trim(max_length=LENGTH)
+            history.trim_events(max_length=LENGTH)
     except BufferUnavailable as error:
         _not_recorded(f"an event of type {type!r}", error)
 

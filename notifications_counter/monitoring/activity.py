@@ -79,7 +79,7 @@ def activity(counter: Counter, precision: Precision) -> Activity:
     times = [datetime.fromtimestamp(start, tz) for start in starts]
 
     def counts(what: str) -> list[int]:
-        found = dict(series.get_slices(f"{counter.name}:{what}", precision.seconds))
+        found = dict(series.get_counter(f"{counter.name}:{what}", precision.seconds))
         return [found.get(start, 0) for start in starts]
 
     added, removed, flushed, flushes = map(counts, ("added", "removed", "flushed", "flushes"))

@@ -20,7 +20,7 @@ from ..buffer.shard import BATCHES
 from ..buffer.types import UNREADABLE
 from ..checks.server import check_server
 from ..conf import options
-from ..counters import Counter, all_counters, get_counter
+from ..counters import Counter, all_counters, counter_named
 from ..events import Event
 from ..exceptions import CounterError
 from ..internals import Truncator
@@ -62,7 +62,7 @@ class CounterPanel:
 # ------------------------------------------------------------------------- state
 def panel(report: CounterReport, precision: Precision | None, flushes: Sequence[Event]) -> CounterPanel:
     """Return the part of the page for a counter. Its charts cost four round trips, one for each time-sliced counter."""
-    counter = get_counter(report.counter)
+    counter = counter_named(report.counter)
     shown = CounterPanel(counter.name, figures(report, flushes), shard_table(counter, report.shards))
     if not options.RECORD_ACTIVITY:
         shown.hint = _("For charts, set RECORD_ACTIVITY to True.")
@@ -141,7 +141,7 @@ def servers(reports: Sequence[CounterReport]) -> list[dict[str, str]]:
     """Return INFO of each server that holds a shard, in a round trip for each."""
     found: dict[str, dict[str, str]] = {}
     for report in reports:
-        for shard, buffer in zip(report.shards, get_counter(report.counter).buffers, strict=True):
+        for shard, buffer in zip(report.shards, counter_named(report.counter).buffers, strict=True):
             if shard.server not in found:
                 found[shard.server] = buffer.info()
     return [info for info in found.values() if info]  # a server may refuse it

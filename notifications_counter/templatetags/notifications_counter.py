@@ -16,7 +16,7 @@ from django.utils.translation import get_language, ngettext
 
 from ..conf import is_integer
 from ..context_processors import unread
-from ..counters import counters_of_notifications, get_counter, unseen
+from ..counters import counter_named, counters_of_notifications, unseen
 from ..exceptions import ConfigurationError
 from ..inbox.badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
 from ..internals import salted_hmac
@@ -87,7 +87,7 @@ def show_badge(
         if counter not in ("", "unread_by_kind"):
             raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={counter!r} or kind.")
         counter = "unread_by_kind"
-    counted = get_counter(counter or ("unread" if unseen.disabled else "unseen"))
+    counted = counter_named(counter or ("unread" if unseen.disabled else "unseen"))
     owner = user if owner is THE_USER else owner
     parts = owner if isinstance(owner, tuple | list) else [owner]
     if owner == "":
@@ -141,7 +141,7 @@ def unread_badge_script(context: Context) -> dict[str, Any]:
     language = get_language()
     phrases = {counter.name: _phrases(language, counter.name) for counter in counters_of_notifications()}
     # This is how a user's tabs find each other.
-    identity = identity_of(user, get_counter("unread"))
+    identity = identity_of(user, counter_named("unread"))
     who = salted_hmac("notifications_counter.badge", identity, algorithm="sha256").hexdigest()[:16]
     return {"who": who, "phrases": json.dumps(phrases, ensure_ascii=False), "nonce": context.get("csp_nonce")}
 

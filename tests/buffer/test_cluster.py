@@ -63,7 +63,7 @@ def test_everything_is_exact(cluster, nodes, users):
     events.record_event({"type": "test"})
     assert [event["type"] for event in events.after(0)] == ["test"]
     assert events.count_types() == events.count_types(scan=True) == {"test": 1}
-    assert events.trim(max_length=0) == 1
+    assert events.trim_events(max_length=0) == 1
     unread.flush()
     assert_exact(*users)
     for node in nodes:

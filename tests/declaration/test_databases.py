@@ -316,7 +316,7 @@ def test_the_traces_of_a_test_database_go_by_themselves(kept: Any, redis_client:
     empty()
     unread.heal()
     assert redis_client.get(old.ready) == b"left"
-    assert events.count() == 0
+    assert events.count_events() == 0
     traces = [old.ready, old.database, *redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:events*")]
     assert len(traces) == 7
     assert all(0 < redis_client.ttl(key) <= 86400 for key in traces)

@@ -17,6 +17,7 @@ from notifications_counter.conf import ENTRIES
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration
 from notifications_counter.declaration.owners import Owners
+from notifications_counter.events import EventLog
 from notifications_counter.inbox import api, views
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import (
@@ -28,6 +29,7 @@ from notifications_counter.models import (
 )
 from notifications_counter.monitoring.report import CounterReport, Report
 from notifications_counter.templatetags.notifications_counter import register
+from notifications_counter.timeseries import CleanResult, TimeSeries
 
 pytestmark = pytest.mark.once
 
@@ -135,6 +137,8 @@ def test_every_name_of_the_inbox_is_documented() -> None:
         ("Counters", [Counter, Declaration, Owners]),
         ("`NotificationQuerySet`", [NotificationQuerySet]),
         ("`NotificationController(user)`", [NotificationController]),
+        ("Time-sliced counters", [TimeSeries, CleanResult]),
+        ("The event log", [EventLog]),
     ],
 )
 def test_every_public_name_is_documented(heading: str, kinds: list[type]) -> None:

@@ -113,17 +113,17 @@ def use_events() -> None:
     assert events.get_event(event["id"]) == event
     events.oldest(1)
     events.after(5.0)
-    events.count()
+    events.count_events()
     assert events.count_type("test") == 1
     assert events.count_types(scan=True) == events.count_types()
-    events.trim(max_age=1, max_length=0)
+    events.trim_events(max_age=1, max_length=0)
 
 
 def use_timeseries() -> None:
     timeseries.update_counters({"hits": 1, "misses": 2})
     timeseries.update_counter("hits", now=1)
-    assert timeseries.get_slices("hits", 60)
-    assert {"hits", "misses"} <= set(timeseries.counters())
+    assert timeseries.get_counter("hits", 60)
+    assert {"hits", "misses"} <= set(timeseries.list_counters())
     timeseries.clean_counters()
     call_command("clean_counters")
 

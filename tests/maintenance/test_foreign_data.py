@@ -130,8 +130,8 @@ def test_events_that_cannot_be_read(few_healed, alice, redis_client):
     shown = page("", "")
     assert not shown["problems"]
     assert len(shown["flushes"].rows) >= flushes
-    assert history.trim(max_length=0) > before
-    assert history.count() == 0
+    assert history.trim_events(max_length=0) > before
+    assert history.count_events() == 0
 
 
 def test_an_event_log_of_the_site_that_cannot_be_read(redis_client):
@@ -146,17 +146,17 @@ def test_time_sliced_counters_that_cannot_be_read(redis_client):
     series = TimeSeries(precisions=[60, 3600])
     series.update_counter("hits", 2)
     key, known = f"{series.base}:60:hits", f"{series.base}:known"
-    [(slice_, _)] = series.get_slices("hits", 60)
+    [(slice_, _)] = series.get_counter("hits", 60)
     redis_client.hset(key, mapping={"x": 1, str(slice_ - 60): "x", b"\xff": 1, str(slice_ - 120): "9" * 30})
     members = ["x", "x:hits", "1e5:hits", "-5:hits", b"\xff:hits", b"3600:\xff", "3600:"]
     redis_client.zadd(known, dict.fromkeys(members, 0))
     redis_client.hset(f"{series.base}:3600:".encode() + b"\xff", slice_, 1)
-    assert series.get_slices("hits", 60) == [(slice_, 2)]
-    assert series.counters() == ["hits"]
+    assert series.get_counter("hits", 60) == [(slice_, 2)]
+    assert series.list_counters() == ["hits"]
     series.clean_counters()
     assert redis_client.hexists(key, slice_)
     assert not redis_client.hexists(key, "x")
-    assert series.get_slices("hits", 60) == [(slice_, 2)]
+    assert series.get_counter("hits", 60) == [(slice_, 2)]
     assert set(redis_client.zrange(known, 0, -1)) == {b"60:hits", b"3600:hits", b"3600:\xff"}
 
 

@@ -8,7 +8,7 @@ from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.testing import isolated_counters
-from notifications_counter.timeseries import get_slices
+from notifications_counter.timeseries import get_counter
 from tests.support import savepoint_create, sent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -22,7 +22,7 @@ def _recorded() -> Iterator[None]:
 
 def activity(*names: str) -> dict[str, int]:
     names = names or ("added", "removed")
-    return {name: sum(n for _, n in get_slices(f"unread:{name}", 86400)) for name in names}
+    return {name: sum(n for _, n in get_counter(f"unread:{name}", 86400)) for name in names}
 
 
 def test_how_counts_rise_and_fall(make_user: Callable[..., Any]) -> None:

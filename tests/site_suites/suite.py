@@ -65,7 +65,7 @@ class Rolled(TestCase):
         events.record_event({"type": self.id()})
         timeseries.update_counter(self.id())
         assert events.count_type(self.id()) == 1
-        assert [count for _, count in timeseries.get_slices(self.id(), 86400)] == [1]
+        assert [count for _, count in timeseries.get_counter(self.id(), 86400)] == [1]
 
 
 class Committed(TransactionTestCase):

@@ -81,7 +81,7 @@ def test_beside_a_redis_in_use(own_redis, alice, bob, child_environment, tmp_pat
     after = contents(own_redis)
     assert {key: after.get(key) for key in before} == before
     assert [key for key in sorted(after.keys() - before.keys()) if own_redis.ttl(key) == -1] == []
-    assert events.count() == 1
+    assert events.count_events() == 1
     assert_exact(alice, bob)
 
 

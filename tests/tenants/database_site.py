@@ -214,7 +214,7 @@ def test_logs_belong_to_a_database() -> None:
     for number, name in enumerate(NAMES, 1):
         with working_for(name):
             assert events.count_types() == {"login": number}
-            assert [count for _, count in timeseries.get_slices("hits", 86400)] == [number]
+            assert [count for _, count in timeseries.get_counter("hits", 86400)] == [number]
             assert history.count_type("flush") == 1
 
 

@@ -19,7 +19,7 @@ from notifications_counter.events import EventLog
 from notifications_counter.maintenance.history import history
 from notifications_counter.models import Dashboard, Notification
 from notifications_counter.monitoring.report import look
-from notifications_counter.timeseries import TimeSeries, get_slices, update_counter
+from notifications_counter.timeseries import TimeSeries, get_counter, update_counter
 from tests.support import entries, stored
 
 from .models import Client
@@ -163,8 +163,8 @@ def test_time_series_belong_to_a_schema() -> None:
             shared.update_counter("hits", number)
     for number, name in enumerate(NAMES, 1):
         with schema_context(name):
-            assert [count for _, count in get_slices("hits", 86400)] == [number]
-    assert sum(count for _, count in shared.get_slices("hits", 86400)) == 6
+            assert [count for _, count in get_counter("hits", 86400)] == [number]
+    assert sum(count for _, count in shared.get_counter("hits", 86400)) == 6
 
 
 def test_old_slices_of_all_schemas_are_cleaned() -> None:
@@ -187,8 +187,8 @@ def test_the_history_of_a_schema_and_its_activity_are_its_own(waiting: None) -> 
     for name, flushed, created in (("blue", [1], 1), ("green", [2], 0), ("red", [], 0)):
         with schema_context(name):
             assert [event["users"] for event in history.latest(10, "flush")] == flushed
-            assert sum(n for _, n in get_slices("unread:added", 86400)) == created
-            assert sum(n for _, n in get_slices("notifications:flushed", 86400)) == sum(flushed)
+            assert sum(n for _, n in get_counter("unread:added", 86400)) == created
+            assert sum(n for _, n in get_counter("notifications:flushed", 86400)) == sum(flushed)
 
 
 def drop(name: str) -> None:

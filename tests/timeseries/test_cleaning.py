@@ -7,7 +7,14 @@ import redis
 
 import servers
 from notifications_counter.buffer.client import client_of
-from notifications_counter.timeseries import PAGE, TimeSeries, clean_counters, counters, get_slices, update_counter
+from notifications_counter.timeseries import (
+    PAGE,
+    TimeSeries,
+    clean_counters,
+    get_counter,
+    list_counters,
+    update_counter,
+)
 from tests.support import PATIENCE, wait_until
 
 from . import actor
@@ -46,9 +53,9 @@ def test_an_emptied_counter_is_no_longer_known():
     update_counter("new")
     clean_counters()
     assert known(TimeSeries()) == {f"{precision}:new" for precision in TimeSeries().precisions}
-    assert get_slices("old", 60) == []
+    assert get_counter("old", 60) == []
     update_counter("old", now=LONG_AGO)
-    assert counters() == ["new", "old"]
+    assert list_counters() == ["new", "old"]
 
 
 def test_only_what_is_due():
@@ -97,7 +104,7 @@ def test_updates_and_cleaners_in_many_processes_lose_nothing(child_environment):
     series = actor.series
 
     def counted(name):
-        return sum(count for _, count in series.get_slices(name, MONTH))
+        return sum(count for _, count in series.get_counter(name, MONTH))
 
     with ExitStack() as stack:
 
@@ -139,9 +146,9 @@ def test_reads_never_show_what_is_too_old():
     for ago in range(5):  # some of them are too old already
         series.update_counter("hits", now=month - ago * MONTH)
     kept = [(month - ago * MONTH, 1) for ago in (2, 1, 0)]
-    assert series.get_slices("hits", MONTH) == kept
+    assert series.get_counter("hits", MONTH) == kept
     series.clean_counters()
-    assert series.get_slices("hits", MONTH) == kept
+    assert series.get_counter("hits", MONTH) == kept
     assert slices(series, "hits", MONTH) == [start for start, _ in kept]
 
 
@@ -182,8 +189,8 @@ def test_slices_and_counters_go_by_themselves():
     wait_until(lambda: redis_clock() > start)
     series.update_counter("hits")
     # Where fields cannot expire, the key goes up to a second after its last slice, and shows all of them till then.
-    wait_until(lambda: start not in dict(series.get_slices("hits", 1)))
-    wait_until(lambda: series.get_slices("hits", 1) == [])
+    wait_until(lambda: start not in dict(series.get_counter("hits", 1)))
+    wait_until(lambda: series.get_counter("hits", 1) == [])
     wait_until(lambda: not series._client.redis.exists(f"{series.base}:1:hits", f"{series.base}:known"))
 
 
@@ -216,7 +223,7 @@ def test_a_counter_stays_small_when_nobody_cleans(step):
     for time in times:
         series.update_counter("hits", now=time)
         assert len(slices(series, "hits", 1)) <= 10
-    assert series.get_slices("hits", 1) == [(time, 1) for time in sorted(times)[-5:]]
+    assert series.get_counter("hits", 1) == [(time, 1) for time in sorted(times)[-5:]]
 
 
 def test_slices_of_the_future_take_none_from_the_present():
@@ -224,7 +231,7 @@ def test_slices_of_the_future_take_none_from_the_present():
     month = redis_clock() // MONTH * MONTH
     for ahead in range(-2, 20):
         series.update_counter("hits", now=month + ahead * MONTH)
-    assert series.get_slices("hits", MONTH) == [(month + ahead * MONTH, 1) for ahead in range(-2, 20)]
+    assert series.get_counter("hits", MONTH) == [(month + ahead * MONTH, 1) for ahead in range(-2, 20)]
 
 
 # ----------------------------------------------------------------------------------------------------------- cluster
@@ -238,9 +245,9 @@ def test_on_a_cluster(settings, request):
             series = TimeSeries(name=name, alias="cluster")
             series.update_counters({"hits": 2, "other": 1}, now=LONG_AGO)
             series.update_counter("new")
-            assert series.get_slices("hits", 60) == [(LONG_AGO, 2)]
-            assert series.counters() == ["hits", "new", "other"]
+            assert series.get_counter("hits", 60) == [(LONG_AGO, 2)]
+            assert series.list_counters() == ["hits", "new", "other"]
             assert series.clean_counters().gone == 14
-            assert series.counters() == ["new"]
+            assert series.list_counters() == ["new"]
         assert all(redis.Redis.from_url(node.url).dbsize() for node in nodes)
         client_of("cluster").redis.close()

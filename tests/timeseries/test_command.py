@@ -10,7 +10,7 @@ from django.test import override_settings
 import servers
 from notifications_counter.management.commands.clean_counters import Command
 from notifications_counter.management.console import Stop
-from notifications_counter.timeseries import PAGE, TimeSeries, get_slices, update_counter, update_counters
+from notifications_counter.timeseries import PAGE, TimeSeries, get_counter, update_counter, update_counters
 from tests.support import PATIENCE, redis_out_of_reach, wait_until
 
 from .support import LONG_AGO, known
@@ -126,6 +126,6 @@ def test_a_signal_ends_a_pass_between_two_pages():
 
 def test_the_newest_are_left_as_they_are():
     update_counter("hits", 3)
-    shown = {precision: get_slices("hits", precision) for precision in (3600, 18000, 86400)}
+    shown = {precision: get_counter("hits", precision) for precision in (3600, 18000, 86400)}
     run()
-    assert {precision: get_slices("hits", precision) for precision in shown} == shown
+    assert {precision: get_counter("hits", precision) for precision in shown} == shown

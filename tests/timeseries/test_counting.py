@@ -11,12 +11,12 @@ from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.timeseries import (
     TimeSeries,
-    acounters,
-    aget_slices,
+    aget_counter,
+    alist_counters,
     aupdate_counter,
     aupdate_counters,
-    counters,
-    get_slices,
+    get_counter,
+    list_counters,
     update_counter,
     update_counters,
 )
@@ -33,16 +33,16 @@ BERLIN = ZoneInfo("Europe/Berlin")
 def test_a_count_is_added_at_every_precision():
     for second, count in enumerate([1, 2, 3, 4, 5, 6, 7]):
         update_counter("hits", count, now=LONG_AGO + second)
-    assert get_slices("hits", 1) == [(LONG_AGO + second, second + 1) for second in range(7)]
-    assert get_slices("hits", 5) == [(LONG_AGO, 15), (LONG_AGO + 5, 13)]
+    assert get_counter("hits", 1) == [(LONG_AGO + second, second + 1) for second in range(7)]
+    assert get_counter("hits", 5) == [(LONG_AGO, 15), (LONG_AGO + 5, 13)]
     for precision in (60, 300, 3600, 18000, 86400):
-        assert get_slices("hits", precision) == [(LONG_AGO // precision * precision, 28)]
+        assert get_counter("hits", precision) == [(LONG_AGO // precision * precision, 28)]
 
 
 def test_now_is_the_time_of_the_server():
     before = redis_clock()
     update_counter("hits")
-    ((start, count),) = get_slices("hits", 1)
+    ((start, count),) = get_counter("hits", 1)
     assert before <= start <= redis_clock()
     assert count == 1
 
@@ -50,22 +50,22 @@ def test_now_is_the_time_of_the_server():
 @pytest.mark.parametrize("now", [LONG_AGO, LONG_AGO + 59.999, datetime.fromtimestamp(LONG_AGO + 59, BERLIN)])
 def test_times(now):
     update_counter("hits", now=now)
-    assert get_slices("hits", 60) == [(LONG_AGO, 1)]
+    assert get_counter("hits", 60) == [(LONG_AGO, 1)]
 
 
 def test_a_negative_count_takes_back():
     update_counter("hits", 3, now=LONG_AGO)
     update_counter("hits", -2, now=LONG_AGO)
-    assert get_slices("hits", 60) == [(LONG_AGO, 1)]
+    assert get_counter("hits", 60) == [(LONG_AGO, 1)]
     update_counter("hits", -1, now=LONG_AGO)
-    assert get_slices("hits", 60) == [(LONG_AGO, 0)]
+    assert get_counter("hits", 60) == [(LONG_AGO, 0)]
 
 
 def test_many_counters_at_once():
     counts = {f"name {n}": n for n in range(1, 131)}
     update_counters(counts, now=LONG_AGO)
     update_counters(counts, now=LONG_AGO)
-    assert {name: get_slices(name, 300)[0][1] for name in counts} == {name: 2 * n for name, n in counts.items()}
+    assert {name: get_counter(name, 300)[0][1] for name in counts} == {name: 2 * n for name, n in counts.items()}
     assert len(known(TimeSeries())) == 7 * 130
     update_counters({})
 
@@ -73,7 +73,7 @@ def test_many_counters_at_once():
 def test_nothing_is_counted_if_one_of_many_will_not_do():
     with pytest.raises(ValueError, match="count=0"):
         update_counters({"right": 1, "wrong": 0})
-    assert counters() == []
+    assert list_counters() == []
 
 
 def test_a_name_may_be_a_member_of_an_enum():
@@ -81,21 +81,21 @@ def test_a_name_may_be_a_member_of_an_enum():
         HITS = "hits"
 
     update_counter(Name.HITS, 2)
-    assert counters() == ["hits"]
-    assert get_slices(Name.HITS, 86400) == get_slices("hits", 86400) != []
-    assert counters(after=Name.HITS) == []
+    assert list_counters() == ["hits"]
+    assert get_counter(Name.HITS, 86400) == get_counter("hits", 86400) != []
+    assert list_counters(after=Name.HITS) == []
 
 
 def test_names_are_kept_apart():
     names = ["a", "a:b", "60:a", "ä", "名前", "a b", "*", "x" * 200]
     for number, name in enumerate(names):
         update_counter(name, number + 1, now=LONG_AGO)
-    assert [get_slices(name, 60) for name in names] == [[(LONG_AGO, n + 1)] for n in range(len(names))]
-    assert counters() == sorted(names, key=str.encode)
+    assert [get_counter(name, 60) for name in names] == [[(LONG_AGO, n + 1)] for n in range(len(names))]
+    assert list_counters() == sorted(names, key=str.encode)
 
 
 @pytest.mark.parametrize("name", ["", None, 7, b"hits", "a{b", "a}b", "a\nb", "a\x00b", "a\x7fb", "\ud800", "x" * 201])
-@pytest.mark.parametrize("call", [update_counter, lambda name: get_slices(name, 60)])
+@pytest.mark.parametrize("call", [update_counter, lambda name: get_counter(name, 60)])
 def test_bad_names(call, name):
     with pytest.raises(ValueError, match="pass a string|pass one"):
         call(name)
@@ -122,8 +122,8 @@ def test_bad_counts(count):
 def test_bad_times(now, hint):
     for call in (
         lambda: update_counter("hits", now=now),
-        lambda: get_slices("hits", 60, start=now),
-        lambda: get_slices("hits", 60, end=now),
+        lambda: get_counter("hits", 60, start=now),
+        lambda: get_counter("hits", 60, end=now),
         lambda: timeseries.clean_counters(now=now),
     ):
         with pytest.raises(ValueError, match=hint):
@@ -133,7 +133,7 @@ def test_bad_times(now, hint):
 @pytest.mark.parametrize("precision", [2, 0, -60, 60.0, "60", None, True])
 def test_bad_precisions(precision):
     with pytest.raises(ValueError, match="pass one of 1, 5, 60, 300, 3600, 18000, 86400"):
-        get_slices("hits", precision)
+        get_counter("hits", precision)
 
 
 def test_a_count_too_large_for_redis_is_refused_whole():
@@ -145,21 +145,21 @@ def test_a_count_too_large_for_redis_is_refused_whole():
     with pytest.raises(BufferUnavailable):
         update_counter("hits", now=LONG_AGO)
     client.breaker.reset()
-    assert get_slices("hits", 60) == [(LONG_AGO, most)]
+    assert get_counter("hits", 60) == [(LONG_AGO, most)]
 
 
 # ------------------------------------------------------------------------------------------------------- reading
 def test_start_and_end_are_half_open():
     for minute in range(5):
         update_counter("hits", minute + 1, now=LONG_AGO + 60 * minute)
-    assert get_slices("hits", 60, start=LONG_AGO + 60, end=LONG_AGO + 180) == [
+    assert get_counter("hits", 60, start=LONG_AGO + 60, end=LONG_AGO + 180) == [
         (LONG_AGO + 60, 2),
         (LONG_AGO + 120, 3),
     ]
-    assert get_slices("hits", 60, start=LONG_AGO + 0.5, end=LONG_AGO + 60.5) == [(LONG_AGO + 60, 2)]
+    assert get_counter("hits", 60, start=LONG_AGO + 0.5, end=LONG_AGO + 60.5) == [(LONG_AGO + 60, 2)]
     aware = datetime.fromtimestamp(LONG_AGO + 180, BERLIN)
-    assert get_slices("hits", 60, start=aware) == [(LONG_AGO + 180, 4), (LONG_AGO + 240, 5)]
-    assert get_slices("hits", 60, end=LONG_AGO) == get_slices("hits", 60, start=aware, end=LONG_AGO) == []
+    assert get_counter("hits", 60, start=aware) == [(LONG_AGO + 180, 4), (LONG_AGO + 240, 5)]
+    assert get_counter("hits", 60, end=LONG_AGO) == get_counter("hits", 60, start=aware, end=LONG_AGO) == []
 
 
 def test_fill_gives_zeros_for_gaps():
@@ -167,7 +167,7 @@ def test_fill_gives_zeros_for_gaps():
         update_counter("hits", now=LONG_AGO + 60 * minute)
 
     def minutes(**options):
-        return {(slice_ - LONG_AGO) // 60: n for slice_, n in get_slices("hits", 60, fill=True, **options)}
+        return {(slice_ - LONG_AGO) // 60: n for slice_, n in get_counter("hits", 60, fill=True, **options)}
 
     assert minutes() == {1: 1, 2: 0, 3: 0, 4: 1}
     assert minutes(start=LONG_AGO, end=LONG_AGO + 360) == {0: 0, 1: 1, 2: 0, 3: 0, 4: 1, 5: 0}
@@ -182,24 +182,24 @@ def test_a_clock_that_is_ahead():
     ahead = redis_clock() // 60 * 60 + 60 * 10**5
     for minute in range(5):
         series.update_counter("hits", now=ahead + 60 * minute)
-    assert series.get_slices("hits", 60) == [(ahead + 60 * minute, 1) for minute in (2, 3, 4)]
+    assert series.get_counter("hits", 60) == [(ahead + 60 * minute, 1) for minute in (2, 3, 4)]
 
 
 def test_fill_without_any_count():
-    assert get_slices("hits", 86400, fill=True) == []
+    assert get_counter("hits", 86400, fill=True) == []
     today = redis_clock() // 86400 * 86400
     days = [(today - 86400 * ago, 0) for ago in (2, 1)]
-    assert get_slices("hits", 86400, start=today - 2 * 86400, end=today, fill=True) == days
-    assert get_slices("hits", 60, start=0, end=3600, fill=True) == []
+    assert get_counter("hits", 86400, start=today - 2 * 86400, end=today, fill=True) == days
+    assert get_counter("hits", 60, start=0, end=3600, fill=True) == []
 
 
 def test_time_zones():
     update_counter("hits", now=LONG_AGO)
     for zone in (UTC, BERLIN):
-        ((start, count),) = get_slices("hits", 60, tz=zone)
+        ((start, count),) = get_counter("hits", 60, tz=zone)
         assert (start, start.tzinfo, count) == (datetime.fromtimestamp(LONG_AGO, UTC), zone, 1)
     with pytest.raises(ValueError, match="ZoneInfo"):
-        get_slices("hits", 60, tz="Europe/Berlin")
+        get_counter("hits", 60, tz="Europe/Berlin")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_time_zones():
 def test_daylight_saving(midnight, hours):
     for hour in range(4):
         update_counter("hits", hour + 1, now=midnight.timestamp() + 3600 * hour)
-    shown = get_slices("hits", 3600, start=midnight, tz=BERLIN)
+    shown = get_counter("hits", 3600, start=midnight, tz=BERLIN)
     assert [(start.strftime("%H:%M%z"), count) for start, count in shown] == list(zip(hours, [1, 2, 3, 4], strict=True))
 
 
@@ -220,12 +220,12 @@ def test_daylight_saving(midnight, hours):
 def test_counters_are_listed_by_pages():
     update_counters({f"n{n}": 1 for n in range(25)})
     pages, after = [], ""
-    while page := counters(after, limit=10):
+    while page := list_counters(after, limit=10):
         pages.append(page)
         after = page[-1]
     assert [len(page) for page in pages] == [10, 10, 5]
     assert [name for page in pages for name in page] == sorted(f"n{n}" for n in range(25))
-    assert counters(precision=1) == counters()
+    assert list_counters(precision=1) == list_counters()
 
 
 def test_expired_counters_are_not_listed():
@@ -233,14 +233,14 @@ def test_expired_counters_are_not_listed():
     brief.update_counters(dict.fromkeys("abcdef", 1))
     for name in "abde":
         brief._client.redis.delete(f"{brief.base}:1000:{name}")
-    assert brief.counters(limit=1) == ["c"]
-    assert brief.counters(after="c", limit=2) == ["f"]
+    assert brief.list_counters(limit=1) == ["c"]
+    assert brief.list_counters(after="c", limit=2) == ["f"]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, None, True])
 def test_bad_limits(limit):
     with pytest.raises(ValueError, match="at least 1"):
-        counters(limit=limit)
+        list_counters(limit=limit)
 
 
 # ------------------------------------------------------------------------------------------------------ settings
@@ -248,11 +248,11 @@ def test_settings_are_read_live():
     with entries(PRECISIONS=[7, 14], SAMPLES=2):
         for n in range(3):
             update_counter("hits", now=LONG_AGO // 7 * 7 + 7 * n)
-        assert len(get_slices("hits", 7)) == 2
+        assert len(get_counter("hits", 7)) == 2
         with pytest.raises(ValueError, match="7, 14"):
-            get_slices("hits", 60)
+            get_counter("hits", 60)
     with pytest.raises(ValueError, match="18000"):
-        get_slices("hits", 7)
+        get_counter("hits", 7)
 
 
 @pytest.mark.parametrize("value", [[], [0], [1.5], [True], [60, 60], [2_678_401], "60", 60, None])
@@ -281,9 +281,9 @@ def test_a_family_of_its_own():
     family = TimeSeries(precisions=[10], samples=3, name="b", alias="default")
     for n in range(5):
         family.update_counter("hits", now=LONG_AGO + 10 * n)
-    assert family.get_slices("hits", 10) == [(LONG_AGO + 10 * n, 1) for n in (2, 3, 4)]
-    assert get_slices("hits", 60) == counters() == []
-    assert family.counters() == ["hits"]
+    assert family.get_counter("hits", 10) == [(LONG_AGO + 10 * n, 1) for n in (2, 3, 4)]
+    assert get_counter("hits", 60) == list_counters() == []
+    assert family.list_counters() == ["hits"]
     family.clean_counters()
     assert known(family) == set()
 
@@ -303,9 +303,9 @@ def test_async():
         await aupdate_counter("hits", 2, now=LONG_AGO)
         await aupdate_counters({"hits": 1, "other": 1}, now=LONG_AGO)
         return (
-            await aget_slices("hits", 60),
-            await aget_slices("hits", 60, start=LONG_AGO, end=LONG_AGO + 120, fill=True, tz=BERLIN),
-            await acounters(limit=1),
+            await aget_counter("hits", 60),
+            await aget_counter("hits", 60, start=LONG_AGO, end=LONG_AGO + 120, fill=True, tz=BERLIN),
+            await alist_counters(limit=1),
         )
 
     start = datetime.fromtimestamp(LONG_AGO, BERLIN)
@@ -317,8 +317,8 @@ def test_redis_out_of_reach():
     with redis_out_of_reach():
         for call in (
             lambda: update_counter("hits"),
-            lambda: get_slices("hits", 60),
-            counters,
+            lambda: get_counter("hits", 60),
+            list_counters,
             timeseries.clean_counters,
         ):
             with pytest.raises(BufferUnavailable):
@@ -329,5 +329,5 @@ def test_one_round_trip():
     with sent() as commands:
         update_counter("hits")
         update_counters({f"n{n}": 1 for n in range(50)})
-        get_slices("hits", 60)
+        get_counter("hits", 60)
     assert commands == ["update_series", "update_series", "read_series"]

@@ -66,10 +66,10 @@ def check(precisions: list[int], actions: list, start: int | None, end: int | No
             model.clean(*arguments)
         clock = redis_clock()
         for precision in precisions:
-            assert series.get_slices("a", precision) == model.read(precision, clock, None, None, False)
-            assert (series.counters(precision=precision) == ["a"]) == bool(model.slices[precision])
+            assert series.get_counter("a", precision) == model.read(precision, clock, None, None, False)
+            assert (series.list_counters(precision=precision) == ["a"]) == bool(model.slices[precision])
     for precision in precisions:
-        asked = series.get_slices("a", precision, start, end, fill)
+        asked = series.get_counter("a", precision, start, end, fill)
         assert asked == model.read(precision, redis_clock(), start, end, fill)
 
 

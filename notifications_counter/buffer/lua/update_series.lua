@@ -15,7 +15,7 @@ local function expire(key, at)
   if redis.call('TTL', key) < at - present then redis.call('EXPIREAT', key, at) end
 end
 
--- Removes what reads no longer return, see get_slices(): too old now, or for a counter with a clock of its own.
+-- Removes what reads no longer return, see get_counter(): too old now, or for a counter with a clock of its own.
 local function trim(key, window)
   local slices, newest, is_current = redis.call('HKEYS', key), 0, false
   for _, slice in ipairs(slices) do

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from ...counters import Counter, all_counters, counters_of_notifications, get_counter, unread
+from ...counters import Counter, all_counters, counter_named, counters_of_notifications, unread
 from ...maintenance.orphans import missing_owners, remove_orphans
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Correction, RecountResult
@@ -59,7 +59,7 @@ class Command(CounterCommand):
             raise CommandError("--restored recounts and corrects everyone. Leave out --counter, --user and --dry-run.")
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             if counter:
-                counters = [get_counter(name) for name in dict.fromkeys(counter)]
+                counters = [counter_named(name) for name in dict.fromkeys(counter)]
             else:
                 counters = counters_of_notifications() if user else all_counters()
             if not counters:
