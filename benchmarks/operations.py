@@ -365,12 +365,6 @@ OPERATIONS = [
     Operation(
         "`NotificationController.mark_all_as_read()`", lambda: controller().mark_all_as_read, 1, 1, text_keys=(1, 3, 4)
     ),
-    Operation(
-        "`NotificationController.update_unread_count()`",
-        lambda: transaction.atomic(partial(controller().update_unread_count, 1)),
-        1,
-        2,
-    ),
     # maintenance
     Operation("`flush()`, nothing waits", lambda: unread.flush, 2, 3),
     Operation("`flush()` of 1 user", lambda: waiting(1) and unread.flush, 6, 8),

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from django.db import transaction
-
-from ..conf import is_integer
 from ..counters import unread
 from ..declaration.primary_keys import many, primary_key
 from ..models import Notification, NotificationQuerySet
-from ..writes.ledger import Ledger
-from ..writes.rows import Change
-
-MAX_DELTA = 2**31
-"""No user has this many rows."""
 
 
 class NotificationController:
@@ -59,22 +51,6 @@ class NotificationController:
         if ids is None:
             return self.notifications
         return self.notifications.filter(pk__in=[key for id in many(ids) for key in _keys(id)])
-
-    def update_unread_count(self, delta: int) -> None:
-        """Add to the count, for rows that this transaction has changed in a way that the app cannot see.
-
-        Raises TransactionManagementError outside a transaction, where a recount could see the rows before the count is
-        updated, and count them twice.
-        """
-        if not is_integer(delta) or abs(delta) >= MAX_DELTA:
-            raise ValueError(f"delta must be a whole number with an absolute value below 2 ** 31, not {delta!r}.")
-        ledger = Ledger.of(unread.db)
-        if not ledger.connection.in_atomic_block and not ledger.in_manual_transaction():
-            raise transaction.TransactionManagementError(
-                "update_unread_count() must be called in the transaction that changes the rows. Put both into one "
-                "atomic() block."
-            )
-        ledger.collect(Change({unread: {str(self.user_id): delta}}))
 
 
 def _keys(value: Any) -> list[Any]:

@@ -2,13 +2,11 @@
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
-from django.db import transaction
-from django.db.transaction import TransactionManagementError
 
 from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
-from tests.support import assert_exact, assert_heals, notify, savepoint_create, unheard
+from tests.support import assert_exact, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed"), pytest.mark.keys]
 
@@ -46,57 +44,6 @@ def test_all_of_them(alice, bob):
     assert (controller.unread_count, unread.count(bob)) == (0, 3)
     assert set(controller.notifications) == set(Notification.objects.filter(user=alice))
     assert_exact(alice, bob)
-
-
-def test_rows_changed_behind_the_back(alice):
-    notify(alice)
-    controller = NotificationController(alice)
-    with transaction.atomic():
-        unheard(Notification.objects.bulk_create, (Notification(user=alice, title="x") for _ in range(2)))
-        controller.update_unread_count(2)
-        unheard(Notification.objects.filter(title="0")._raw_delete, "default")
-        controller.update_unread_count(-1)
-        controller.update_unread_count(0)
-    assert controller.unread_count == 4
-    assert_exact(alice)
-
-
-def test_rows_changed_behind_the_back_and_seen_by_a_recount(alice):
-    """The count may not be updated later, when a recount has found the row already."""
-    controller = NotificationController(alice)
-    unheard(Notification.objects.create, user=alice, title="x")
-    unread.recount([alice])
-    with pytest.raises(TransactionManagementError, match="in the transaction that changes the rows"):
-        controller.update_unread_count(1)
-    assert controller.unread_count == 1
-    assert_exact(alice)
-
-
-def test_rows_changed_behind_the_back_without_autocommit(alice):
-    transaction.set_autocommit(False)
-    try:
-        unheard(Notification.objects.create, user=alice, title="x")
-        NotificationController(alice).update_unread_count(1)
-        transaction.commit()
-    finally:
-        transaction.set_autocommit(True)
-    assert_heals(alice)
-
-
-def test_what_is_rolled_back_counts_for_nothing(alice):
-    notify(alice)
-    with transaction.atomic():
-        savepoint = savepoint_create()
-        NotificationController(alice).update_unread_count(5)
-        transaction.savepoint_rollback(savepoint)
-    assert NotificationController(alice).unread_count == 3
-    assert_exact(alice)
-
-
-@pytest.mark.parametrize("delta", [1.0, "1", None, True])
-def test_deltas_are_whole_numbers(alice, delta):
-    with pytest.raises(ValueError, match="whole number"):
-        NotificationController(alice).update_unread_count(delta)
 
 
 def test_nobody(db):
