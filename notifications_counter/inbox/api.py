@@ -214,11 +214,7 @@ def _time(text: str, using: str) -> datetime:
         at = parse_datetime(text)
         if at is None:
             raise ValueError
-        at = make_aware(at) if is_naive(at) else at
-        try:
-            at = at.astimezone(UTC)
-        except OverflowError:  # in the years 1 and 9999, an offset does not matter
-            at = at.replace(tzinfo=UTC)
+        at = (make_aware(at) if is_naive(at) else at).astimezone(UTC)
         return storable(at if settings.USE_TZ else make_naive(at), using)
     except (OverflowError, ValueError):
         detail = _("“since” must be a time such as 2026-11-22T09:30:00Z. In a URL, write a + as %2B.")
