@@ -113,7 +113,7 @@ class Audit:
             before, last = (progress.claimed[token][:2]) if fresh else ("", "")
         elif progress.claimed:
             slow = min(SLOW, options.HEAL_AFTER)
-            late = [name for name, (*_, at) in progress.claimed.items() if not 0 <= now - at < slow]
+            late = [name for name, (*_, at) in progress.claimed.items() if now - at >= slow]
             if not late:
                 for shard in shards:  # others are at work
                     self.epochs.pop(shard)

@@ -60,7 +60,7 @@ def damage(status: Status, epoch: int) -> str:
         return "its first audit begins"
     if status.unreadable:
         return "the key `state` in Redis cannot be read, because something else wrote to it"
-    if status.epoch != epoch or status.ready.rstrip("?") != str(epoch):
+    if status.epoch != epoch or status.batch // BATCHES != epoch or status.ready.rstrip("?") != str(epoch):
         return OTHER_REDIS
     return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""
 
@@ -83,8 +83,6 @@ def doubt(status: Status, stored: Any, server: str) -> str:
         return OTHER_REDIS
     if status.finished > stored.finished or (status.finished == stored.finished and status.mark != stored.mark):
         return "the database went back in time"
-    if status.batch + 1 >= (stored.epoch + 1) * BATCHES:
-        return "the epoch has no more numbers for batches"
     return ""
 
 
@@ -154,9 +152,6 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
     _make_row(counter, shard, declared=counter.fingerprint)
     with transaction.atomic(using=counter.db):
         stored = shard_row(counter, shard).select_for_update().get()
-        if stored.declared_at > (now := timezone.now()):  # the clock was set back
-            stored.declared_at = now
-            stored.save(update_fields=["declared_at"])
         server = buffer.server()
         status = buffer.status()
         reason = reason or doubt(status, stored, server)
@@ -168,10 +163,10 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
             buffer.forget(stored.declared)
             return False
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
-        if status.unreadable or max(status.epoch, status.batch // BATCHES) > highest + AHEAD:
+        if status.unreadable or status.epoch > highest + AHEAD:
             buffer.drop_state()
             status = buffer.status()
-        epoch = max(highest, status.epoch, status.batch // BATCHES, ahead // BATCHES) + 1
+        epoch = max(highest, status.epoch, ahead // BATCHES) + 1
         buffer.recover(epoch, server)
         shard_row(counter, shard).update(epoch=epoch, finished=epoch * BATCHES, mark="", progress=0, audited="")
     level = logging.WARNING if stored.epoch else logging.INFO

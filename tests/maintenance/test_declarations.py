@@ -266,16 +266,6 @@ def test_a_test_database_does_not_wait_and_nothing_says_that_it_does(deployed, a
     assert [record.wait for record in caplog.records if getattr(record, "event", "") == "declared"] == [0]
 
 
-def test_a_clock_that_is_set_back_does_not_make_it_wait_for_longer(alice):
-    with entries(DEPLOY_SECONDS=60):
-        unread.heal()
-        pass_time(-86400)
-        unread.heal()
-        pass_time(61)
-        unread.heal()
-        assert is_trusted()
-
-
 def test_a_recovery_of_the_same_release_does_not_wait(healed):
     CounterShard.objects.update(declared_at=timezone.now() - timedelta(days=1))
     with entries(DEPLOY_SECONDS=3600):
