@@ -188,7 +188,7 @@ def test_the_history_of_a_schema_and_its_activity_are_its_own(waiting: None) -> 
         with schema_context(name):
             assert [event["users"] for event in history.latest(10, "flush")] == flushed
             assert sum(n for _, n in get_counter("unread:added", 86400)) == created
-            assert sum(n for _, n in get_counter("notifications:flushed", 86400)) == sum(flushed)
+            assert sum(n for _, n in get_counter("unread:flushed", 86400)) == sum(flushed)
 
 
 def drop(name: str) -> None:
