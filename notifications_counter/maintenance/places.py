@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.apps import apps
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import InterfaceError, InternalError, OperationalError, connections, router
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, InternalError, OperationalError, connections, router
 
 from ..declaration import Declaration
 from ..declaration.databases import alias_for, in_schema, look_up, schema_of, working_on
@@ -46,10 +46,11 @@ def here(model: Any) -> Place:
     return Place(alias, schema_of(connections[alias]))
 
 
-def outside(model: Any) -> Place:
-    """Return the same for a new thread, which works for no tenant."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(here, model).result()
+def is_of_tenant(place: Place) -> bool:
+    """Return whether a place belongs to a tenant: a schema other than the public one, or a database other than the
+    default."""
+    public = getattr(settings, "PUBLIC_SCHEMA_NAME", "public")  # a setting of django-tenants
+    return place.alias != DEFAULT_DB_ALIAS or place.schema not in (None, public)
 
 
 def _places_in(alias: str, schema: str | None) -> list[Place]:
@@ -141,7 +142,7 @@ def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[Loc
     for counter in counters:
         mine = here(counter.source)
         seen = [mine]
-        if (mine.schema or len(list(connections)) > 1) and mine == outside(counter.source):
+        if (mine.schema or len(list(connections)) > 1) and not is_of_tenant(mine):
             seen = places(counter.source, None, None, *asked)
             if for_users and mine in seen and not mine.schema:
                 seen = [mine]
