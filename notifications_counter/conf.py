@@ -17,6 +17,9 @@ from django.dispatch import receiver
 
 SETTING = "NOTIFICATIONS_COUNTER"
 
+BUILT_IN_COUNTERS = ("unread", "unseen", "unread_by_kind")
+"""The counters of notifications, which COUNTERS switches on."""
+
 T = TypeVar("T")
 
 
@@ -101,7 +104,9 @@ class Options:
     RECORD_ACTIVITY = Entry(False, _bool, "True or False")
     NOTIFICATIONS = Entry(True, _bool, "True or False")
     COUNTERS = Entry[Sequence[str]](
-        ("unread",), lambda value: _distinct(value, lambda name: isinstance(name, str)), "a list of distinct names"
+        ("unread",),
+        lambda value: _distinct(value, BUILT_IN_COUNTERS.__contains__),
+        f"a list of distinct names of built-in counters ({', '.join(BUILT_IN_COUNTERS)})",
     )
 
     @cached_property

@@ -40,8 +40,9 @@ class OtherClient:
 
 
 def found(tag: str = checks.TAG, deploy: bool = False) -> dict[str, str]:
-    """What the checks say, by id; each with a hint or a text that needs none."""
+    """What the checks say, by id; each with a hint."""
     messages = run_checks(tags=[tag], include_deployment_checks=deploy)
+    assert all(message.hint for message in messages)
     return {
         message.id.removeprefix("notifications_counter."): f"{message.msg} {message.hint or ''}" for message in messages
     }
@@ -59,27 +60,27 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ([], {"E001": "The NOTIFICATIONS_COUNTER setting is not a dict."}),
+        ([], {"E001": "The value of NOTIFICATIONS_COUNTER must be a dict, not []."}),
         ({"FLUSH_CHUNKS": 1}, {"E002": "has an unknown entry 'FLUSH_CHUNKS'. Did you mean 'FLUSH_CHUNK'?"}),
         ({"XYZ": 1}, {"E002": "has an unknown entry 'XYZ'. The known entries are: CACHE_ALIAS, "}),
-        ({"FLUSH_CHUNK": "5"}, {"E003": "NOTIFICATIONS_COUNTER['FLUSH_CHUNK'] must be a positive integer, not '5'."}),
-        ({"SHARDS": 0}, {"E003": "NOTIFICATIONS_COUNTER['SHARDS'] must be a positive integer, not 0."}),
+        ({"FLUSH_CHUNK": "5"}, {"E001": "NOTIFICATIONS_COUNTER['FLUSH_CHUNK'] must be a positive integer, not '5'."}),
+        ({"SHARDS": 0}, {"E001": "NOTIFICATIONS_COUNTER['SHARDS'] must be a positive integer, not 0."}),
         (
             {"MAX_TRANSACTION_AGE": 0},
-            {"E003": "['MAX_TRANSACTION_AGE'] must be a number of seconds, at least 60, not 0."},
+            {"E001": "['MAX_TRANSACTION_AGE'] must be a number of seconds, at least 60, not 0."},
         ),
-        ({"HEAL_AFTER": -1}, {"E003": "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."}),
-        ({"HEAL_AFTER": math.inf}, {"E003": "['HEAL_AFTER'] must be a non-negative number of seconds, not inf."}),
-        ({"KEY_PREFIX": "{x}"}, {"E003": "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."}),
-        ({"NOTIFICATIONS": 0}, {"E003": "NOTIFICATIONS_COUNTER['NOTIFICATIONS'] must be True or False, not 0."}),
-        ({"COUNTERS": "unread"}, {"E003": "['COUNTERS'] must be a list of distinct names, not 'unread'."}),
-        ({"COUNTERS": ["unread", "unread"]}, {"E003": "['COUNTERS'] must be a list of distinct names, not "}),
-        ({"COUNTERS": ["unread", 3]}, {"E003": "['COUNTERS'] must be a list of distinct names, not "}),
+        ({"HEAL_AFTER": -1}, {"E001": "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."}),
+        ({"HEAL_AFTER": math.inf}, {"E001": "['HEAL_AFTER'] must be a non-negative number of seconds, not inf."}),
+        ({"KEY_PREFIX": "{x}"}, {"E001": "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."}),
+        ({"NOTIFICATIONS": 0}, {"E001": "NOTIFICATIONS_COUNTER['NOTIFICATIONS'] must be True or False, not 0."}),
         (
-            {"COUNTERS": ["unread", "open_tasks"]},
-            {"E030": "which is not a built-in counter. The built-in counters are: unread, unseen, unread_by_kind."},
+            {"COUNTERS": "unread"},
+            {"E001": "a list of distinct names of built-in counters (unread, unseen, unread_by_kind), not 'unread'."},
         ),
-        ({"COUNTERS": ["unseen"]}, {"E031": "does not name 'unread', which the inbox"}),
+        ({"COUNTERS": ["unread", "unread"]}, {"E001": "['COUNTERS'] must be a list of distinct names of built-in "}),
+        ({"COUNTERS": ["unread", 3]}, {"E001": "['COUNTERS'] must be a list of distinct names of built-in counters "}),
+        ({"COUNTERS": ["open_tasks"]}, {"E001": "['COUNTERS'] must be a list of distinct names of built-in counters "}),
+        ({"COUNTERS": ["unseen"]}, {}),
         ({"COUNTERS": ["unread", "unseen"]}, {}),
         ({"COUNTERS": [], "NOTIFICATIONS": False}, {}),
     ],
@@ -95,13 +96,13 @@ def test_settings(value, expected):
 @pytest.mark.parametrize("alias", ["nowhere", 3, None])
 def test_the_cache_is_missing(alias):
     with override_settings(NOTIFICATIONS_COUNTER={"CACHE_ALIAS": alias}):
-        assert "is not defined in CACHES" in found()["E004"]
+        assert "is not defined in CACHES" in found()["E003"]
 
 
 @pytest.mark.parametrize("backend", [LOCMEM, "django.core.cache.backends.redis.RedisCache", "no.such.Cache"])
 def test_the_cache_is_not_of_django_redis(backend):
     with override_settings(CACHES={"default": cache(backend=backend)}):
-        message = found()["E005"]
+        message = found()["E003"]
         assert "is not a django-redis cache" in message
         assert "BACKEND to 'django_redis.cache.RedisCache' and LOCATION to 'redis://somewhere:6379/1'" in message
         assert found(checks.REDIS_TAG, deploy=True) == {}
@@ -110,7 +111,7 @@ def test_the_cache_is_not_of_django_redis(backend):
 @pytest.mark.parametrize("location", ["127.0.0.1:6379", ["redis://g/1", "h:6379"], "valkey://h:6379/2"])
 def test_a_location_that_is_no_url_of_redis(location):
     with override_settings(CACHES={"default": cache(location)}):
-        assert "is not the URL of a Redis" in found()["E033"]
+        assert "is not the URL of a Redis" in found()["E004"]
 
 
 SECRET = "hunt3r-two"
@@ -135,7 +136,7 @@ def test_a_location_with_a_password_is_never_shown(url, backend):
         texts = found()
         assert SECRET not in str(texts)
         if backend == REDIS:
-            assert "Percent-encode" in texts["E033"]
+            assert "Percent-encode" in texts["E004"]
             with pytest.raises(SystemCheckError) as caught:
                 call_command("flush_counters", "--check", skip_checks=False)
             assert SECRET not in str(caught.value)
@@ -144,7 +145,7 @@ def test_a_location_with_a_password_is_never_shown(url, backend):
 @pytest.mark.parametrize("url", ["redis://:{}@h/1", "valkey://user:{}@h/1", "redis://h/1?password={}"])
 def test_the_location_for_django_redis_with_a_password(url):
     with override_settings(CACHES={"default": cache(url.format(SECRET), backend=LOCMEM)}):
-        text = found()["E005"]
+        text = found()["E003"]
     assert SECRET not in text
     assert "LOCATION to its URL, with redis:// at the beginning." in text
 
@@ -154,14 +155,14 @@ def test_the_location_for_django_redis_with_a_password(url):
 )
 def test_a_location_that_is_a_url_of_redis(url):
     with override_settings(CACHES={"default": cache(url)}):
-        assert "E033" not in found()
+        assert "E004" not in found()
 
 
 @pytest.mark.parametrize("alias", [f"redis://:{SECRET}@h/1", cache(OPTIONS={"PASSWORD": SECRET})])
 def test_a_cache_in_place_of_its_name(alias):
     with override_settings(NOTIFICATIONS_COUNTER={"CACHE_ALIAS": alias}):
         texts = found()
-        assert texts.keys() & {"E003", "E004"}
+        assert texts.keys() & {"E001", "E003"}
         assert SECRET not in str(texts)
         with pytest.raises((ConfigurationError, TypeError)) as caught:
             client_of(alias)
@@ -171,7 +172,7 @@ def test_a_cache_in_place_of_its_name(alias):
 @pytest.mark.parametrize("name", ["NOTIFICATION_COUNTER", "NOTIFICATIONS_COUNTERS", "NOTIFICATIONS_COUNTR"])
 def test_the_name_of_the_setting_is_misspelt(name):
     with override_settings(**{name: {"SHARDS": 4}}):
-        assert found()["W009"].startswith(f"The {name} setting has no effect on the counters. Rename it")
+        assert found()["W002"].startswith(f"The {name} setting has no effect on the counters. Rename it")
 
 
 @pytest.mark.parametrize(
@@ -179,8 +180,8 @@ def test_the_name_of_the_setting_is_misspelt(name):
 )
 def test_an_entry_as_a_setting_of_its_own(name, entry):
     with override_settings(**{f"NOTIFICATIONS_COUNTER_{name}": "x"}):
-        assert found()["W009"].startswith(f"The NOTIFICATIONS_COUNTER_{name} setting has no effect on the counters.")
-        assert f"NOTIFICATIONS_COUNTER = {{{entry}: …}}" in found()["W009"]
+        assert found()["W002"].startswith(f"The NOTIFICATIONS_COUNTER_{name} setting has no effect on the counters.")
+        assert f"NOTIFICATIONS_COUNTER = {{{entry}: …}}" in found()["W002"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def test_an_entry_as_a_setting_of_its_own(name, entry):
 )
 def test_the_location_for_django_redis(location, url):
     with override_settings(CACHES={"default": cache(location, backend=LOCMEM)}):
-        assert f"LOCATION to {url!r}." in found()["E005"]
+        assert f"LOCATION to {url!r}." in found()["E003"]
 
 
 @pytest.mark.parametrize(
@@ -210,12 +211,12 @@ def test_the_location_for_django_redis(location, url):
 )
 def test_clients_of_django_redis(client, good):
     with override_settings(CACHES={"default": cache(CLIENT_CLASS=f"django_redis.client.{client}")}):
-        assert ("E021" not in found()) == good
+        assert ("E005" not in found()) == good
 
 
 def test_a_client_of_another_package():
     with override_settings(CACHES={"default": cache(CLIENT_CLASS=f"{__name__}.OtherClient")}):
-        assert "OtherClient" in found()["E021"]
+        assert "OtherClient" in found()["E005"]
 
 
 @pytest.mark.parametrize(
@@ -258,8 +259,8 @@ def test_another_cache_is_in_the_same_database(one, other, shared):
 
 @pytest.mark.django_db
 def test_the_default_cache_is_mentioned_only_for_a_deployment():
-    assert "W005" not in found()
-    assert "W005" in found(deploy=True)
+    assert "W004" not in found()
+    assert "W004" in found(deploy=True)
     caches = {"default": {"BACKEND": LOCMEM}, "counters": cache(SOCKET_TIMEOUT=1)}
     with override_settings(CACHES=caches, NOTIFICATIONS_COUNTER={"CACHE_ALIAS": "counters"}):
         assert found(deploy=True) == {}
@@ -273,13 +274,6 @@ def test_the_default_cache_is_mentioned_only_for_a_deployment():
 def test_transactions_of_sqlite(mode, good, monkeypatch):
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "transaction_mode", mode)
     assert ("W001" not in found()) == good
-
-
-@pytest.mark.django_db  # a MariaDB is asked for its name
-def test_a_database_that_is_not_supported(monkeypatch):
-    monkeypatch.setattr(checks.settings, "SUPPORTED", ())
-    monkeypatch.setattr(connection, "vendor", "oracle")
-    assert "which the database 'default' uses" in found()["W002"]
 
 
 POSTGRES = {"ENGINE": "django.db.backends.postgresql", "HOST": "127.0.0.1", "PORT": "5432", "NAME": "site"}
@@ -297,7 +291,7 @@ SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}
 )
 def test_the_app_is_where_the_rows_of_tenants_are(tenants, shared, refused):
     with override_settings(TENANT_APPS=tenants, SHARED_APPS=shared):
-        assert ("counts the tenants' rows" in found().get("E025", "")) == refused
+        assert ("counts the tenants' rows" in found().get("E020", "")) == refused
 
 
 @pytest.mark.parametrize(
@@ -350,22 +344,24 @@ def notifications() -> models.QuerySet:
 
 
 @pytest.mark.parametrize(
-    ("condition", "id_"),
+    ("condition", "what"),
     [
-        (Q(user__is_active=True), "E009"),
-        (Q(Exists(notifications())), "E009"),
-        (Q(pk__in=Notification.objects.values("pk")), "E009"),
-        (Q(created_at__lt=Now()), "E010"),
-        (Q(pk__lt=Random()), "E010"),
-        (Q(created_at__year=2026), "E020"),
-        (Q(read_at__date__gte=date(2026, 1, 1)), "E020"),
-        (Q(read_at__hour=3) | Q(kind="x"), "E020"),
-        (Q(Exact(TruncMonth("created_at"), datetime(2026, 1, 1, tzinfo=UTC))), "E020"),
-        (Q(RawSQL("read_at IS NULL", (), output_field=models.BooleanField())), "E011"),
+        (Q(user__is_active=True), "other rows"),
+        (Q(Exists(notifications())), "other rows"),
+        (Q(pk__in=Notification.objects.values("pk")), "other rows"),
+        (Q(created_at__lt=Now()), "the time of the query, or on chance"),
+        (Q(pk__lt=Random()), "the time of the query, or on chance"),
+        (Q(created_at__year=2026), "the active time zone"),
+        (Q(read_at__date__gte=date(2026, 1, 1)), "the active time zone"),
+        (Q(read_at__hour=3) | Q(kind="x"), "the active time zone"),
+        (Q(Exact(TruncMonth("created_at"), datetime(2026, 1, 1, tzinfo=UTC))), "the active time zone"),
+        (Q(RawSQL("read_at IS NULL", (), output_field=models.BooleanField())), "raw SQL"),
     ],
 )
-def test_conditions_that_cannot_be_followed(declare, condition, id_):
-    assert declare(Notification, condition=condition).keys() == {id_}
+def test_conditions_that_cannot_be_followed(declare, condition, what):
+    messages = declare(Notification, condition=condition)
+    assert messages.keys() == {"E009"}
+    assert f"depends on {what}" in messages["E009"]
 
 
 @pytest.mark.parametrize(
@@ -409,8 +405,8 @@ def test_conditions_on_a_value_that_is_no_choice(declare, condition, unknown):
         priority = models.IntegerField(choices=[(1, "Low"), (2, "High")])
 
     about = declare(Ticket, condition=condition)
-    assert list(about) == (["W008"] if unknown else [])
-    assert unknown is None or unknown in about["W008"]
+    assert list(about) == (["W005"] if unknown else [])
+    assert unknown is None or unknown in about["W005"]
 
 
 @pytest.mark.parametrize(
@@ -429,8 +425,8 @@ def test_conditions_on_the_place_in_a_tree_of_mptt(declare, condition, column):
         depth = models.PositiveIntegerField()
 
     about = declare(Node, condition=condition)
-    assert list(about) == (["W010"] if column else [])
-    assert column is None or f"tasks.Node.{column}" in about["W010"]
+    assert list(about) == (["W008"] if column else [])
+    assert column is None or f"tasks.Node.{column}" in about["W008"]
 
 
 def test_a_condition_on_the_columns_of_a_parent(declare):
@@ -562,7 +558,7 @@ def test_owners_with_keys_of_every_kind(declare, field, good):
         owner = models.OneToOneField(Owner, primary_key=True, on_delete=models.DO_NOTHING, db_constraint=False)
         unread_count = models.IntegerField(default=0)
 
-    assert declare(Message, condition=Q(), totals=Total).keys() == (set() if good else {"E023"})
+    assert declare(Message, condition=Q(), totals=Total).keys() == (set() if good else {"E012"})
 
 
 def test_a_counter_may_count_a_plain_model(declare):
@@ -616,7 +612,7 @@ def test_sources_without_a_table_of_their_own(declare, source):
 
 
 def test_an_owner_that_is_no_foreign_key(declare):
-    assert list(declare(Issue, "closed", Q(closed=False), ProjectIssueCount, "open_count")) == ["E032"]
+    assert list(declare(Issue, "closed", Q(closed=False), ProjectIssueCount, "open_count")) == ["E010"]
 
 
 def test_totals_of_other_owners(declare):
@@ -651,7 +647,7 @@ def test_an_owner_that_is_no_primary_key(declare):
 
         user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE, to_field="username")
 
-    assert "refers to 'username'" in declare(Message)["E017"]
+    assert "refers to 'username'" in declare(Message)["E011"]
 
 
 @pytest.mark.parametrize(
@@ -672,7 +668,7 @@ def test_an_owner_that_is_no_primary_key(declare):
 )
 @isolate_apps("tests.tasks")
 def test_columns_of_a_count(declare, count, good):
-    assert ("E018" not in declare(Notification, totals=totals_with(unread_count=count))) == good
+    assert ("E013" not in declare(Notification, totals=totals_with(unread_count=count))) == good
 
 
 @pytest.mark.parametrize(
@@ -688,7 +684,7 @@ def test_columns_of_a_count(declare, count, good):
 @isolate_apps("tests.tasks")
 def test_columns_of_a_batch(declare, batch, good):
     totals = totals_with(unread_count=models.IntegerField(default=0), batch=batch)
-    assert ("E018" not in declare(Notification, totals=totals, batch_field="batch")) == good
+    assert ("E013" not in declare(Notification, totals=totals, batch_field="batch")) == good
 
 
 @pytest.mark.parametrize(
@@ -738,12 +734,6 @@ def test_redis_is_good():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_redis_is_too_old(monkeypatch):
-    monkeypatch.setattr(checks.server, "MINIMUM_VERSION", (99, 1))
-    assert "Use Redis 99.1 or newer" in of_redis()["E012"]
-
-
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("policy", "memory", "good"),
     [
@@ -757,7 +747,7 @@ def test_redis_is_too_old(monkeypatch):
 def test_redis_may_evict_the_buffer(policy, memory, good, settings):
     with servers.redis("--maxmemory-policy", policy, "--maxmemory", memory) as server:
         settings.CACHES = {"default": cache(server.url)}
-        assert ("E013" not in of_redis()) == good
+        assert ("E021" not in of_redis()) == good
 
 
 # -------------------------------------------------------------------------------------------- owners of several columns
@@ -809,7 +799,7 @@ NO_CASCADE = {"on_delete": models.DO_NOTHING, "db_constraint": False}
 def test_totals_of_several_columns(declare, changed, good):
     totals = totals_of_votes(**changed)
     messages = declare(Vote, ["shop", "item", "stars"], totals=totals, field="vote_count")
-    assert messages.keys() == (set() if good else {"E028"}), messages
+    assert messages.keys() == (set() if good else {"E008"}), messages
 
 
 def test_foreign_keys_of_totals_of_several_columns(declare):
@@ -830,17 +820,17 @@ def test_foreign_keys_of_totals_of_several_columns(declare):
     columns = ("organization", "recipient")
     assert declare(Alert, columns, totals=totals()) == {}
     for wrong in ({"on_delete": models.CASCADE}, {"db_constraint": True}):
-        assert declare(Alert, columns, totals=totals(**wrong)).keys() == {"E028"}
+        assert declare(Alert, columns, totals=totals(**wrong)).keys() == {"E008"}
 
 
 def test_an_owner_needs_two_columns(declare):
     for owner in ((), ("shop",), ("shop", "shop")):
-        assert declare(Vote, owner, totals=VoteCount, field="vote_count").keys() == {"E026"}
+        assert declare(Vote, owner, totals=VoteCount, field="vote_count").keys() == {"E010"}
     assert declare(Vote, ("shop", "nothing"), totals=VoteCount, field="vote_count").keys() == {"E006"}
     assert declare(Vote, ("shop", "item", "hidden"), totals=VoteCount, field="vote_count").keys() == {"E006"}
 
 
-@pytest.mark.parametrize(("owner", "ids"), [(("user", "app_name"), set()), (("app_name", "user"), {"E029"})])
+@pytest.mark.parametrize(("owner", "ids"), [(("user", "app_name"), set()), (("app_name", "user"), {"E017"})])
 def test_counters_with_the_same_totals_agree_on_their_owners(declare, owner, ids):
     assert declare(CourseNotification, ("user", "app_name"), totals=AppCount) == {}
     counter = make_counter(
@@ -875,7 +865,7 @@ def test_each_of_several_columns_is_of_a_kind_whose_texts_are_the_same(declare):
             class Meta:
                 app_label = "composite_owners"
 
-    assert declare(Day, ("shop", "day"), totals=DayCount, field="number").keys() == {"E023"}
+    assert declare(Day, ("shop", "day"), totals=DayCount, field="number").keys() == {"E012"}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -888,7 +878,7 @@ def test_texts_that_the_database_takes_for_the_same(declare):
             except NotSupportedError:
                 pytest.skip("A PostgreSQL that was built without ICU tells all texts apart.")
     loose = {"postgresql": "loose", "mysql": "utf8mb4_general_ci", "sqlite": "nocase"}[connection.vendor]
-    for collation, ids in ((loose, {"E027"}), (EXACT, set())):
+    for collation, ids in ((loose, {"E018"}), (EXACT, set())):
         with isolate_apps("tests.composite_owners"):
 
             class Reply(models.Model):
@@ -913,7 +903,7 @@ def test_texts_that_the_database_takes_for_the_same(declare):
         try:
             assert declare(Reply, ("user", "kind"), totals=ReplyCount, field="number") == {}
             messages = run_checks(tags=[checks.TAG], include_deployment_checks=True, databases=["default"])
-            assert {message.id.rpartition(".")[2] for message in messages} & {"E027"} == ids
+            assert {message.id.rpartition(".")[2] for message in messages} & {"E018"} == ids
         finally:
             with connection.schema_editor() as editor:
                 editor.delete_model(ReplyCount)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from notifications_counter.conf import ENTRIES, options
+from notifications_counter.conf import BUILT_IN_COUNTERS, ENTRIES, options
+from notifications_counter.counters import BUILT_IN
 
 pytestmark = pytest.mark.once
 
@@ -31,6 +32,10 @@ def test_there_are_no_other_options(name):
         getattr(options, name)
 
 
+def test_the_setting_knows_the_names_of_the_built_in_counters():
+    assert tuple(BUILT_IN) == BUILT_IN_COUNTERS
+
+
 SITE = """
 import django
 from django.conf import settings
@@ -46,4 +51,4 @@ print([message.id for message in run_checks()])
 
 def test_a_site_without_the_setting_and_without_the_admin():
     run = subprocess.run([sys.executable, "-c", SITE], cwd=Path(__file__).parents[1], capture_output=True, text=True)
-    assert run.stdout == "['notifications_counter.E005']\n", run.stderr  # Django's default cache
+    assert run.stdout == "['notifications_counter.E003']\n", run.stderr  # Django's default cache

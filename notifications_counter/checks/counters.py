@@ -9,25 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import Error, Warning
-from django.db import OperationalError, connections
-from django.db.models import (
-    DO_NOTHING,
-    BigAutoField,
-    BigIntegerField,
-    CharField,
-    CompositePrimaryKey,
-    DateTimeField,
-    ForeignKey,
-    IntegerField,
-    OneToOneField,
-    PositiveBigIntegerField,
-    PositiveIntegerField,
-    PositiveSmallIntegerField,
-    QuerySet,
-    Subquery,
-    TextField,
-    UUIDField,
-)
+from django.db import OperationalError, connections, models
 from django.db.models.expressions import RawSQL
 from django.db.models.lookups import Exact, In
 
@@ -40,9 +22,9 @@ from ..sql.target import other_fields
 from ..writes.door import missing
 from .registration import TAG, Messages, check, id_, mistake_in
 
-UNSIGNED = PositiveBigIntegerField | PositiveIntegerField | PositiveSmallIntegerField
+UNSIGNED = models.PositiveBigIntegerField | models.PositiveIntegerField | models.PositiveSmallIntegerField
 
-KEYS = CharField | IntegerField | TextField | UUIDField
+KEYS = models.CharField | models.IntegerField | models.TextField | models.UUIDField
 """Primary keys whose text is always the same. The text of a decimal may be 1 or 1.00."""
 
 MOVED_BY_RAW_SQL = ("left_attr", "right_attr", "tree_id_attr", "level_attr")
@@ -65,20 +47,13 @@ def check_counters() -> Messages:
                 id=id_("E006"),
             )
             continue
-        if counter.has_several_columns and len({*counter.owner_fields}) != max(len(counter.owner), 2):
+        if not _is_owner(counter):
             yield Error(
-                f"The owner of counter {counter.name!r} does not name several different columns.",
-                hint='Name two or more different columns, or a single foreign key as a string: owner="user".',
+                f"The owner of counter {counter.name!r} is neither a foreign key nor several different columns.",
+                hint='Name a foreign key, such as owner="user", or a tuple of two or more different columns, which '
+                "need not be foreign keys.",
                 obj=counter.source,
-                id=id_("E026"),
-            )
-            continue
-        if not counter.has_several_columns and not isinstance(counter.owner_fields[0], ForeignKey):
-            yield Error(
-                f"The owner of counter {counter.name!r}, {counter.owner_fields[0]}, is not a foreign key.",
-                hint="Name a foreign key, or a list of several columns, which need not be foreign keys.",
-                obj=counter.source,
-                id=id_("E032"),
+                id=id_("E010"),
             )
             continue
         yield from _check_source(counter)
@@ -106,8 +81,14 @@ def check_counters() -> Messages:
                 "columns of the owner in a different order.",
                 hint=f"Use owner={sharing.owner!r} for both, so that an owner has the same key in both.",
                 obj=counter.totals,
-                id=id_("E029"),
+                id=id_("E017"),
             )
+
+
+def _is_owner(counter: Counter) -> bool:
+    if counter.has_several_columns:
+        return len({*counter.owner_fields}) == max(len(counter.owner), 2)
+    return isinstance(counter.owner_fields[0], models.ForeignKey)
 
 
 @check(TAG)
@@ -133,47 +114,34 @@ def _check_source(counter: Counter) -> Messages:
                 obj=counter.source,
                 id=id_("E007"),
             )
-        if isinstance(owner, ForeignKey) and owner.target_field != owner.remote_field.model._meta.pk:
+        if isinstance(owner, models.ForeignKey) and owner.target_field != owner.remote_field.model._meta.pk:
             yield Error(
                 f"The owner of counter {counter.name!r}, {owner}, refers to {owner.target_field.name!r}, which is not "
                 "the primary key.",
                 hint="Use a foreign key without to_field. The totals are stored by primary key.",
                 obj=owner,
-                id=id_("E017"),
+                id=id_("E011"),
             )
 
 
 def _check_totals(counter: Counter) -> Messages:
-    key: Any = counter.totals._meta.pk
     row = counter.totals()
     others = [f for f in other_fields(counter) if f.unique or (not f.null and f.pre_save(row, add=True) is None)]
-    names = ": " + ", ".join(field.name for field in others) if others else ""
-    about_others = f"The flusher inserts the rows, so every other field needs a default, and cannot be unique{names}."
-    owner = counter.owner_fields[0]
-    if counter.has_several_columns:
-        if not (issubclass(counter.totals, BaseCount) and _is_key(counter) and not others):
-            yield Error(
-                f"{counter.totals._meta.label} cannot store the totals of counter {counter.name!r}.",
-                hint=f"It must inherit from BaseCount, and its primary key must be CompositePrimaryKey"
-                f"{counter.owner!r}; or a BigAutoField, which does not run out of numbers, beside a UniqueConstraint "
-                "over these columns, and no other. Each of them must have the type of the source's column of that "
-                "name, without null=True; a foreign key needs on_delete=DO_NOTHING and db_constraint=False. "
-                + about_others,
-                obj=counter.totals,
-                id=id_("E028"),
-            )
-    elif not (
-        issubclass(counter.totals, BaseCount)
-        and isinstance(key, OneToOneField)
-        and key.remote_field.model._meta.concrete_model is owner.remote_field.model._meta.concrete_model
-        and key.remote_field.on_delete is DO_NOTHING
-        and not key.db_constraint  # type: ignore[attr-defined]
-        and not others
-    ):
+    key = (
+        f"CompositePrimaryKey{counter.owner!r}; or a BigAutoField, which does not run out of numbers, beside a "
+        "UniqueConstraint over these columns, and no other. Each of them must have the type of the source's column of "
+        "that name, without null=True; a foreign key needs"
+        if counter.has_several_columns
+        else f"a OneToOneField to the model that {counter.owner!r} refers to, with"
+    )
+    fits = _has_key(counter) if counter.has_several_columns else _is_one_to_one(counter)
+    if not (fits and issubclass(counter.totals, BaseCount) and not others):
+        names = ": " + ", ".join(field.name for field in others) if others else ""
         yield Error(
             f"{counter.totals._meta.label} cannot store the totals of counter {counter.name!r}.",
-            hint="It must inherit from BaseCount, and its primary key must be a OneToOneField to the model that "
-            f"{counter.owner!r} refers to, with on_delete=DO_NOTHING and db_constraint=False. {about_others}",
+            hint=f"It must inherit from BaseCount, and its primary key must be {key} on_delete=DO_NOTHING and "
+            "db_constraint=False. The flusher inserts the rows, so every other field needs a default, and cannot be "
+            f"unique{names}.",
             obj=counter.totals,
             id=id_("E008"),
         )
@@ -184,11 +152,11 @@ def _check_totals(counter: Counter) -> Messages:
                 f"{field}, a {type(field).__name__}.",
                 hint="Use an owner whose primary key, or whose columns, are integers, strings or UUIDs, and have the "
                 "same value in Python and in the database. A field class may have its own to_python(), but not "
-                "from_db_value(), get_prep_value() or get_placeholder().",
+                "from_db_value(), get_prep_value(), get_placeholder() or get_placeholder_sql() (Django 6.1).",
                 obj=counter.totals,
-                id=id_("E023"),
+                id=id_("E012"),
             )
-    for name, kind in ((counter.field, IntegerField), (counter.batch_field, BigIntegerField)):
+    for name, kind in ((counter.field, models.IntegerField), (counter.batch_field, models.BigIntegerField)):
         number: Any = counter.totals._meta.get_field(name)
         if not isinstance(number, kind) or isinstance(number, UNSIGNED) or not _starts_at_zero(number):
             yield Error(
@@ -197,26 +165,38 @@ def _check_totals(counter: Counter) -> Messages:
                 hint="Use a BigIntegerField, or for the count an IntegerField, with default=0 and without null=True. "
                 "A wrong count can be negative until it is corrected.",
                 obj=number,
-                id=id_("E018"),
+                id=id_("E013"),
             )
 
 
-def _is_key(counter: Counter) -> bool:
+def _is_one_to_one(counter: Counter) -> bool:
+    """Return whether the primary key of the totals is the owner, which may be deleted before it."""
+    key: Any = counter.totals._meta.pk
+    return (
+        isinstance(key, models.OneToOneField)
+        and key.remote_field.model._meta.concrete_model
+        is counter.owner_fields[0].remote_field.model._meta.concrete_model
+        and key.remote_field.on_delete is models.DO_NOTHING
+        and not key.db_constraint  # type: ignore[attr-defined]
+    )
+
+
+def _has_key(counter: Counter) -> bool:
     """Return whether the owner's columns in the totals can be its key: each is like that of the source, and only all of
     them together are unique."""
     options, names = counter.totals._meta, set(counter.owner)
     connection: Any = connections[counter.db]
     unique = [set(fields) for fields in options.unique_together]
     unique += [set(constraint.fields) for constraint in options.total_unique_constraints]
-    if isinstance(options.pk, CompositePrimaryKey):
+    if isinstance(options.pk, models.CompositePrimaryKey):
         unique.append({field.name for field in options.pk_fields})
-    elif not isinstance(options.pk, BigAutoField):
+    elif not isinstance(options.pk, models.BigAutoField):
         return False
     for source, total in zip(counter.owner_fields, counter.total_fields, strict=True):
-        if isinstance(total, ForeignKey) and (
+        if isinstance(total, models.ForeignKey) and (
             total.db_constraint  # type: ignore[attr-defined]
-            or total.remote_field.on_delete is not DO_NOTHING
-            or not isinstance(source, ForeignKey)
+            or total.remote_field.on_delete is not models.DO_NOTHING
+            or not isinstance(source, models.ForeignKey)
             or source.target_field != total.target_field
         ):
             return False
@@ -250,35 +230,9 @@ def _check_on_delete(counter: Counter) -> Messages:
 
 
 def _check_condition(counter: Counter) -> Messages:
-    hint = "A counter sees only changes of the rows that it counts. Store what the condition needs in their columns."
-    query = QuerySet(counter.source).filter(counter.q).query
     nodes = list(counter.condition.expressions())
-    tables = [alias for alias, uses in query.alias_refcount.items() if uses]
-    if len(tables) > 1 or any(isinstance(node, Query | Subquery) for node in nodes):
-        yield Error(f"The condition of counter {counter.name!r} depends on other rows.", hint=hint, id=id_("E009"))
-    if any(VOLATILE.intersection(base.__name__ for base in type(node).__mro__) for node in nodes):
-        yield Error(
-            f"The condition of counter {counter.name!r} depends on the time of the query, or is random.",
-            hint=hint,
-            id=id_("E010"),
-        )
-    if settings.USE_TZ and any(map(_depends_on_time_zone, nodes)):
-        yield Error(
-            f"The condition of counter {counter.name!r} depends on the active time zone.",
-            hint="Compare the datetime with other datetimes, as in due__gte, or give the expression a tzinfo.",
-            id=id_("E020"),
-        )
-    if any(isinstance(node, RawSQL | ExtraWhere) for node in nodes):
-        yield Error(
-            f"The condition of counter {counter.name!r} contains raw SQL.",
-            hint="The app cannot tell which columns raw SQL reads. Use Q objects and expressions.",
-            id=id_("E011"),
-        )
-    wrong: dict[Any, list[str]] = defaultdict(list)
-    for field, value in _compared(nodes):
-        choices = [choice for choice, label in field.flatchoices or ()]
-        if choices and value not in (*choices, ""):
-            wrong[field].append(repr(value))
+    for what, hint in _beyond_the_row(counter, nodes):
+        yield Error(f"The condition of counter {counter.name!r} depends on {what}.", hint=hint, id=id_("E009"))
     moved = {getattr(getattr(counter.source, "_mptt_meta", None), name, "") for name in MOVED_BY_RAW_SQL}
     for field in {*counter.condition.fields, *counter.owner_fields}:
         if field.name in moved:
@@ -287,25 +241,46 @@ def _check_condition(counter: Counter) -> Messages:
                 hint="It does so with raw SQL. Store what the counter needs in a field of your own, or call "
                 "recount() of the counter after each move.",
                 obj=counter.source,
-                id=id_("W010"),
+                id=id_("W008"),
             )
-    for field, values in wrong.items():
-        choices = [repr(choice) for choice, label in field.flatchoices]
+    for field, values in _no_choices(nodes).items():
+        choices = ", ".join(repr(choice) for choice, label in field.flatchoices)
         yield Warning(
             f"The condition of counter {counter.name!r} compares {field} with {', '.join(values)}, but its choices are "
-            f"{', '.join(choices)}.",
+            f"{choices}.",
             hint=f"Use one of the choices, and a list with lookups such as {field.name}__in.",
             obj=counter.source,
-            id=id_("W008"),
+            id=id_("W005"),
         )
 
 
-def _compared(nodes: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each column and value that a condition compares for equality."""
+def _beyond_the_row(counter: Counter, nodes: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a condition depends on that no change of its row shows, and what to do instead."""
+    hint = "A counter sees only changes of the rows that it counts. Store what the condition needs in their columns."
+    query = models.QuerySet(counter.source).filter(counter.q).query
+    tables = [alias for alias, uses in query.alias_refcount.items() if uses]
+    if len(tables) > 1 or any(isinstance(node, Query | models.Subquery) for node in nodes):
+        yield "other rows", hint
+    if any(VOLATILE.intersection(base.__name__ for base in type(node).__mro__) for node in nodes):
+        yield "the time of the query, or on chance", hint
+    if settings.USE_TZ and any(map(_depends_on_time_zone, nodes)):
+        hint = "Compare the datetime with other datetimes, as in due__gte, or give the expression a tzinfo."
+        yield "the active time zone", hint
+    if any(isinstance(node, RawSQL | ExtraWhere) for node in nodes):
+        yield "raw SQL, whose columns the app cannot tell", "Use Q objects and expressions."
+
+
+def _no_choices(nodes: Iterable[Any]) -> dict[Any, list[str]]:
+    """Return the values that a condition compares columns with and that are not among their choices."""
+    found: dict[Any, list[str]] = defaultdict(list)
     for node in nodes:
         if isinstance(node, Exact | In) and is_lookup_of_django(node) and not hasattr(node.rhs, "as_sql"):
+            field = node.lhs.target
+            choices = [choice for choice, label in field.flatchoices or ()]
             for value in node.rhs if isinstance(node, In) else [node.rhs]:
-                yield node.lhs.target, value
+                if choices and value not in (*choices, ""):
+                    found[field].append(repr(value))
+    return found
 
 
 def _depends_on_time_zone(node: Any) -> bool:
@@ -313,5 +288,5 @@ def _depends_on_time_zone(node: Any) -> bool:
     return (
         isinstance(node, TimezoneMixin)
         and node.tzinfo is None
-        and isinstance(node.get_source_expressions()[0].output_field, DateTimeField)  # type: ignore[attr-defined]
+        and isinstance(node.get_source_expressions()[0].output_field, models.DateTimeField)  # type: ignore[attr-defined]
     )

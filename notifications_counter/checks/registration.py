@@ -30,7 +30,7 @@ def check(tag: str, deploy: bool = False) -> Callable[[Callable[[], Messages]], 
 
 
 def mistake_in(counter: Counter) -> str:
-    """Return which model or field in a declaration does not exist; empty if there are all."""
+    """Return which model or field in a declaration does not exist; empty if everything exists."""
     try:
         totals = counter.totals._meta
         _ = totals.get_field(counter.field), totals.get_field(counter.batch_field)

@@ -22,13 +22,10 @@ from ..timeseries import TimeSeries
 from .registration import REDIS_TAG, Messages, check, id_, sound_counters
 from .settings import addresses, is_django_redis
 
-MINIMUM_VERSION = (6, 2)
-"""Of Redis: the first with ZMSCORE."""
-
 
 @check(REDIS_TAG, deploy=True)
 def check_redis() -> Messages:
-    """Redis is new enough, evicts no changes, has a name, and runs every command that the app uses."""
+    """Redis evicts no changes, has a name, and runs every command that the app uses."""
     if not is_django_redis(options.CACHE_ALIAS):
         return
     found: dict[str, CheckMessage] = {}  # several shards may be on one node
@@ -57,18 +54,12 @@ def check_server(info: Mapping[str, str]) -> Messages:
             "each restart and failover.",
             id=id_("W007"),
         )
-    version = info.get("redis_version")
-    if version and tuple(int(number) for number in version.split(".")[:2]) < MINIMUM_VERSION:
-        minimum = ".".join(map(str, MINIMUM_VERSION))
-        yield Error(
-            f"Redis {version} is not supported.", hint=f"Use Redis {minimum} or newer, or Valkey.", id=id_("E012")
-        )
     policy = info.get("maxmemory_policy", "")
     if policy.startswith("allkeys") and info.get("maxmemory") != "0":
         yield Error(
             f"Redis may evict changes that are not flushed yet, because its maxmemory-policy is {policy}.",
             hint="Set maxmemory-policy to noeviction, or to one of the volatile-* policies.",
-            id=id_("E013"),
+            id=id_("E021"),
         )
 
 

@@ -14,9 +14,7 @@ from django.utils.module_loading import import_string
 
 from ..buffer.location import HOW_TO_WRITE, parse, urls_of
 from ..conf import ENTRIES, SETTING, options, shown
-from ..counters import BUILT_IN
 from ..internals import default_socket_timeout
-from ..sql import SUPPORTED
 from .registration import TAG, Messages, check, id_, sound_counters
 
 
@@ -30,42 +28,23 @@ def check_settings() -> Messages:
         if name in flat:
             entry = next(iter(get_close_matches(name.removeprefix(f"{SETTING}_"), ENTRIES, n=1)), "…")
             hint = f"Use an entry of the dict instead, {SETTING} = {{{entry!r}: …}}, or remove it."
-        yield Warning(f"The {name} setting has no effect on the counters.", hint=hint, id=id_("W009"))
+        yield Warning(f"The {name} setting has no effect on the counters.", hint=hint, id=id_("W002"))
     entries = getattr(settings, SETTING, {})
-    if not isinstance(entries, dict):
-        yield Error(f"The {SETTING} setting is not a dict.", hint="Set it to a dict, or remove it.", id=id_("E001"))
-        return
-    for name, value in entries.items():
-        if name not in ENTRIES:
-            close = get_close_matches(str(name), ENTRIES, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"The known entries are: {', '.join(sorted(ENTRIES))}."
-            yield Error(f"The {SETTING} setting has an unknown entry {name!r}.", hint=hint, id=id_("E002"))
-        elif not ENTRIES[name].valid(value):
+    values = [(SETTING, entries, "a dict", isinstance(entries, dict))]
+    for name, value in entries.items() if isinstance(entries, dict) else ():
+        if entry := ENTRIES.get(name):
+            values.append((f"{SETTING}[{name!r}]", value, entry.expected, entry.valid(value)))
+            continue
+        close = get_close_matches(str(name), ENTRIES, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"The known entries are: {', '.join(sorted(ENTRIES))}."
+        yield Error(f"The {SETTING} setting has an unknown entry {name!r}.", hint=hint, id=id_("E002"))
+    for what, value, expected, is_valid in values:
+        if not is_valid:
             yield Error(
-                f"The value of {SETTING}[{name!r}] must be {ENTRIES[name].expected}, not {shown(value)}.",
-                id=id_("E003"),
+                f"The value of {what} must be {expected}, not {shown(value)}.",
+                hint="Correct it, or remove it to use the default.",
+                id=id_("E001"),
             )
-
-
-@check(TAG)
-def check_built_in() -> Messages:
-    """COUNTERS names built-in counters, among them `unread`, which the inbox needs."""
-    names = options.COUNTERS
-    if not ENTRIES["COUNTERS"].valid(names):
-        return
-    for name in names:
-        if name not in BUILT_IN:
-            yield Error(
-                f"{SETTING}['COUNTERS'] names {name!r}, which is not a built-in counter.",
-                hint=f"The built-in counters are: {', '.join(BUILT_IN)}. A counter that you declare needs no entry.",
-                id=id_("E030"),
-            )
-    if options.NOTIFICATIONS and "unread" not in names:
-        yield Error(
-            f"{SETTING}['COUNTERS'] does not name 'unread', which the inbox and NotificationController need.",
-            hint=f"Add 'unread'. If you do not use notifications, set {SETTING}['NOTIFICATIONS'] to False.",
-            id=id_("E031"),
-        )
 
 
 # ------------------------------------------------------------------------ cache
@@ -73,25 +52,15 @@ def check_built_in() -> Messages:
 def check_cache() -> Messages:
     """The counters' cache uses django-redis, has a timeout, and does not share its database with another cache."""
     alias = options.CACHE_ALIAS
-    if not isinstance(alias, str) or alias not in settings.CACHES:
-        yield Error(
-            f"The counters use the cache {shown(alias)}, which is not defined in CACHES.",
-            hint=f"Define it, or set {SETTING}['CACHE_ALIAS'] to one of: {', '.join(settings.CACHES)}.",
-            id=id_("E004"),
-        )
-        return
-    if not is_django_redis(alias):
-        yield Error(
-            f"The counters use the cache {alias!r}, which is not a django-redis cache.",
-            hint=_how_to_use_django_redis(alias),
-            id=id_("E005"),
-        )
+    if mistake := _mistake_in_alias(alias):
+        text, hint = mistake
+        yield Error(f"The counters use the cache {shown(alias)}, which is not {text}.", hint=hint, id=id_("E003"))
         return
     if None in map(parse, urls_of(alias)):
         yield Error(
             f"The LOCATION of the cache {alias!r} is not the URL of a Redis.",
             hint=HOW_TO_WRITE,
-            id=id_("E033"),
+            id=id_("E004"),
         )
     from django_redis.client import DefaultClient, ShardClient
 
@@ -101,34 +70,33 @@ def check_cache() -> Messages:
             f"The counters cannot use the cache {alias!r} with the CLIENT_CLASS {_options(alias)['CLIENT_CLASS']!r}.",
             hint="Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
             "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
-            id=id_("E021"),
+            id=id_("E005"),
         )
     if not all(_timeout(alias, url) for url in _locations(alias)):
         yield Warning(
-            f"The cache {alias!r} has no socket timeout, so a request may wait for Redis forever.",
+            f"The cache {alias!r} has no socket timeout, so the flusher may wait for Redis forever.",
             hint=f"Set CACHES[{alias!r}]['OPTIONS']['SOCKET_TIMEOUT'] to a few seconds.",
             id=id_("W003"),
         )
     for other in settings.CACHES:
         if other != alias and _places(alias) & _places(other):
-            yield Warning(
-                f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.",
-                hint="If either is cleared, the app has to recount everyone. Give the cache "
-                f"{alias!r} a database of its own: the number at the end of its LOCATION.",
-                id=id_("W004"),
-            )
+            yield _may_be_cleared(f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.")
 
 
 @check(TAG, deploy=True)
 def check_general_cache() -> Messages:
     """The counters do not use the default cache."""
     if options.CACHE_ALIAS == "default" and is_django_redis("default"):
-        yield Warning(
-            "The counters use the default cache.",
-            hint="If your site calls cache.clear(), the app has to recount everyone. Add a cache with "
-            f"another Redis database to CACHES, and set {SETTING}['CACHE_ALIAS'] to its name.",
-            id=id_("W005"),
-        )
+        yield _may_be_cleared("The counters use the default cache.")
+
+
+def _may_be_cleared(fact: str) -> Warning:
+    return Warning(
+        fact,
+        hint="If a cache in this database is cleared, the app has to recount everyone. Add one to CACHES whose "
+        f"LOCATION ends with the number of an unused Redis database, and set {SETTING}['CACHE_ALIAS'] to its name.",
+        id=id_("W004"),
+    )
 
 
 def is_django_redis(alias: Any) -> bool:
@@ -141,6 +109,14 @@ def is_django_redis(alias: Any) -> bool:
     except (ImportError, KeyError, TypeError):
         return False
     return isinstance(backend, type) and issubclass(backend, RedisCache)
+
+
+def _mistake_in_alias(alias: Any) -> tuple[str, str] | None:
+    """Return what a CACHE_ALIAS does not name, and what to do about it."""
+    if not isinstance(alias, str) or alias not in settings.CACHES:
+        hint = f"Define it, or set {SETTING}['CACHE_ALIAS'] to one of: {', '.join(settings.CACHES)}."
+        return "defined in CACHES", hint
+    return None if is_django_redis(alias) else ("a django-redis cache", _how_to_use_django_redis(alias))
 
 
 def _how_to_use_django_redis(alias: str) -> str:
@@ -205,7 +181,7 @@ def _timeout(alias: str, url: dict[str, Any]) -> Any:
 # -------------------------------------------------------------------- databases
 @check(TAG)
 def check_databases() -> Messages:
-    """The counters' databases are supported and have one alias, and SQLite is set up for more than one process."""
+    """The counters' databases have one alias, and SQLite is set up for more than one process."""
     for alias in dict.fromkeys(counter.db for counter in sound_counters()):
         connection: Any = connections[alias]
         if connection.vendor == "sqlite" and not connection.is_in_memory_db():
@@ -217,13 +193,6 @@ def check_databases() -> Messages:
                     f"is writing. Set DATABASES[{alias!r}]['OPTIONS']['transaction_mode'] to 'IMMEDIATE'.",
                     id=id_("W001"),
                 )
-        elif connection.vendor not in SUPPORTED:
-            yield Warning(
-                f"The counters are not tested with {connection.display_name}, which the database {alias!r} uses.",
-                hint="They are tested with PostgreSQL, MariaDB and SQLite. On other databases, a flush takes several "
-                "statements for each user.",
-                id=id_("W002"),
-            )
         for other in connections:
             if other != alias and _is_same_database(connection.settings_dict, connections[other].settings_dict, alias):
                 yield Error(
@@ -249,7 +218,7 @@ def check_tenants() -> Messages:
                     "counts of different tenants would be mixed up.",
                     hint="Add 'notifications_counter' to TENANT_APPS.",
                     obj=model,
-                    id=id_("E025"),
+                    id=id_("E020"),
                 )
 
 

@@ -18,22 +18,9 @@ from .registration import TAG, id_, sound_counters
 
 
 @register(TAG, Tags.database, deploy=True)
-def check_tables(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """The tables exist. For a deployment only, because `migrate` runs database checks before it makes them."""
-    return [
-        Error(
-            f"The counters' tables are missing from the database {using!r}: {', '.join(tables)}.",
-            hint="Run `manage.py migrate`.",
-            id=id_("E024"),
-        )
-        for using in databases or ()
-        if (tables := missing_tables(using))
-    ]
-
-
-@register(TAG, Tags.database, deploy=True)
 def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """The database tells all texts apart in columns of the owner."""
+    """The database tells all texts apart in columns of the owner. For a deployment only: `migrate` runs database checks
+    before it makes the tables."""
     return [
         Error(
             f"The database {using!r} treats different strings in {field} as equal, so counter {counter.name!r} would "
@@ -41,7 +28,7 @@ def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None,
             hint="Give this column, and its counterpart in the counter's other model, a collation that compares "
             "characters exactly, such as db_collation='utf8mb4_nopad_bin' on MariaDB or 'utf8mb4_0900_bin' on MySQL.",
             obj=field,
-            id=id_("E027"),
+            id=id_("E018"),
         )
         for using in databases or ()
         if not missing_tables(using)

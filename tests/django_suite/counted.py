@@ -96,7 +96,7 @@ def declare(model: type[Model]) -> None:
 
 
 def identifies(field: Any) -> bool:
-    """Return whether owners can be told apart by the values of this column, as E023 demands."""
+    """Return whether owners can be told apart by the values of this column, as E012 demands."""
     target = target_of(field)
     return (
         isinstance(target, KEYS)

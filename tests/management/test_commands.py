@@ -456,14 +456,9 @@ def test_a_migration_that_was_forgotten(few_healed, make_user, model, arguments)
         missing = f"tables are missing: {model._meta.db_table}. Run `manage.py migrate`."
         with pytest.raises(CommandError, match=missing):
             run(*arguments)
-        found = checks.run_checks(include_deployment_checks=True, databases=["default"])
-        [id_] = [message.id for message in found if model._meta.db_table in message.msg]
-        assert id_ == "notifications_counter.E024"
     finally:
         with connection.schema_editor() as editor:
             editor.create_model(model)
-    found = checks.run_checks(include_deployment_checks=True, databases=["default"])
-    assert "notifications_counter.E024" not in [message.id for message in found]
 
 
 SLOW = {
