@@ -188,13 +188,8 @@ class EventLog:
         return page
 
     # ------------------------------------------------------------------ async
-    async def arecord_event(self, event: Mapping[str, Any]) -> int:
-        """``record_event`` for async code."""
-        return await sync_to_async(self.record_event)(event)
-
-    async def arecord_events(self, events: Iterable[Mapping[str, Any]]) -> list[int]:
-        """``record_events`` for async code."""
-        return await sync_to_async(self.record_events)(events)
+    arecord_event = sync_to_async(record_event)
+    arecord_events = sync_to_async(record_events)
 
 
 def _is_type(kind: Any) -> bool:

@@ -15,9 +15,9 @@ import math
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from time import monotonic
-from typing import Any, overload
+from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -123,18 +123,10 @@ class TimeSeries:
             self._client.run(script("update_series"), keys, args)
 
     # ------------------------------------------------------------------ read
-    @overload
     def get_counter(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False
-    ) -> list[tuple[int, int]]: ...
-    @overload
-    def get_counter(
-        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, *, tz: tzinfo
-    ) -> list[tuple[datetime, int]]: ...
-    def get_counter(
-        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, tz: Any = None
-    ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
-        """``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now, and of any later ones.
+    ) -> list[tuple[int, int]]:
+        """Return ``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now, and of any later ones.
 
         A counter that has none of these was updated with a ``now`` of its own. Then the result is its slices up to the
         newest. The result does not depend on the server, or on whether a cleaner has run.
@@ -142,15 +134,11 @@ class TimeSeries:
         ``start``, ``end``: only slices that start at ``start`` or later and before ``end``.
         ``fill``: also slices without a count, as zeros, from ``start`` (or the first with a count) to ``end`` (or the
         last with a count), but none older than those that are kept, and at most SAMPLES after now.
-        ``tz``: return slice starts as aware datetimes in this time zone instead of seconds.
         """
         name = _valid(name)
         self._check_precision(precision)
-        if tz is not None and not isinstance(tz, tzinfo):
-            raise ValueError(f"tz={tz!r} is not a time zone; pass one such as zoneinfo.ZoneInfo('Europe/Paris').")
-        first = -math.inf if start is None else _seconds(start, math.ceil)
-        end_ = math.inf if end is None else _seconds(end, math.ceil)
-
+        first = 0 if start is None else _seconds(start, math.ceil)
+        end_ = LATEST if end is None else _seconds(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
         clock, flat = self._client.run(script("read_series"), (key,), ())
         # What something else wrote, and cannot be read, is left out.
@@ -161,12 +149,11 @@ class TimeSeries:
             now = max(counts)
         counts = {slice_: count for slice_, count in counts.items() if slice_ > now - window}
         if fill and (counts or (start is not None and end is not None)):
-            since = max(first if start is not None else min(counts), now - window + 1)
-            until = min(end_ if end is not None else max(counts) + 1, now + window)
-            filled = range(math.ceil(since / precision) * precision, math.ceil(until), precision)
-            counts = dict.fromkeys(filled, 0) | counts
-        shown = sorted((slice_, count) for slice_, count in counts.items() if first <= slice_ < end_)
-        return shown if tz is None else [(datetime.fromtimestamp(slice_, tz), count) for slice_, count in shown]
+            since = max(min(counts) if start is None else first, now - window + 1)
+            until = min(max(counts) + 1 if end is None else end_, now + window)
+            # Rounded up to the start of a slice.
+            counts = dict.fromkeys(range(-(-since // precision) * precision, until, precision), 0) | counts
+        return sorted((slice_, count) for slice_, count in counts.items() if first <= slice_ < end_)
 
     def list_counters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
         """Return the names of counters in a stable order: at most ``limit`` of them, after the name ``after``.
@@ -174,17 +161,17 @@ class TimeSeries:
         They are those kept at ``precision``, by default the coarsest, where a counter stays longest. The list is empty
         after the last page.
         """
-        if after:
-            after = _valid(after)
+        after = after and _valid(after)
         if not is_integer(limit) or limit < 1:
             raise ValueError(f"limit={limit!r}: pass the number of names that you want, at least 1.")
         precision = self.precisions[0] if precision is None else precision
         self._check_precision(precision)
         names: list[str] = []
-        low, high = encode(f"({precision}:{after}" if after else _first(precision)), _end(precision)
+        first, end = _range(precision)
+        low = encode(f"({precision}:{after}" if after else first)
         while len(names) < limit:
             most = min(limit - len(names), 1000)
-            last, *members = self._client.run(script("list_series"), (f"{self.base}:known",), (low, high, most))
+            last, *members = self._client.run(script("list_series"), (f"{self.base}:known",), (low, end, most))
             if not last:
                 break
             names += filter(_is_valid, (decode(member).partition(":")[2] for member in members))
@@ -208,14 +195,13 @@ class TimeSeries:
         time = "" if now is None else _seconds(now)
         known = f"{self.base}:known"
         precisions = [precision for precision in self._known_precisions() if due(precision)]
-        total = sum(
-            self._client.call(known, "ZLEXCOUNT", known, _first(precision), _end(precision)) for precision in precisions
-        )
+        total = sum(self._client.call(known, "ZLEXCOUNT", known, *_range(precision)) for precision in precisions)
         for precision in precisions:
-            low, window = encode(_first(precision)), self.samples * precision
+            first, end = _range(precision)
+            low, window = encode(first), self.samples * precision
             while not stopped():
                 last, counters, slices, gone = self._client.run(
-                    script("clean_series"), (known,), (low, _end(precision), window, time, PAGE, PAGE_WORK)
+                    script("clean_series"), (known,), (low, end, window, time, PAGE, PAGE_WORK)
                 )
                 if not last:
                     break
@@ -249,40 +235,15 @@ class TimeSeries:
             )
 
     # ----------------------------------------------------------------- async
-    async def aupdate_counter(self, name: str, count: int = 1, now: When = None) -> None:
-        """``update_counter`` for async code."""
-        await sync_to_async(self.update_counter)(name, count, now)
-
-    async def aupdate_counters(self, counts: Mapping[str, int], now: When = None) -> None:
-        """``update_counters`` for async code."""
-        await sync_to_async(self.update_counters)(counts, now)
-
-    @overload
-    async def aget_counter(
-        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False
-    ) -> list[tuple[int, int]]: ...
-    @overload
-    async def aget_counter(
-        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, *, tz: tzinfo
-    ) -> list[tuple[datetime, int]]: ...
-    async def aget_counter(
-        self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False, tz: Any = None
-    ) -> list[tuple[int, int]] | list[tuple[datetime, int]]:
-        """``get_counter`` for async code."""
-        return await sync_to_async(self.get_counter)(name, precision, start, end, fill, tz=tz)  # type: ignore
-
-    async def alist_counters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
-        """``list_counters`` for async code."""
-        return await sync_to_async(self.list_counters)(after, limit, precision)
+    aupdate_counter = sync_to_async(update_counter)
+    aupdate_counters = sync_to_async(update_counters)
+    aget_counter = sync_to_async(get_counter)
+    alist_counters = sync_to_async(list_counters)
 
 
-def _first(precision: int) -> str:
-    return f"[{precision}:"
-
-
-def _end(precision: int) -> str:
-    """Return where the members of a precision end. The character after the colon is the semicolon."""
-    return f"({precision};"
+def _range(precision: int) -> tuple[str, str]:
+    """Return where the members of a precision begin and end. The character after the colon is the semicolon."""
+    return f"[{precision}:", f"({precision};"
 
 
 def _is_valid(name: str) -> bool:
