@@ -14,8 +14,7 @@ from benchmarks.operations import OPERATIONS, Operation, cost
 from notifications_counter.counters import Counter
 from notifications_counter.events import EventLog
 from notifications_counter.inbox.controller import NotificationController
-from notifications_counter.models import Notification
-from notifications_counter.models.querysets import NotificationQuerySet
+from notifications_counter.models import Notification, NotificationQuerySet
 from notifications_counter.timeseries import TimeSeries
 
 ASK_NOBODY = {
