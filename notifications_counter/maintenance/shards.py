@@ -50,8 +50,7 @@ def shard_of(counter: Declaration, buffer: Buffer) -> int:
 
 def _make_row(counter: Declaration, shard: int, **defaults: Any) -> None:
     """Add the row of a shard if it is missing."""
-    about = {"counter": counter.name, "shard": shard, "shards": options.SHARDS}
-    _rows(counter.db).get_or_create(**about, defaults=defaults)
+    _rows(counter.db).get_or_create(counter=counter.name, shard=shard, shards=options.SHARDS, defaults=defaults)
 
 
 def damage(status: Status, epoch: int) -> str:
@@ -146,12 +145,16 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
 
     The lock is held until Redis and the database both know the epoch. Otherwise two processes could take turns forever.
 
-    Returns False if there is no reason, because another process has just started an epoch, or if the epoch must wait
-    for processes of another declaration, during which readers count rows.
+    Returns False if there is no reason, because another process has just started an epoch; if the epoch must wait for
+    processes of another declaration, during which readers count rows; or if other SHARDS are in force now.
     """
-    _make_row(counter, shard, declared=counter.fingerprint)
+    rows = shard_row(counter, shard)
+    if not rows.exists() and not shard_rows(counter).exclude(shards=options.SHARDS).exists():
+        _make_row(counter, shard, declared=counter.fingerprint)
     with transaction.atomic(using=counter.db):
-        stored = shard_row(counter, shard).select_for_update().get()
+        stored = rows.select_for_update().first()
+        if stored is None:
+            return False
         server = buffer.server()
         status = buffer.status()
         reason = reason or doubt(status, stored, server)
@@ -168,7 +171,7 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
             status = buffer.status()
         epoch = max(highest, status.epoch, ahead // BATCHES) + 1
         buffer.recover(epoch, server)
-        shard_row(counter, shard).update(epoch=epoch, finished=epoch * BATCHES, mark="", progress=0, audited="")
+        rows.update(epoch=epoch, finished=epoch * BATCHES, mark="", progress=0, audited="")
     level = logging.WARNING if stored.epoch else logging.INFO
     record_event("recovery", counter, level=level, reason=reason, shard=shard, epoch=epoch)
     return True

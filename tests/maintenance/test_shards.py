@@ -10,7 +10,7 @@ import pytest
 from notifications_counter.counters import unread
 from notifications_counter.declaration import databases
 from notifications_counter.exceptions import DatabaseChanged
-from notifications_counter.maintenance import shards
+from notifications_counter.maintenance import healing, shards
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
 from notifications_counter.monitoring.report import look
 from tests.maintenance.test_declarations import OtherRelease
@@ -169,6 +169,26 @@ def test_a_change_that_is_taken_back_while_a_flusher_stands_still(old, users, mo
     unread.heal()
     assert set(CounterShard.objects.values_list("shards", flat=True)) == {SHARDS}
     assert_heals(*users)
+
+
+def test_a_flusher_that_is_replaced_during_its_run_adds_no_row(old, users, monkeypatch):
+    """Or the other one would take itself for replaced, and nobody would flush."""
+    unread.heal()
+    find_row = healing.shard_row
+
+    def replaced(*args):
+        monkeypatch.undo()
+        old.run("lock_for_batch.__globals__['_started'].clear()")  # it is started again
+        old.heal()
+        return find_row(*args)
+
+    monkeypatch.setattr(healing, "shard_row", replaced)
+    unread.heal()
+    assert set(CounterShard.objects.values_list("shards", flat=True)) == {1}
+    old.create(users[0], "x")
+    old.heal()
+    old.flush()
+    assert stored(users[0]) == 1
 
 
 def test_a_transaction_that_is_under_way_when_the_number_changes(users):
