@@ -72,6 +72,7 @@ QUESTIONS = {
     "flush-memory": "maintenance.flush_memory",
     "recount": "maintenance.recount",
     "recovery": "recovery.through",
+    "requests": "recovery.requests",
     "slow-redis": "slow.site",
     "redis-memory": "maintenance.redis_memory",
     "update-counter": "timeseries.update",

@@ -1,23 +1,27 @@
-"""The badge, second by second, while Redis comes back empty and everyone is recounted."""
+"""The badge, second by second, while Redis comes back empty and everyone is recounted; flushers that share the requests
+of an outage."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from pathlib import Path
 from statistics import median, quantiles
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 from typing import Any
 
-from django.db import connections
+from django.core.management import call_command
+from django.db import connection, connections
 
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification
+from notifications_counter.models import Notification, RecountRequest
 
-from .bench import OURS, Report, say, size, table, time
+from .bench import OURS, Report, number, say, size, table, time
 from .maintenance import totals
-from .rivals import CountStar, Ours, empty, redis, rows, users, vacuum
+from .rivals import NUMBERS, CountStar, Ours, empty, numbers, quoted, redis, redis_seconds, rows, sql, users, vacuum
 
 BEFORE, RATE, ONLINE, EACH = 3, 2_000, 1_000, 10
 """Seconds before Redis is emptied, badges a second, users whose badge is read, and their unread rows."""
@@ -111,3 +115,69 @@ def _read(end: Any, read: Callable[[int], int], rate: int) -> None:
 
 def p99(taken: list[float]) -> float:
     return quantiles(taken, n=100)[98] if len(taken) > 1 else taken[0]
+
+
+def requests(report: Report, quick: bool) -> str:
+    """Each flusher is a process of its own; their CPU time includes that of their database sessions."""
+    owners = 20_000 if quick else 300_000
+    empty()
+    users(owners)
+    totals(owners, each=0)
+    unread.heal(seconds=600)
+    (buffer,) = unread.buffers
+    lines: list[list[str]] = []
+    first = 0.0
+    for each, flushers in enumerate((1, 2, 4), start=1):
+        rows(Notification, owners, 1)
+        numbers(owners)
+        sql(
+            f"INSERT INTO {quoted(RecountRequest)} (counter, owner, everyone, created_at) {NUMBERS.format(owners)}"
+            " SELECT 'unread', i + 1, false, CURRENT_TIMESTAMP FROM n"
+        )
+        vacuum(Notification, RecountRequest, unread.totals)
+        connections.close_all()  # a connection belongs to one process
+        context: Any = multiprocessing.get_context("fork")
+        ends, processes = [], []
+        for _ in range(flushers):
+            here, there = context.Pipe()
+            processes.append(context.Process(target=_flush, args=(there,), daemon=True))
+            processes[-1].start()
+            ends.append(here)
+        for end in ends:
+            end.recv()
+        recounted, redis_before, started = buffer.monitor(60).stats.recounted, redis_seconds(), perf_counter()
+        for end in ends:
+            end.send("start")
+        used = [end.recv() for end in ends]
+        took = perf_counter() - started
+        recounted, used_by_redis = buffer.monitor(60).stats.recounted - recounted, redis_seconds() - redis_before
+        for process in processes:
+            process.join()
+        unread.flush()  # the last ones may have written the batches of others, and left their own
+        assert unread.totals.objects.filter(unread_count=each).count() == owners
+        in_all = sum(used) + used_by_redis
+        first = first or in_all
+        cells = [time(took), time(sum(used)), time(max(used)), time(used_by_redis), number(in_all / first)]
+        lines.append([str(flushers), f"{recounted:,}", *cells])
+        say(f"{flushers} flushers: {lines[-1]}")
+    columns = ["owners recounted", "time", "CPU of the flushers", "of the busiest", "of Redis", "in all ÷ one"]
+    return table([f"flushers of {size(owners)} requests", *columns], lines)
+
+
+def _flush(end: Any) -> None:
+    """Flush when told to, and tell how much CPU time that took."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (session,) = cursor.fetchone()
+    unread.status()
+    end.send("ready")
+    end.recv()
+    before = process_time() + _cpu_seconds(session)
+    call_command("flush_counters", verbosity=0)
+    end.send(process_time() + _cpu_seconds(session) - before)
+
+
+def _cpu_seconds(process: int) -> float:
+    """Return the CPU time that another process has used, in user mode and in the system."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
+from django_redis import get_redis_connection
 
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import Client
@@ -42,6 +43,12 @@ def buffer(counter: Counter = unread) -> Buffer:
     """The buffer of a counter with one shard."""
     (only,) = counter.buffers
     return only
+
+
+def dirty_users(counter: Counter = unread) -> list[str]:
+    """Members of users who wait for a recount, longest waiting first."""
+    only = buffer(counter)
+    return [member.decode() for member in get_redis_connection("default").zrange(only.keys.dirty, 0, -1)]
 
 
 def make_counter(*args: Any, **kwargs: Any) -> Counter:

@@ -39,7 +39,7 @@ BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
 
 LEASE = 60
-"""Seconds that a lease lasts at least. A correction that takes longer is tried again; safety does not depend on it."""
+"""Seconds after which a lease is old, or HEAL_AFTER if that is less. Safety does not depend on it."""
 
 USERS_PER_CALL = 1000
 """The most users in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
@@ -487,10 +487,10 @@ class Buffer:
         self.client.call(self.keys.intents, "DEL", self.keys.intents)
 
     # ---------------------------------------------------------------- healing
-    def dirty(self, first: int, number: int) -> list[str]:
-        """Return users to recount from this rank on, longest waiting first."""
-        last = first + number - 1
-        return [decode(m) for m in self.client.call(self.keys.dirty, "ZRANGE", self.keys.dirty, first, last)]
+    def take_dirty(self, first: int, number: int) -> list[str]:
+        """Return users to recount whom nobody else is recounting, longest waiting first, from this rank on."""
+        limit = math.ceil(min(LEASE, options.HEAL_AFTER))
+        return [decode(member) for member in self._run("take_dirty", first, number, limit, LEASE)]
 
     def intents(self) -> Iterator[Intent]:
         """Yield every intent that is announced and not confirmed."""

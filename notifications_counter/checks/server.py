@@ -84,7 +84,7 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.keep_group("1:", group, "token", {"2]": 1}),
         lambda: trial.client.call(trial.keys.ready, "HGETALL", trial.keys.group("1:", group)),
         lambda: trial.mark_dirty([user]),
-        lambda: trial.dirty(0, 1),
+        lambda: trial.take_dirty(0, 1),
         lambda: trial.cut(1),
         lambda: trial.fetch(10**9 + 1, 0, 1),
         lambda: trial.reject({user: "1"}),

@@ -191,33 +191,31 @@ class Healer:
                 return False
 
     def _recount_dirty(self, buffer: Buffer, until: float) -> None:
-        """Recount dirty owners, oldest first, a few at a time because their number of rows is not known. Look at least
-        once, so that each heal makes progress, however slow the machine is."""
-        seen: set[str] = set()
-        first, size = 0, FEW
-        while not self.stopped() and (page := buffer.dirty(first, size)):
+        """Recount dirty owners whom no other flusher is recounting, oldest first, a few at a time because their number
+        of rows is not known. Look at least once, so that each heal makes progress, however slow the machine is."""
+        left, size = 0, FEW  # left: how many stay dirty, because they are active all the time, or cannot be counted
+        while not self.stopped() and (members := buffer.take_dirty(left, size)):
             started = time.monotonic()
-            if members := [member for member in page if member not in seen]:
-                seen.update(members)
-                strays = self._strays(buffer, members)
-                buffer.reject(strays, dirty=True)
-                record_rejected(self.counter, strays)
-                try:
-                    self.result.add(self.recounter.recount(m for m in members if m not in strays))
-                    self.failures = 0
-                    size = min(2 * size, PAGE) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
-                except OperationalError as error:
-                    self.failures += 1
-                    if self.failures > FEW or not connections[self.counter.db].is_usable():  # it is not the owner
-                        raise
-                    if len(members) > 1:  # look at one after the other
-                        seen.difference_update(members)
-                    else:
-                        self.uncounted = error
-                    size = 1
-                    until += time.monotonic() - started
-            else:  # still dirty: they were active all the time, or cannot be counted
-                first += len(page)
+            strays = self._strays(buffer, members)
+            buffer.reject(strays, dirty=True)
+            record_rejected(self.counter, strays)
+            try:
+                found = self.recounter.recount(m for m in members if m not in strays)
+            except OperationalError as error:
+                buffer.snapshot(members, "end")  # look at one after the other
+                self.failures += 1
+                if self.failures > FEW or not connections[self.counter.db].is_usable():  # it is not the owner
+                    raise
+                if len(members) == 1:
+                    self.uncounted = error
+                    left += 1
+                size = 1
+                until += time.monotonic() - started
+            else:
+                self.result.add(found)
+                self.failures = 0
+                left += found.in_doubt
+                size = min(2 * size, PAGE) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
             if time.monotonic() > until:
                 self.result.unfinished = True
                 return

@@ -1,6 +1,7 @@
 """A heal takes no longer than it may: the flush that follows is not to wait."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,18 @@ from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.healing import Healer
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
-from tests.support import assert_heals, assert_reads, buffer, entries, notify, stored, unheard
+from tests.support import (
+    OtherConnection,
+    assert_heals,
+    assert_reads,
+    buffer,
+    dirty_users,
+    entries,
+    notify,
+    stored,
+    unheard,
+    wait_until,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -83,6 +95,54 @@ def test_many_users(healed):
     assert looks > 1
 
 
+def test_two_flushers_share_users_in_doubt(users, monkeypatch):
+    """While one of them counts, the other begins, and counts others."""
+    buffer().mark_dirty([str(user.pk) for user in users])
+    count_rows, this = Reader.count_rows, threading.current_thread()
+    counted: dict[bool, list[Any]] = {True: [], False: []}
+    with OtherConnection() as other:
+
+        def count(self: Reader, keys: Any) -> dict[Any, int]:
+            is_this = threading.current_thread() is this
+            counted[is_this] += keys
+            if is_this:
+                other.run(unread.heal, 0)
+            return count_rows(self, keys)
+
+        monkeypatch.setattr(Reader, "count_rows", count)
+        unread.heal()
+    assert dirty() == 0
+    assert all(counted.values())
+    assert sorted(counted[True] + counted[False]) == sorted(user.pk for user in users)
+
+
+@pytest.mark.once
+def test_a_flusher_finds_users_behind_those_of_others(healed):
+    members = {str(n) for n in range(3500)}
+    buffer().mark_dirty(list(members))
+    takings = [buffer().take_dirty(0, number) for number in (1000, 1000, 10, 1500)]
+    assert [len(taken) for taken in takings] == [1000, 1000, 10, 1490]
+    assert {member for taken in takings for member in taken} == members
+
+
+@pytest.mark.slow
+def test_a_flusher_that_is_killed_while_it_counts(users, flusher):
+    """Others leave its users alone until its leases are old. Meanwhile, reads count their rows."""
+    unheard(Notification.objects.bulk_create, [Notification(user=user, title="x") for user in users])
+    buffer().mark_dirty([str(user.pk) for user in users])
+    child = flusher("after look")
+    child.reached()
+    child.kill()
+    result = unread.heal()
+    assert (result.checked, result.unfinished) == (len(users) - 10, False)
+    assert dirty() == 10
+    assert_reads(*users)
+    with entries(HEAL_AFTER=1):
+        wait_until(lambda: unread.heal().checked)
+    assert dirty() == 0
+    assert_heals(*users)
+
+
 def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, monkeypatch):
     """They have waited longest, and so come first."""
     fix = Buffer.fix
@@ -98,7 +158,7 @@ def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, mon
     monkeypatch.setattr(Buffer, "fix", busy)
     monkeypatch.setattr("notifications_counter.maintenance.healing.FEW", 1)
     assert not unread.heal().unfinished
-    assert buffer().dirty(0, 10) == [str(alice.pk)]
+    assert dirty_users() == [str(alice.pk)]
     unread.flush()
     assert stored(bob) == 3
     monkeypatch.undo()
@@ -156,7 +216,7 @@ def test_a_user_who_cannot_be_counted_keeps_nobody_waiting(users, alice, bob, fl
         buffer().mark_dirty([str(user.pk)])
     with uncountable(alice), pytest.raises((OperationalError, CommandError), match="statement timeout"):
         flush()
-    assert buffer().dirty(0, 10) == [str(alice.pk)]
+    assert dirty_users() == [str(alice.pk)]
     assert [stored(user) for user in (bob, *users)] == [1] * 151
     flush()
     assert_heals(alice)

@@ -18,7 +18,7 @@ local held = current and #users > 0 and redis.call('HMGET', leases, unpack(users
 local aloft = current and #users > 0 and redis.call('EXISTS', intents) == 1 and redis.call('HMGET', in_flight, unpack(users)) or {}
 local reply, fixed, stale, changed, deltas, adopted = {}, {}, {}, {}, {}, {}
 for i, user in ipairs(users) do
-  if held[i] == ARGV[2] and not aloft[i] then
+  if held[i] and held[i]:match('(.*)@') == ARGV[2] and not aloft[i] then
     fixed[#fixed + 1] = user
     local is_wrong = corrections[i] ~= 0
     -- During a recovery, those who were adopted and are right stay so.

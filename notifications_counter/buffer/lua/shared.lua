@@ -54,6 +54,9 @@ local function add(...)
   if not (sum.err:find('integer') or sum.err:find('overflow') or sum.err:find('WRONGTYPE')) then error(sum.err, 0) end
 end
 
+-- Returns what leases holds for a user: whose lease it is, and since when.
+local function lease(token, now) return token .. '@' .. now end
+
 -- Sends a user to a recount. Until then readers count rows; a correction under way is void. If something else has written
 -- a text to state, the number of dirty users stays wrong until the recovery for which that is a reason.
 local function mark_dirty(user, epoch, now)

@@ -14,8 +14,9 @@ if #users > 0 and ARGV[2] ~= '' and (ARGV[2] ~= 'take free' or is_recovering(epo
     redis.call('HDEL', leases, unpack(users))
   else
     local held, taken = ARGV[2] == 'take free' and redis.call('HMGET', leases, unpack(users)) or {}, {}
+    local mine = lease(ARGV[3], redis.call('TIME')[1])
     for i, user in ipairs(users) do
-      if not held[i] then taken[#taken + 1], taken[#taken + 2] = user, ARGV[3] end
+      if not held[i] then taken[#taken + 1], taken[#taken + 2] = user, mine end
     end
     if #taken > 0 then redis.call('HSET', leases, unpack(taken)) end
     redis.call('EXPIRE', leases, ARGV[4])
