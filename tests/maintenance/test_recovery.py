@@ -307,11 +307,11 @@ def test_a_change_that_begins_during_a_recovery_and_ends_after_it_is_recounted(m
     unheard(Notification.objects.create, user=carol, title="unheard")
     confirm_call = Buffer.confirm_call
 
-    def complete_first(self: Buffer, parts: Any) -> Any:
+    def complete_first(self: Buffer, *args: Any) -> Any:
         monkeypatch.setattr(Buffer, "confirm_call", confirm_call)
         with OtherConnection() as other:
             other.run(unread.heal)
-        return confirm_call(self, parts)
+        return confirm_call(self, *args)
 
     monkeypatch.setattr(Buffer, "confirm_call", complete_first)
     Notification.objects.filter(user=carol).mark_as_read()
