@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import Error, connections
+from django.db import Error
 from django.db.models import BooleanField, Case, Field, IntegerField, Model, Q, QuerySet, Value, When
 from django.db.models.lookups import Exact, IsNull
 
 from ..internals import AND, OR, Col, WhereNode
 
-Predicate = Callable[[Mapping[str, Any], str], bool | None]
+Predicate = Callable[[Mapping[str, Any], Any], bool | None]
 
 NOT_NULL = object()
 """Stands for a value that is not NULL and otherwise unknown."""
@@ -56,14 +56,14 @@ class Condition:
     def _predicate(self) -> Predicate:
         return _compile(self.where)
 
-    def holds(self, values: Mapping[str, Any], using: str) -> bool | None:
+    def holds(self, values: Mapping[str, Any], connection: Any) -> bool | None:
         """Return whether a row with these values, by attribute name, counts. None if only the database can tell.
 
         Python decides only what the database cannot see differently: whether a value is NULL, and the equality of
         booleans and integers. The equality of texts depends on a collation.
         """
         try:
-            return self._predicate(values, using) is True
+            return self._predicate(values, connection) is True
         except Undecidable:
             return None
 
@@ -91,13 +91,13 @@ def _compile(node: Any) -> Predicate:
     if isinstance(node, IsNull | Exact) and is_lookup_of_django(node) and not node.lhs.target.generated:
         field = node.lhs.target
         if isinstance(node, IsNull):
-            return lambda values, using: (_value(values, field, using) is None) == node.rhs
+            return lambda values, connection: (_value(values, field, connection) is None) == node.rhs
         if isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int):
-            return lambda values, using: _equals(_value(values, field, using), node.rhs)
+            return lambda values, connection: _equals(_value(values, field, connection), node.rhs)
     return _undecidable
 
 
-def _undecidable(values: Mapping[str, Any], using: str) -> bool | None:
+def _undecidable(values: Mapping[str, Any], connection: Any) -> bool | None:
     raise Undecidable
 
 
@@ -108,11 +108,11 @@ def _compile_node(node: WhereNode) -> Predicate:
         return children[0]
     decisive = node.connector == OR
 
-    def evaluate(values: Mapping[str, Any], using: str) -> bool | None:
+    def evaluate(values: Mapping[str, Any], connection: Any) -> bool | None:
         results, undecided = [], False
         for child in children:
             try:
-                results.append(child(values, using))
+                results.append(child(values, connection))
             except Undecidable:  # another child may be decisive
                 undecided = True
         if decisive not in results:
@@ -125,14 +125,14 @@ def _compile_node(node: WhereNode) -> Predicate:
     return evaluate
 
 
-def _value(values: Mapping[str, Any], field: Field, using: str) -> Any:
+def _value(values: Mapping[str, Any], field: Field, connection: Any) -> Any:
     value = values.get(field.attname, MISSING)
     if value is None or value is NOT_NULL or (isinstance(value, bool) and type(field) is BooleanField):
         return value
     if value is MISSING or hasattr(value, "resolve_expression"):
         raise Undecidable
     try:
-        return field.get_db_prep_save(value, connections[using])
+        return field.get_db_prep_save(value, connection)
     except (ArithmeticError, AttributeError, TypeError, ValueError, ValidationError, Error):
         # The statement will raise the same error, where the site expects it.
         raise Undecidable from None

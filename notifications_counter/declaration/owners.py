@@ -108,7 +108,7 @@ class Owners:
             return None
         return None if self.has_several_columns and None in found else str(found)
 
-    def _encode_all(self, keys: Sequence[Any]) -> Sequence[str | None]:
+    def encode_all(self, keys: Sequence[Any]) -> Sequence[str | None]:
         """Do the same for many keys. Integers are much faster all at once."""
         if self.has_several_columns:
             if all(isinstance(f, IntegerField) for f in self.key_fields) and set(map(type, chain(*keys))) == {int}:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from operator import neg
 from typing import Any
 
-from ..internals import CURSOR, ROW_COUNT
+from ..internals import ROW_COUNT
+from .columns import convert
 from .facts import facts_of_where, fate
 from .rows import (
     Change,
-    add_up,
+    Sums,
     difference,
+    grouped,
     is_plain,
     locked_by_key,
     locked_for_now,
@@ -29,7 +31,7 @@ class Delete(Statement):
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Execute it, have the ledger collect what it changes, and return the number of rows."""
         facts = facts_of_where(self.query.where) if self.known and is_plain(self.query) else {}
-        self.fates = {counter: fate(counter, facts, self.using) for counter in self.counters}
+        self.fates = {counter: fate(counter, facts, self.connection) for counter in self.counters}
         if self.can_return and (self.connection.vendor == "postgresql" or self.compiler.single_alias):
             named = all(its.names_owner for its in self.fates.values())
             owners = {counter: its.members for counter, its in self.fates.items()} if named else None
@@ -37,39 +39,32 @@ class Delete(Statement):
         return self.ledger.write(None, self._look_first)
 
     def _returning(self) -> tuple[int, Change]:
-        ours, as_sql = self.returning, self.compiler.as_sql
+        ours, as_sql = self.columns, self.compiler.as_sql
         # One row for each owner. A few rows come as they are, by SQL that begins as without counters.
-        adds_up = self.connection.vendor == "postgresql" and named_keys(self.query) > FEW
+        groups = self.connection.vendor == "postgresql" and named_keys(self.query) > FEW
 
         def as_sql_with_ours() -> tuple[str, tuple[Any, ...]]:
             sql, params = as_sql()
-            sql = f"{sql} RETURNING {ours.as_columns('c')}"
-            if adds_up:
-                names = ", ".join(ours.names("c"))
+            sql = f"{sql} RETURNING {ours.named}"
+            if groups:
+                names = ", ".join(ours.names)
                 sql = f"WITH deleted AS ({sql}) SELECT {names}, COUNT(*) FROM deleted GROUP BY {names}"
             return sql, (*params, *ours.params)
 
-        self.compiler.as_sql = as_sql_with_ours
-        try:
-            cursor = self.execute(self.compiler, CURSOR)
-        finally:
-            del self.compiler.as_sql
-        if cursor is None:  # the WHERE clause matches nothing
+        found, sums = self.fetch(as_sql_with_ours), Sums(self.counters)
+        if not found:
             return 0, Change({})
-        with cursor:
-            found = cursor.fetchall()
-        rows, numbers = (
-            ([row[:-1] for row in found], [row[-1] for row in found]) if adds_up else (found, [1] * len(found))
-        )
-        return sum(numbers), Change(add_up(zip(ours.states(self.compiler, rows), map(neg, numbers), strict=True)))
+        *columns, numbers = zip(*convert(self.compiler, ours.fields, found if groups else grouped(found)), strict=True)
+        sums.add_columns(columns, list(map(neg, numbers)))
+        return sum(numbers), Change(sums)
 
     def _look_first(self) -> tuple[int, Change]:
-        found = locked_for_now(self.query, self.using, self.counters)
+        found = locked_for_now(self.query, self.connection, self.counters)
         number = self.execute(self.compiler, ROW_COUNT) or 0
         if number != len(found) or not (self.known and selects_alike(self.query)):
-            left = locked_by_key(self.model, self.using, list(found), self.counters)
-            found = {pk: state for pk, state in found.items() if pk not in left}
-        deltas, doubted = difference(found.values()), []
+            left = locked_by_key(self.model, self.connection, list(found), self.counters)
+            found = {pk: row for pk, row in found.items() if pk not in left}
+        deltas, doubted = difference(self.counters, found.values()), []
         if number != len(found):  # it has deleted others as well
             doubted = [counter for counter, its in self.fates.items() if not its.names_owner]
             deltas = {c: {**deltas[c], **dict.fromkeys(its.members)} for c, its in self.fates.items()}

@@ -68,7 +68,7 @@ class Fate(NamedTuple):
         return [] if self.counts is False or self.owner in (UNKNOWN, None) else [self.owner]
 
 
-def fate(counter: Declaration, facts: Mapping[str, Any], using: str) -> Fate:
+def fate(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Fate:
     """Return what these facts say about the rows."""
     owner: Any
     values = [facts.get(name, UNKNOWN) for name in counter.owner_attnames]
@@ -80,7 +80,7 @@ def fate(counter: Declaration, facts: Mapping[str, Any], using: str) -> Fate:
         owner = UNKNOWN
     else:
         owner = counter.encode(values if counter.has_several_columns else values[0])
-    return Fate(owner, counter.condition.holds(facts, using))
+    return Fate(owner, counter.condition.holds(facts, connection))
 
 
 def _is_uncertain(field: Any, value: Any) -> bool:

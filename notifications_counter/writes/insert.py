@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import OnConflict
+from .columns import Row, convert
 from .facts import UNKNOWN, fate, inserted
-from .rows import Change, RowState, add_up, in_doubt, locked_by_key
+from .rows import Change, difference, in_doubt, locked_by_key
 from .statement import Statement
 
 ATTNAME = attrgetter("attname")
@@ -48,7 +49,7 @@ class Insert(Statement):
             written = inserted(self.model, counter, names, self.query.raw)
             deltas: dict[str, Delta] = {}
             for instance in self.query.objs:
-                owner, counts = fate(counter, written.facts(instance), self.using)
+                owner, counts = fate(counter, written.facts(instance), self.connection)
                 if counts is False or owner is None:
                     continue
                 if owner is UNKNOWN:
@@ -64,16 +65,16 @@ class Insert(Statement):
         return self.execute(self.compiler, self.fields), Change(self.owners)
 
     def _insert_returning(self) -> tuple[Any, Change]:
-        result, states = self._execute_returning()
-        return result, Change(add_up((state, 1) for state in states))
+        result, rows = self._execute_returning()
+        return result, Change(difference(self.counters, after=rows))
 
     def _insert_and_look(self) -> tuple[Any, Change]:
         result = self.execute(self.compiler, self.fields)
         pks, change = self._primary_keys(result), self._doubt(self.named)
         if None not in pks:
-            found = locked_by_key(self.model, self.using, pks, self.counters)
+            found = locked_by_key(self.model, self.connection, pks, self.counters)
             if len(found) == len(pks):  # otherwise, a key is an expression, or stored in another form
-                change = Change(add_up((state, 1) for state in found.values()))
+                change = Change(difference(self.counters, after=found.values()))
         return result, change
 
     def _insert_in_doubt(self) -> tuple[Any, Change]:
@@ -86,8 +87,8 @@ class Insert(Statement):
         returns = features.can_return_columns_from_insert and features.can_return_rows_from_bulk_insert
         taken = {field.attname for field in self.query.update_fields} if self.known else set()
         if self.known and returns and not any(counter.moves(taken) for counter in self.counters):
-            result, states = self._execute_returning()
-            return result, Change(in_doubt(states))
+            result, rows = self._execute_returning()
+            return result, Change(in_doubt(self.counters, rows))
         return self.execute(self.compiler, self.fields), self._doubt(self.named and not self.known)
 
     def _doubt(self, named: bool) -> Change:
@@ -104,17 +105,17 @@ class Insert(Statement):
         keys = [getattr(instance, key.attname, None) for instance in self.query.objs]
         return [None if isinstance(pk, tuple) and None in pk else pk for pk in keys]
 
-    def _execute_returning(self) -> tuple[list[Any], list[RowState]]:
+    def _execute_returning(self) -> tuple[list[Any], Iterable[Row]]:
         """Execute it with our columns after those that Django returns, and separate the two."""
-        compiler, ours = self.compiler, self.returning
+        compiler, ours = self.compiler, self.columns
         asked = list(self.fields or [self.query.get_meta().pk_fields[0]])
-        as_sql, convert = compiler.as_sql, compiler.apply_converters
+        as_sql, apply = compiler.as_sql, compiler.apply_converters
 
         def as_sql_with_ours() -> list[tuple[str, tuple[Any, ...]]]:
             return [(f"{sql}, {', '.join(ours.sql)}", (*params, *ours.params)) for sql, params in as_sql()]
 
         def convert_what_came(rows: Any, converters: Any) -> Any:
-            return convert([row for row in rows if row], converters)
+            return apply([row for row in rows if row], converters)
 
         compiler.as_sql = as_sql_with_ours
         compiler.apply_converters = convert_what_came  # before Django 6.0, an ignored row is None
@@ -122,5 +123,5 @@ class Insert(Statement):
             rows = [row for row in self.execute(compiler, asked) if row]
         finally:
             del compiler.as_sql, compiler.apply_converters
-        states = ours.states(compiler, [row[len(asked) :] for row in rows])
+        states = convert(compiler, ours.fields, [row[len(asked) :] for row in rows])
         return [row[: len(asked)] for row in rows] if self.fields else [], states

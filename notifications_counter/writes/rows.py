@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, repeat
+from itertools import compress
 from math import inf
 from typing import Any, NamedTuple
 
+from django.core.exceptions import EmptyResultSet, FullResultSet
 from django.db import connections
-from django.db.models import Exists, F, Func, Model, QuerySet
+from django.db.models import Exists, Func, Model, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
 from django.db.models.lookups import Exact, In
@@ -18,9 +19,7 @@ from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..internals import AND, ExtraWhere, Query
-
-RowState = Sequence[tuple[Declaration, str | None, bool]]
-"""What a row counts for: for each counter, its owner and whether it counts."""
+from .columns import Row, columns_of, convert
 
 Deltas = Mapping[Declaration, Mapping[str, Delta]]
 """How much the counts of owners change; None if they are to be recounted."""
@@ -31,21 +30,6 @@ class Change(NamedTuple):
 
     deltas: Deltas
     doubted: Sequence[Declaration] = ()
-
-
-def columns_of(counters: Sequence[Declaration]) -> list[Any]:
-    """Return the columns that say what a row counts for: for each counter, the owner's, and whether the row counts."""
-    return [column for c in counters for column in (*c.owner_attnames, c.condition.flag)]
-
-
-def states_of(counters: Sequence[Declaration], rows: Sequence[Sequence[Any]]) -> list[RowState]:
-    """Return what rows of these columns count for."""
-    columns, states = iter(zip(*rows, strict=True)), []
-    for counter in counters if rows else ():
-        owners = list(islice(columns, len(counter.owner_attnames)))
-        members = counter._encode_all(list(zip(*owners, strict=True)) if counter.has_several_columns else owners[0])
-        states.append(zip(repeat(counter), members, map(bool, next(columns)), strict=False))
-    return list(zip(*states, strict=True))
 
 
 def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
@@ -116,62 +100,108 @@ def rows_of(query: Query, using: str) -> QuerySet:
     return QuerySet(model, using=using).filter(pk__in=inner)
 
 
-def with_states(rows: QuerySet, counters: Sequence[Declaration], key: Sequence[str]) -> QuerySet:
-    """Return these columns of rows, then those that say what the rows count for, under names that no field has."""
-    columns = {f"counted_column{i}": F(c) if isinstance(c, str) else c for i, c in enumerate(columns_of(counters))}
-    return rows.annotate(**columns).values_list(*key, *columns)
+def selecting(query: Query, connection: Any) -> Any:
+    """Return the compiler of a query for the rows that a statement is about to change. Its condition reads no other
+    table, except in subqueries."""
+    selected = query if is_plain(query) else rows_of(query, connection.alias).query
+    return connection.ops.compiler("SQLCompiler")(selected, connection, connection.alias)
 
 
-def locked(queryset: QuerySet, counters: Sequence[Declaration]) -> dict[Any, RowState]:
-    """Lock the selected rows, in the order of their primary keys, and return what they count for."""
-    # Column by column, because Django does not convert the values of a whole composite key.
-    key = [field.attname for field in queryset.model._meta.pk_fields]
-    rows = queryset.select_related(None).order_by("pk").select_for_update()
-    first, found = len(key), list(with_states(rows, counters, key))
-    states = states_of(counters, [row[first:] for row in found])
-    return {row[0] if first == 1 else row[:first]: state for row, state in zip(found, states, strict=True)}
+def where_of(compiler: Any) -> tuple[str, Sequence[Any]]:
+    """Return the condition of a query. EmptyResultSet if no row can satisfy it."""
+    try:
+        return compiler.compile(compiler.query.where)
+    except FullResultSet:
+        return "1 = 1", ()
 
 
-def locked_for_now(query: Query, using: str, counters: Sequence[Declaration]) -> dict[Any, RowState]:
+def locked(query: Query, connection: Any, counters: tuple[Declaration, ...]) -> dict[Any, Row]:
+    """Lock the rows that a query selects, in the order of their primary keys. Returns what they count for, by key."""
+    compiler = selecting(query, connection)
+    ours = columns_of(counters, connection.alias, query.model, alias=compiler.query.get_initial_alias())
+    try:
+        sql, params = ours.select(*where_of(compiler))
+    except EmptyResultSet:
+        return {}
+    if connection.features.has_select_for_update:
+        sql += f" {connection.ops.for_update_sql()}"
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        found = cursor.fetchall()
+    first = len(ours.keys)
+    rows = map(tuple, convert(compiler, [*ours.key_fields, *ours.fields], found))
+    return {row[0] if first == 1 else row[:first]: row[first:] for row in rows}
+
+
+def locked_for_now(query: Query, connection: Any, counters: tuple[Declaration, ...]) -> dict[Any, Row]:
     """Lock the rows that a statement is about to change. While MySQL waits for the lock of a row, what it reads of
     others grows old. So look again until nothing has changed."""
-    found, before = locked(rows_of(query, using), counters), None
-    if connections[using].vendor == "mysql" and reads_others(query):
+    found, before = locked(query, connection, counters), None
+    if connection.vendor == "mysql" and reads_others(query):
         while found.keys() != before:
-            found, before = locked(rows_of(query, using), counters), found.keys()
+            found, before = locked(query, connection, counters), found.keys()
     return found
 
 
 def locked_by_key(
-    model: type[Model], using: str, pks: Sequence[Any], counters: Sequence[Declaration]
-) -> dict[Any, RowState]:
+    model: type[Model], connection: Any, pks: Sequence[Any], counters: tuple[Declaration, ...]
+) -> dict[Any, Row]:
     """Do the same for rows given by their primary keys. Missing rows are left out."""
-    found: dict[Any, RowState] = {}
-    for chunk in chunks(pks, using):
-        found |= locked(QuerySet(model, using=using).filter(pk__in=chunk), counters)
+    found: dict[Any, Row] = {}
+    for chunk in chunks(pks, connection.alias):
+        found |= locked(QuerySet(model, using=connection.alias).filter(pk__in=chunk).query, connection, counters)
     return found
 
 
-def add_up(states: Iterable[tuple[RowState, int]]) -> Deltas:
-    """Add up the deltas of rows, each with a number: how many were added, negative if they were removed."""
-    deltas: dict[Declaration, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for state, number in states:
-        for counter, member, counts in state:
-            if counts and member is not None:
-                deltas[counter][member] += number
-    return deltas
+def grouped(rows: Iterable[Row]) -> list[Row]:
+    """Return the different rows, each followed by how many there are, as with GROUP BY."""
+    return [(*row, number) for row, number in Counter(map(tuple, rows)).items()]
 
 
-def difference(before: Iterable[RowState], after: Iterable[RowState] = ()) -> Deltas:
+def keys_of(
+    counters: Iterable[Declaration], columns: Iterable[Sequence[Any]]
+) -> Iterator[tuple[Declaration, Sequence[Any], Sequence[Any]]]:
+    """Yield for each counter the owner's key in each row, and whether the row counts."""
+    columns = iter(columns)
+    for counter in counters:
+        keys = [next(columns, ()) for _ in counter.owner_attnames]
+        yield counter, list(zip(*keys, strict=True)) if counter.has_several_columns else keys[0], next(columns, ())
+
+
+class Sums(dict[Declaration, dict[str, int]]):
+    """How much the counts of owners change, added up."""
+
+    def __init__(self, counters: Iterable[Declaration]):
+        super().__init__((counter, {}) for counter in counters)
+
+    def add(self, counter: Declaration, members: Sequence[str | None], numbers: Sequence[int]) -> None:
+        """Add so many rows for each of these owners."""
+        sums: dict[Any, int] = self[counter]
+        added = {**sums, **dict(zip(members, numbers, strict=True))}
+        if len(added) < len(sums) + len(members):  # somebody twice; to do so for each owner takes much longer
+            added = sums
+            for member, number in zip(members, numbers, strict=True):
+                added[member] = added.get(member, 0) + number
+        added.pop(None, None)
+        self[counter] = added
+
+    def add_columns(self, columns: Iterable[Sequence[Any]], numbers: Sequence[int]) -> None:
+        """Add so many rows of each kind, given the columns of all kinds."""
+        for counter, keys, counts in keys_of(self, columns):
+            self.add(counter, counter.encode_all(list(compress(keys, counts))), list(compress(numbers, counts)))
+
+
+def difference(counters: Iterable[Declaration], before: Iterable[Row] = (), after: Iterable[Row] = ()) -> Deltas:
     """Return the deltas of a statement, given all its rows before and after."""
-    return add_up([*((state, -1) for state in before), *((state, 1) for state in after)])
+    sums, were, are = Sums(counters), Counter(map(tuple, before)), Counter(map(tuple, after))
+    sums.add_columns(zip(*were, strict=True), [-number for number in were.values()])
+    sums.add_columns(zip(*are, strict=True), list(are.values()))
+    return sums
 
 
-def in_doubt(states: Iterable[RowState]) -> dict[Declaration, dict[str, None]]:
+def in_doubt(counters: Iterable[Declaration], rows: Iterable[Row]) -> dict[Declaration, dict[str, None]]:
     """Return the owners of these rows, who are to be recounted."""
-    owners: dict[Declaration, dict[str, None]] = defaultdict(dict)
-    for state in states:
-        for counter, member, _ in state:
-            if member is not None:
-                owners[counter][member] = None
-    return owners
+    return {
+        counter: dict.fromkeys(member for member in counter.encode_all(keys) if member is not None)
+        for counter, keys, _ in keys_of(counters, zip(*rows, strict=True))
+    }

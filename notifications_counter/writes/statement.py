@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db.models import Model
 
 from ..declaration import Declaration
+from ..internals import CURSOR
+from .columns import Columns, Row, columns_of
 from .ledger import Ledger
-from .returning import Returning, returning
 
 
 class Statement:
@@ -36,9 +37,9 @@ class Statement:
         return self.query.model
 
     @property
-    def returning(self) -> Returning:
+    def columns(self) -> Columns:
         """Owner and flag of each counter, as columns for RETURNING."""
-        return returning(self.counters, self.using, self.model)
+        return columns_of(self.counters, self.using, self.model)
 
     @property
     def can_return(self) -> bool:
@@ -46,3 +47,15 @@ class Statement:
         a wrong ``column IS NULL`` if the first column of the table is NOT NULL."""
         features = self.connection.features
         return self.known and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
+
+    def fetch(self, as_sql: Callable[[], tuple[str, tuple[Any, ...]]]) -> Sequence[Row]:
+        """Execute the statement by other SQL, which returns rows, and return these."""
+        self.compiler.as_sql = as_sql
+        try:
+            cursor = self.execute(self.compiler, CURSOR)
+        finally:
+            del self.compiler.as_sql
+        if not cursor:  # the WHERE clause matches nothing
+            return []
+        with cursor:
+            return cursor.fetchall()

@@ -3,31 +3,33 @@ Otherwise the rows are counted: on PostgreSQL by the same statement, on other da
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import partial
+from itertools import compress
 from operator import neg
 from typing import Any, NamedTuple
 
-from django.core.exceptions import EmptyResultSet, FullResultSet
+from django.core.exceptions import EmptyResultSet
 
 from ..declaration import Declaration
-from ..internals import AND, CURSOR, ROW_COUNT, ExtraWhere, UpdateQuery
+from ..internals import ROW_COUNT, WhereNode
+from .columns import Columns, Row, columns_of, convert
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
-from .returning import returning
 from .rows import (
     Change,
-    RowState,
-    add_up,
+    Sums,
     difference,
     in_doubt,
     is_plain,
+    keys_of,
     locked_by_key,
     locked_for_now,
     named_keys,
-    rows_of,
+    selecting,
     selects_alike,
-    with_states,
+    where_of,
 )
 from .statement import Statement
 
@@ -77,10 +79,10 @@ class Turn(NamedTuple):
         """Whether we know what a row becomes, given what it was."""
         return self.becomes.is_known or (self.becomes.counts is not None and not self.moves)
 
-    def after(self, member: str | None) -> tuple[Declaration, str | None, bool]:
-        """Return what a row of this owner becomes."""
+    def after(self, members: Sequence[str | None]) -> Sequence[str | None]:
+        """Return the owners of rows that had these before it."""
         known = self.moves and self.becomes.owner is not UNKNOWN
-        return self.counter, self.becomes.owner if known else member, bool(self.becomes.counts)
+        return [self.becomes.owner] * len(members) if known else members
 
 
 def _number(result: Any) -> int:
@@ -96,13 +98,13 @@ class Update(Statement):
         fields, return the rows: since Django 6.0, ``save()`` may use UPDATE … RETURNING."""
         self.how, self.returns = how, isinstance(how, list | tuple)
         names = {field.attname for field, *_ in self.query.values}
-        self.turns = [turn for counter in self.counters if not (turn := self._turn(counter, names)).is_none]
+        self.turns = self._turns(names)
         if not self.turns:
             return self._call(self.compiler)
-        self.counters = tuple(turn.counter for turn in self.turns)
+        self.counters = tuple([turn.counter for turn in self.turns])
         named = self.known and all(turn.names_owners for turn in self.turns)
         owners = {turn.counter: turn.members for turn in self.turns} if named else None
-        if self.known and all(turn.was.is_known and turn.becomes.is_known for turn in self.turns):
+        if named and all(turn.was.is_known and turn.becomes.is_known for turn in self.turns):
             return self.ledger.write(owners, self._shift)
         self.changes_key = any(field.attname in names for field in self.model._meta.pk_fields)
         own = self.query.get_initial_alias() == self.model._meta.db_table and not self.query.related_updates
@@ -115,13 +117,17 @@ class Update(Statement):
             return self.execute(compiler, self.how)
         return self.execute(compiler, ROW_COUNT) or 0
 
-    def _turn(self, counter: Declaration, names: set[str]) -> Turn:
+    def _turns(self, names: set[str]) -> list[Turn]:
+        """Return what the statement says for each counter whose counts it may change."""
         # With related updates, Django selects the rows, and updates them by their primary keys a moment later.
         is_one = self.known and is_plain(self.query) and not self.query.related_updates
         before = facts_of_where(self.query.where) if is_one else {}
         after = facts_after(before, self.query.values)
-        was, becomes = (fate(counter, facts, self.using) for facts in (before, after))
-        return Turn(counter, was, becomes, counter.moves(names))
+        turns = [
+            Turn(c, fate(c, before, self.connection), fate(c, after, self.connection), c.moves(names))
+            for c in self.counters
+        ]
+        return [turn for turn in turns if not turn.is_none]
 
     def _shift(self) -> tuple[Any, Change]:
         result = self._call(self.compiler)
@@ -131,100 +137,88 @@ class Update(Statement):
     # ------------------------------------------------------------ PostgreSQL
     def _at_once(self) -> tuple[int, Change]:
         """Count the rows, update them and count again in one statement, which returns owners instead of rows."""
-        compiler, with_old = self.compiler, self._returning_old
-        self.is_one = named_keys(self.query) <= 1
-        if self.connection.pg_version < 18_00_00:
-            compiler, with_old = self._after_a_look().get_compiler(self.using), self._locking_old
-        update = compiler.as_sql
-        compiler.as_sql = lambda: with_old(*update())
-        try:
-            cursor = self.execute(compiler, CURSOR)
-        finally:
-            del compiler.as_sql
-        if not cursor:  # the WHERE clause matches nothing
+        old, new, self.is_one = self._columns("w"), self._columns("b"), named_keys(self.query) <= 1
+        found = self.fetch(partial(self._returning_old if self._returns_old else self._locking_old, old, new))
+        if not found:
             return 0, Change({})
-        with cursor:
-            found = cursor.fetchall()
+        found = list(convert(self.compiler, [*old.fields, *new.fields], found))
         if self.is_one:
-            found = [(*row, True, True, 1) for row in found]
-        updated = sum(row[-1] for row in found if row[-2])
-        only_before, only_after = (sum(row[-1] for row in found if not row[side]) for side in (-2, -3))
+            found = [(*row, 1, 1) for row in found]
+        *columns, before, after = zip(*found, strict=True)
+        updated, same = sum(after), sum(compress(after, before))
+        only_before, only_after = sum(before) - same, updated - same
         if only_before and not only_after and not self.changes_key:  # a trigger has skipped these
-            found = [row for row in found if row[-2]]
+            before = after
         elif only_before != only_after:
             return updated, self._doubt({}, False)
-        numbers, columns = [row[-1] for row in found], len(self.returning.columns)
-        was = self.returning.states(compiler, [row[:columns] for row in found])
-        became = self.returning.states(compiler, [row[columns : 2 * columns] for row in found])
-        return updated, Change(add_up([*zip(was, map(neg, numbers), strict=True), *zip(became, numbers, strict=True)]))
+        sums = Sums(self.counters)
+        sums.add_columns(columns[: len(old.names)], list(map(neg, before)))
+        sums.add_columns(columns[len(old.names) :], after)
+        return updated, Change(sums)
 
-    def _returning_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """PostgreSQL 18 and newer return the old row as well as the new one."""
-        old, new = (returning(self.counters, self.using, self.model, alias) for alias in ("row_before", "row_after"))
-        states, params = ", ".join([*old.names("w"), *new.names("b")]), (*params, *old.params, *new.params)
-        update += f" RETURNING WITH (OLD AS row_before, NEW AS row_after) {old.as_columns('w')}, {new.as_columns('b')}"
+    @property
+    def _returns_old(self) -> bool:
+        """Whether RETURNING has the old row as well as the new one."""
+        return self.connection.pg_version >= 18_00_00
+
+    def _columns(self, prefix: str) -> Columns:
+        alias = {"w": "row_before", "b": "row_after"}[prefix] if self._returns_old else ""
+        return columns_of(self.counters, self.using, self.model, prefix, alias)
+
+    def _returning_old(self, old: Columns, new: Columns) -> tuple[str, tuple[Any, ...]]:
+        update, params = type(self.compiler).as_sql(self.compiler)
+        update += f" RETURNING WITH (OLD AS row_before, NEW AS row_after) {old.named}, {new.named}"
+        params = (*params, *old.params, *new.params)
         if self.is_one:
             return update, params
-        update = f"WITH changed AS ({update}) SELECT {states}, true, true, COUNT(*) FROM changed GROUP BY {states}"
-        return update, params
+        states = ", ".join([*old.names, *new.names])
+        return (
+            f"WITH changed AS ({update}) SELECT {states}, COUNT(*), COUNT(*) FROM changed GROUP BY {states}",
+            params,
+        )
 
-    def _after_a_look(self) -> UpdateQuery:
-        """Return the UPDATE that ``_locking_old`` puts after ``rows_before``: the statement as it is, which therefore
-        changes the same rows in the same order. If it could select others a moment later, it changes those that were
-        locked."""
-        query: Any = self.query.clone()
-        condition = "(SELECT COUNT(*) FROM rows_before) >= 0"
-        if self.is_one or not selects_alike(self.query):
-            query = UpdateQuery(self.model)
-            query.values = self.query.values
-            condition = f"({', '.join(self._keys)}) IN (SELECT {', '.join(self._keys.values())} FROM rows_before)"
-        if not self.is_one:
-            query.where.add(ExtraWhere([condition], ()), AND)
-        return query
+    def _locking_old(self, old: Columns, new: Columns) -> tuple[str, tuple[Any, ...]]:
+        """Before version 18, ``rows_before`` locks and counts the rows, and ``rows_after`` updates and counts them. The
+        last columns say how many rows each of the two has.
 
-    def _locking_old(self, update: str, params: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """On older versions, ``rows_before`` locks and counts the rows, and ``rows_after`` updates and counts them. The
-        last columns say which of the two has the rows, and how many there are."""
-        ours, keys = self.returning, self._keys
-        select, selected_params = self._select_old(", ".join(keys))
-        was, key = ", ".join(ours.names("w")), ", ".join(keys.values())
+        The statement changes the same rows in the same order as without counters. If it could select others a moment
+        later, it changes those that were locked."""
+        update, params = self._without_where()
+        where, where_params = where_of(selecting(self.query, self.connection))
+        select, select_params = old.select(where, where_params)
+        keys = {column: f"k{i}" for i, column in enumerate(old.keys)}
+        key, was = ", ".join(keys.values()), ", ".join(old.names)
         if self.is_one:  # SQL that begins as without counters
             same = " AND ".join([f"{column} = rows_before.{name}" for column, name in keys.items()])
             return (
                 f"{update} FROM ({select} FOR NO KEY UPDATE) AS rows_before ({key}, {was}) WHERE {same}"
-                f" RETURNING {', '.join([f'rows_before.{name}' for name in ours.names('w')])}, {ours.as_columns('b')}",
-                (*params, *selected_params, *ours.params),
+                f" RETURNING {', '.join([f'rows_before.{name}' for name in old.names])}, {new.named}",
+                (*params, *select_params, *new.params),
             )
-        new = ", ".join(f"{column} AS {name}" for column, name in keys.items())
-        states = f"{was}, {', '.join(ours.names('b'))}, rows_before.k0 IS NOT NULL, rows_after.k0 IS NOT NULL"
+        if selects_alike(self.query):
+            condition, params = f"({where}) AND (SELECT COUNT(*) FROM rows_before) >= 0", (*params, *where_params)
+        else:
+            condition = f"({', '.join(keys)}) IN (SELECT {key} FROM rows_before)"
+        named = ", ".join([f"{column} AS {name}" for column, name in keys.items()])
+        states = f"{was}, {', '.join(new.names)}"
         return (
             f"WITH rows_before ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
-            f" rows_after AS ({update} RETURNING {new}, {ours.as_columns('b')})"
-            f" SELECT {states}, COUNT(*) FROM rows_before FULL JOIN rows_after USING ({key}) GROUP BY {states}",
-            (*selected_params, *params, *ours.params),
+            f" rows_after AS ({update} WHERE {condition} RETURNING {named}, {new.named})"
+            f" SELECT {states}, COUNT(rows_before.k0), COUNT(rows_after.k0)"
+            f" FROM rows_before FULL JOIN rows_after USING ({key}) GROUP BY {states}",
+            (*select_params, *params, *new.params),
         )
 
-    def _select_old(self, key: str) -> tuple[str, tuple[Any, ...]]:
-        """Return the SELECT of the rows as they are: the primary key, and what they count for. Without joins, it needs
-        no QuerySet, which takes three times as long as everything else."""
-        ours, names = self.returning, [field.attname for field in self.model._meta.pk_fields]
-        if not is_plain(self.query) or self.query.is_sliced:
-            rows = rows_of(self.query, self.using).order_by("pk")
-            return with_states(rows, self.counters, names).query.get_compiler(self.using).as_sql()
+    def _without_where(self) -> tuple[str, tuple[Any, ...]]:
+        """Return the statement without its WHERE clause."""
+        compiler, query = self.compiler, self.query
+        where, query.where = query.where, WhereNode()
+        compiler.pre_sql_setup = lambda: None  # it would move joins from the clause into a subquery
         try:
-            where, params = self.compiler.compile(self.query.where)
-        except FullResultSet:
-            where, params = "true", ()
-        table = self.connection.ops.quote_name(self.model._meta.db_table)
-        select = f"SELECT {key}, {', '.join(ours.sql)} FROM {table} WHERE {where} ORDER BY {key}"
-        return select, (*ours.params, *params)
-
-    @cached_property
-    def _keys(self) -> dict[str, str]:
-        """Return the columns of the primary key, with their names in ``rows_before`` and ``rows_after``."""
-        quote, fields = self.connection.ops.quote_name, self.model._meta.pk_fields
-        table = quote(self.model._meta.db_table)
-        return {f"{table}.{quote(field.column)}": f"k{i}" for i, field in enumerate(fields)}
+            return type(compiler).as_sql(compiler)
+        finally:
+            query.where = where
+            del compiler.pre_sql_setup
 
     # -------------------------------------------------------------- elsewhere
     def _look_twice(self) -> tuple[Any, Change]:
@@ -243,7 +237,7 @@ class Update(Statement):
     def _look_around(self, is_stable: bool) -> tuple[Any, Change]:
         """``is_stable``: the statement changes the rows that a SELECT before it has found, if their number is the
         same."""
-        found = locked_for_now(self.query, self.using, self.counters)
+        found = locked_for_now(self.query, self.connection, self.counters)
         if is_stable and not found:  # at that moment, it would have changed nothing; but wrong values raise
             with suppress(EmptyResultSet):
                 self.compiler.as_sql()
@@ -254,23 +248,30 @@ class Update(Statement):
         if self.known and not number:
             return result, Change({})
         if are_found and all(turn.tells_after for turn in self.turns):
-            after: dict[Any, RowState] = {
-                pk: [turn.after(member) for turn, (_, member, _) in zip(self.turns, state, strict=True)]
-                for pk, state in found.items()
-            }
-        elif self.changes_key:
+            return result, Change(self._told_after(found.values()))
+        if self.changes_key:
             return result, self._doubt(found, are_found)
-        else:
-            after = locked_by_key(self.model, self.using, list(found), self.counters)
-            # Nobody else changes rows that are locked. So if as many have changed, they are all.
-            if not are_found and number != sum(after.get(pk) != state for pk, state in found.items()):
-                return result, self._doubt(found, False)
-        return result, Change(difference(found.values(), after.values()))
+        after = locked_by_key(self.model, self.connection, list(found), self.counters)
+        # Nobody else changes rows that are locked. So if as many have changed, they are all.
+        if not are_found and number != sum(after.get(pk) != row for pk, row in found.items()):
+            return result, self._doubt(found, False)
+        return result, Change(difference(self.counters, found.values(), after.values()))
 
-    def _doubt(self, found: dict[Any, RowState], are_found: bool) -> Change:
+    def _told_after(self, rows: Iterable[Row]) -> Sums:
+        """Return what these rows, and what the statement says about them, add up to."""
+        sums, found = Sums(self.counters), Counter(rows)
+        numbers = list(found.values())
+        for turn, (counter, keys, counts) in zip(self.turns, keys_of(sums, zip(*found, strict=True)), strict=True):
+            members = counter.encode_all(keys)
+            sums.add(counter, list(compress(members, counts)), [-number for number in compress(numbers, counts)])
+            if turn.becomes.counts:
+                sums.add(counter, turn.after(members), numbers)
+        return sums
+
+    def _doubt(self, found: dict[Any, Row], are_found: bool) -> Change:
         """Recount the owners before and after. ``are_found``: the rows that were found are those that have changed.
         Otherwise, the statement names the owners, or everyone is recounted."""
-        owners, doubted = in_doubt(found.values()), []
+        owners, doubted = in_doubt(self.counters, found.values()), []
         for turn in self.turns:
             owners[turn.counter] |= dict.fromkeys(turn.members)
             if not (turn.names_owners if not are_found else turn.becomes.names_owner or not turn.moves):
