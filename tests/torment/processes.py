@@ -26,7 +26,7 @@ import servers
 from notifications_counter.counters import unread
 from notifications_counter.declaration.databases import forget_buffers
 from notifications_counter.maintenance import shards
-from notifications_counter.writes.returning import returning
+from notifications_counter.writes.columns import columns_of
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
 
 from . import database, tenants
@@ -277,7 +277,7 @@ def release(condition: Q) -> None:
             if isinstance(getattr(type(unread), name, None), cached_property):
                 delattr(unread, name)
         shards._started.clear()
-        returning.cache_clear()
+        columns_of.cache_clear()
         forget_buffers()
 
 
