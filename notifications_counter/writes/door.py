@@ -4,11 +4,11 @@
 fixtures and the admin all end in ``execute_sql()`` of three compilers. ``install()`` wraps each of them once. So any
 model can be counted, without a base class, a manager or signal receivers.
 
-Why not ``post_save`` and ``post_delete``? ``update()``, ``bulk_create()`` and fast deletions send neither. An instance in
-memory doesn't know what its row was before, or is now: another process, an ``F()`` or a trigger may have changed it. They
-come before the COMMIT, which may fail, and after the statement, too late to announce anything in autocommit mode. And a
-receiver of ``post_delete`` makes Django load every row that it deletes. The app uses both only to notice that something
-else has written a stored total (``totals.py``), where not knowing by how much is enough.
+Why not ``post_save`` and ``post_delete``? ``update()``, ``bulk_create()`` and fast deletions send neither. An instance
+in memory doesn't know what its row was before, or is now: another process, an ``F()`` or a trigger may have changed it.
+They come before the COMMIT, which may fail, and after the statement, too late to announce anything in autocommit mode.
+And a receiver of ``post_delete`` makes Django load every row that it deletes. The app uses both only to notice that
+something else has written a stored total (``totals.py``), where not knowing by how much is enough.
 """
 
 from __future__ import annotations
