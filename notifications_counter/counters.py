@@ -7,6 +7,7 @@ a row with a stored total, changes that are not flushed yet wait in Redis, and a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -28,24 +29,28 @@ from .reader import Reader
 class Counter(Declaration):
     """An exact count of rows for each owner. See ``Declaration`` for the arguments."""
 
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self)
+
     # ------------------------------------------------------------------ reads
     def count(self, user: Any) -> int:
         """Return the number of rows that count for an owner, given as an instance or a primary key."""
-        return Reader(self).count(self.key(user))
+        return self._reader.count(self.key(user))
 
     def counts(self, users: Iterable[Any]) -> dict[Any, int]:
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
         keys = list(many(users))
         if not (self.has_integer_keys and are_integers(keys)):  # converting a key takes as long as reading its count
             keys = list(map(self.key, keys))
-        return Reader(self).counts(keys)
+        return self._reader.counts(keys)
 
     def breakdown(self, owner: Any) -> dict[Any, int]:
         """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,
         or a sequence of values of all columns but the last. Zero counts are left out. Takes two round trips if the
         counts are cached.
         """
-        return Reader(self).breakdown(self.first_of_key(owner))
+        return self._reader.breakdown(self.first_of_key(owner))
 
     async def acount(self, user: Any) -> int:
         """``count`` for async code."""

@@ -8,9 +8,8 @@ fails if the app uses a name that is not listed here. This module imports nothin
 from __future__ import annotations
 
 import inspect
-import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
@@ -146,11 +145,6 @@ def new_connection(pool: Any) -> Any:
     return pool.connection_class(**pool.connection_kwargs)
 
 
-def is_inherited(connection: Any) -> bool:
-    """Return whether the process that this one was forked from made the connection. Both would share a socket."""
-    return connection.pid != os.getpid()
-
-
 def is_exhausted(error: Exception) -> bool:
     """Return whether all connections that the site allows are in use. redis-py has an exception for that only from
     version 7 on."""
@@ -169,9 +163,9 @@ def has_input(connection: Any) -> bool:
     return connection.can_read()
 
 
-def send_packed(connection: Any, command: bytes) -> None:
-    """Send a packed command. ``send_command`` would pack it itself, more slowly."""
-    connection.send_packed_command([command])
+def send_packed(connection: Any, commands: Iterable[bytes]) -> None:
+    """Send packed commands. ``send_command`` would pack them itself, more slowly."""
+    connection.send_packed_command(commands)
 
 
 def default_socket_timeout() -> float | None:

@@ -14,6 +14,7 @@ from django.db import connections
 from django.db.models import Count, Q, QuerySet
 
 from .buffer import Buffer, Snapshot
+from .buffer.cached import are_counts
 from .buffer.client import ARGUMENTS
 from .buffer.patience import Patience
 from .buffer.shard import in_calls, totals_of
@@ -33,17 +34,22 @@ from .writes.rows import chunks
 class Reader:
     """Reads one counter. Owners are given by their primary keys."""
 
-    __slots__ = ("counter", "using")
+    __slots__ = ("counter",)
 
     def __init__(self, counter: Declaration):
         self.counter = counter
-        self.using = alias_for(counter.source)
+
+    @property
+    def using(self) -> str:
+        """The alias of the database in which this thread or task reads."""
+        return alias_for(self.counter.source)
 
     def count(self, key: Any) -> int:
         """Return the count of one owner."""
-        counter, member, connection = self.counter, str(key), connections[self.using]
+        counter, member = self.counter, str(key)
+        connection = connections[alias_for(counter.source)]
         ledger = Ledger.on(connection)
-        if ledger.touched(counter, member) or ledger.sees_old_data():
+        if ledger.needs_rows(counter, member):
             return self._rows([key])[key]
         try:
             with Patience(options.READ_TIMEOUT):
@@ -64,29 +70,29 @@ class Reader:
         elif touched := ledger.all_touched(counter):
             by_rows = [key for key in keys if str(key) in touched]
             rest = [key for key in keys if str(key) not in touched]
-        result: dict[Any, Any] = {}
+        result: dict[Any, Any] = dict.fromkeys(keys)  # in their order
         with Patience(options.READ_TIMEOUT):
-            asked: list[tuple[Buffer, Sequence[Any]]] = []
+            asked: list[tuple[Buffer, Sequence[bytes]]] = []
+            whose: list[Sequence[Any]] = []
             try:
-                asked += ((b, some) for b, mine in counter.by_shard(rest) for some in in_calls(mine, ARGUMENTS - 1))
+                for buffer, of_shard, members in counter.encoded_by_shard(rest):
+                    asked += ((buffer, some) for some in in_calls(members, ARGUMENTS - 1))
+                    whose += in_calls(of_shard, ARGUMENTS - 1)
             except BufferUnavailable:  # nobody knows which keys are those of this database
                 by_rows += rest
-            for (buffer, mine), totals in zip(asked, totals_of(asked), strict=True):
+            for (buffer, _), mine, totals in zip(asked, whose, totals_of(asked), strict=True):
                 if totals is None:
                     by_rows += mine
                     continue
                 result.update(zip(mine, totals, strict=True))
-                if None in totals or min(totals) < 0:  # type: ignore[operator, type-var]
+                if not are_counts(totals):
                     result |= self._negative([key for key in mine if (result[key] or 0) < 0])
                     for some in in_calls([key for key in mine if result[key] is None]):
                         try:
                             result |= self._miss(ledger, buffer, some)
                         except BufferUnavailable:
                             by_rows += some
-        if not by_rows and len(asked) == 1:
-            return result
-        result |= self._rows(by_rows)
-        return {key: result[key] for key in keys}
+        return result | self._rows(by_rows) if by_rows else result
 
     def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
         """Return the counts of owners with these values in all columns but the last, by the last. Zeros are left

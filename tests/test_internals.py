@@ -59,7 +59,6 @@ UNDOCUMENTED = {
     "disconnect_connection_pools",
     "get_redis_connection",
     "nodes_manager",
-    "pid",
     "pool_cls_kwargs",
     "send_packed_command",
 }
@@ -237,7 +236,7 @@ def connection() -> Iterator[Any]:
 
 def ask(connection: Any, *words: bytes) -> Any:
     packed = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
-    internals.send_packed(connection, packed)
+    internals.send_packed(connection, [packed])
     return connection.read_response()
 
 
@@ -275,7 +274,7 @@ def test_the_wait_of_a_connection_is_limited(connection):
         internals.limit_wait(connection, limit)
         assert connection._sock.gettimeout() == timeout
     internals.limit_wait(connection, 0.1)
-    internals.send_packed(connection, b"*3\r\n$5\r\nBLPOP\r\n$12\r\nnc-no-such-x\r\n$1\r\n0\r\n")
+    internals.send_packed(connection, [b"*3\r\n$5\r\nBLPOP\r\n$12\r\nnc-no-such-x\r\n$1\r\n0\r\n"])
     with pytest.raises(redis.TimeoutError):
         connection.read_response()
     assert connection._sock is None
@@ -308,7 +307,7 @@ def test_a_packed_command_is_sent_as_it_is(connection):
 
 
 def test_input_is_seen_before_it_is_read(connection):
-    internals.send_packed(connection, b"*1\r\n$4\r\nPING\r\n" * 2)
+    internals.send_packed(connection, [b"*1\r\n$4\r\nPING\r\n" * 2])
     wait_until(lambda: internals.has_input(connection))
     assert connection.read_response() == connection.read_response() == b"PONG"
     assert not internals.has_input(connection)
@@ -329,16 +328,6 @@ def ended(connection: Any) -> bool:
         return True
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
-def test_a_forked_process_knows_connections_that_it_inherited(connection):
-    connection.connect()
-    assert not internals.is_inherited(connection)
-    pid = os.fork()
-    if not pid:
-        os._exit(42 if internals.is_inherited(connection) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
-
-
 def test_the_default_timeout_is_that_of_a_connection():
     assert internals.default_socket_timeout() == redis.Connection().socket_timeout
 
@@ -355,7 +344,7 @@ def test_the_nodes_of_a_cluster():
         cluster.nodes_manager.slots_cache = {}
         in_use = [node.redis_connection.connection_pool.get_connection() for node in cluster.get_primaries()]
         for connection in in_use:
-            internals.send_packed(connection, b"*1\r\n$4\r\nPING\r\n")
+            internals.send_packed(connection, [b"*1\r\n$4\r\nPING\r\n"])
         internals.reload_nodes(cluster)
         assert cluster.nodes_manager.slots_cache.keys() == known.keys()
         assert [connection.read_response() for connection in in_use] == [b"PONG"] * 3

@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from typing import Any, TypeVar
@@ -145,7 +145,7 @@ class Exchange:
         self._started = time.time_ns() if redis_called.receivers else 0
         self._connections: list[Any] = []  # at most one; nothing that is taken out of a list is returned twice
 
-    def _send(self, pool: Any, packed: bytes) -> None:
+    def _send(self, pool: Any, packed: Iterable[bytes]) -> None:
         patience = self._patience
         if patience is not None and patience.left <= 0:
             raise BufferUnavailable(f"Redis (cache {self._client.alias!r}) takes too long.")
@@ -197,7 +197,7 @@ class Reply(Exchange):
             answer = connection.read_response()
         except errors.NoScriptError:  # nothing was run, so this is not a second time
             assert self._script is not None
-            send_packed(connection, pack_command(("EVAL", self._script.source, *self._command[2:])))
+            send_packed(connection, [pack_command(("EVAL", self._script.source, *self._command[2:]))])
             answer = connection.read_response()
         self._return(started)
         return answer
@@ -311,7 +311,7 @@ class Client:
                 return Client.send(self, key, *command, script=script, urgent=True)
         reply = Reply(self, script, command)
         try:
-            reply._send(self.pool(key), pack_command(command))
+            reply._send(self.pool(key), [pack_command(command)])
             return reply
         except errors.FAILURES as error:
             reply.close()
@@ -415,7 +415,7 @@ class Client:
         reply = Reply(self, called, ("EVALSHA", called.sha, len(keys), *keys, *args))
         with suppress(BufferUnavailable, *errors.FAILURES):
             try:
-                reply._send(self.pool(keys[0]), pack_command(reply._command))
+                reply._send(self.pool(keys[0]), [pack_command(reply._command)])
                 reply.receive()
             except BaseException:
                 reply.close()

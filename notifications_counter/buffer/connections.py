@@ -6,13 +6,14 @@ reads them first.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from contextlib import suppress
 from typing import Any
 from weakref import finalize
 
-from ..internals import has_input, is_inherited, limit_wait, new_connection
+from ..internals import has_input, limit_wait, new_connection
 from . import errors
 from .patience import limit
 
@@ -48,9 +49,9 @@ class Connections:
                 connection, released = self._idle.pop()
             except IndexError:
                 connection = new_connection(self._pool)
-                connection.owed = []
+                connection.owed, connection.made_in = [], os.getpid()
                 return connection
-            if not is_inherited(connection):
+            if connection.made_in == os.getpid():  # not in the process that this one was forked from
                 break
         if time.monotonic() - released > FRESH_SECONDS:
             connection.connect()
@@ -90,7 +91,7 @@ def _close(idle: deque[tuple[Any, float]]) -> None:
 
 
 def _close_idle(connection: Any) -> None:
-    if is_inherited(connection):
+    if connection.made_in != os.getpid():
         connection.owed = []  # the other process reads them
     elif getattr(connection, "owed", None):
         with suppress(*errors.FAILURES):

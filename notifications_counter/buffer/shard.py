@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, DatabaseChanged
+from .cached import DOUBT_SECONDS, as_integers, is_in_flight, pauses_before_rows
 from .client import Argument, Client, Reply
 from .keys import Keys
 from .pipeline import Call, Get, pipelines_for
@@ -80,16 +81,16 @@ def as_json(users: Sequence[str]) -> str:
     return json.dumps(users, ensure_ascii=False)
 
 
-def totals_of(asked: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int | None] | None]:
-    """Return the cached totals of members, or of keys whose ``str()`` is a member, in each shard; None for each that is
-    not cached, and for a shard that raises BufferUnavailable. All are asked before the first reply is read."""
+def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:
+    """Return the cached totals of members in each shard; None for each that is not cached, and for a shard that raises
+    BufferUnavailable. All are asked before the first reply is read."""
     found: list[list[int | None] | None] = [None] * len(asked)
     calls: list[tuple[Get, tuple[int, str | bytes]]] = []
     for i, (buffer, members) in enumerate(asked):
         with suppress(BufferUnavailable):
             buffer._before_read()
             seen, prefix = buffer._seen
-            calls.append((Get([buffer.keys.ready, *[f"{prefix}{member}" for member in members]]), (i, seen)))
+            calls.append((Get(buffer.keys.ready, prefix, members), (i, seen)))
     pipelines = pipelines_for(asked[0][0].client, calls) if calls else []
     try:
         for pipeline in pipelines:
@@ -100,7 +101,7 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int
                     continue
                 ready, *totals = outcome
                 if ready == seen:
-                    found[i] = _as_integers(totals)
+                    found[i] = as_integers(totals)
                     continue
                 with suppress(BufferUnavailable):
                     asked[i][0]._follow(ready)
@@ -109,13 +110,6 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int
     finally:
         for pipeline in pipelines:
             pipeline.close()
-
-
-def _as_integers(totals: list[Any]) -> list[int | None]:
-    try:
-        return list(map(int, totals))
-    except (TypeError, ValueError):  # one is missing, or in flight, or something else wrote it
-        return [None if total is None else parse_int(total) for total in totals]
 
 
 class _KeysOf(dict[str, list[str]]):
@@ -143,7 +137,7 @@ class Buffer:
         self.ttl = ttl
         self.fingerprint = fingerprint
         self.epoch = epoch
-        self._heard_at = -math.inf
+        self._heard_at = self._doubted_at = -math.inf
         # The value of `ready` when totals were last read, and the beginning of their keys, which depends on it.
         self._seen: tuple[str | bytes, str] = ("", keys.total("0", ""))
         self._keys_of = _KeysOf(keys)
@@ -181,21 +175,29 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads
     def total(self, member: str) -> int | None:
-        """Return a cached total, None if it is not cached. BufferUnavailable also if Redis is new or has lost
-        ``ready``, so that rows must be counted."""
+        """Return a cached total, None if it is not cached. BufferUnavailable also if rows must be counted, because
+        Redis is new or has lost ``ready``, or because the user stays in flight."""
         if not self._entered or self.client.breaker.refused:
             self._before_read()
-        key = self.keys.ready
+        key, pauses = self.keys.ready, None
         while True:
             seen, prefix = self._seen
             ready, total = self.client.call(key, "MGET", key, prefix + member)
-            if ready == seen:
-                break
-            self._follow(ready)
-        try:
-            return int(total)
-        except (TypeError, ValueError):
-            return _as_integers([total])[0]
+            if ready != seen:
+                self._follow(ready)
+                continue
+            try:
+                return int(total)
+            except (TypeError, ValueError):
+                if not is_in_flight(total):
+                    return as_integers([total])[0]
+            pauses = pauses or pauses_before_rows(total)
+            if (pause := next(pauses, None)) is None:
+                if (now := time.monotonic()) - self._doubted_at > DOUBT_SECONDS:
+                    self._doubted_at = now
+                    return None
+                raise BufferUnavailable("The user is in flight. Its rows are counted meanwhile.")
+            time.sleep(pause)
 
     def _before_read(self) -> None:
         """Raise BufferUnavailable if cached counts may be too old."""

@@ -10,9 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from operator import methodcaller
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from django.apps import apps
 from django.core.signals import setting_changed
@@ -29,13 +27,13 @@ from .condition import Condition
 from .databases import Database, alias_for, forget_buffers, identify
 from .fingerprint import fingerprint_of, kind_of
 from .owners import Owners, target_of
-from .primary_keys import TAB
+from .primary_keys import as_bytes
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
+Groups = list[tuple[Buffer, Sequence[Any], Sequence[bytes]]]
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
-AS_BYTES = methodcaller("encode", errors="surrogateescape")
 
 
 def declarations() -> Iterable[Declaration]:
@@ -243,26 +241,30 @@ class Declaration(Owners):
         buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
-        (place,) = self._places([member])
+        (place,) = self.places(as_bytes([member]))
         return buffers[place % len(buffers)]
-
-    def _places(self, members: Iterable[str]) -> Iterable[int]:
-        """Return a number for each member, which decides about its shard."""
-        if self.has_several_columns:  # owners that differ only in the last of them share a shard
-            members = (member.rpartition(TAB)[0] for member in members)
-        return map(crc32, map(AS_BYTES, members))
 
     def by_shard(self, members: Sequence[Any], connection: Any = None) -> list[tuple[Buffer, Sequence[Any]]]:
         """Return members, or primary keys, grouped by shard."""
-        if not members:
-            return []
-        buffers = self.buffers_in(connection or connections[self.db])
+        buffers = self.buffers_in(connection or connections[self.db]) if members else []
         if len(buffers) == 1:
             return [(buffers[0], members)]
-        grouped: list[list[Any]] = [[] for _ in buffers]
-        for member, place in zip(members, self._places(map(str, members)), strict=True):
-            grouped[place % len(buffers)].append(member)
-        return [(buffer, mine) for buffer, mine in zip(buffers, grouped, strict=True) if mine]
+        return [(buffer, mine) for buffer, mine, _ in self._grouped(buffers, members, as_bytes(members))]
+
+    def encoded_by_shard(self, keys: Sequence[Any]) -> Groups:
+        """Return primary keys grouped by shard, each group also as members, encoded for Redis."""
+        if not keys:
+            return []
+        buffers, (keys, members) = self.buffers, self.encoded(keys)
+        return [(buffers[0], keys, members)] if len(buffers) == 1 else self._grouped(buffers, keys, members)
+
+    def _grouped(self, buffers: Sequence[Buffer], keys: Sequence[Any], members: Sequence[bytes]) -> Groups:
+        grouped: list[tuple[Buffer, list[Any], list[bytes]]] = [(buffer, [], []) for buffer in buffers]
+        for key, member, place in zip(keys, members, self.places(members), strict=True):
+            _, its_keys, its_members = grouped[place % len(grouped)]
+            its_keys.append(key)
+            its_members.append(member)
+        return [group for group in grouped if group[1]]
 
 
 def each_shard(

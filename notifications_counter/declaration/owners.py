@@ -8,12 +8,13 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
+from zlib import crc32
 
 from django.core.exceptions import ValidationError
 from django.db.models import Field, IntegerField, Model
 
 from ..buffer.types import UNREADABLE
-from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_json, fits, plain, primary_key
+from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_bytes, as_json, fits, plain, primary_key
 
 
 class Owners:
@@ -116,6 +117,20 @@ class Owners:
         elif set(map(type, keys)) == {int}:
             return list(map(str, keys))
         return list(map(self.encode, keys))
+
+    def encoded(self, keys: Sequence[Any]) -> tuple[Sequence[Any], list[bytes]]:
+        """Return primary keys, and their members, encoded for Redis. Integers are encoded all at once, which is faster,
+        and sorted, so that those of the same length are neighbours: see ``Get``."""
+        if keys and self.has_integer_keys:
+            keys = sorted(keys)
+            return keys, str(keys)[1:-1].encode().split(b", ")
+        return keys, as_bytes(keys)
+
+    def places(self, members: Iterable[bytes]) -> Iterable[int]:
+        """Return a number for each member, which decides about its shard."""
+        if self.has_several_columns:  # owners that differ only in the last of them share a shard
+            members = (member.rpartition(TAB.encode())[0] for member in members)
+        return map(crc32, members)
 
     def key_of(self, values: Iterable[Any]) -> Any:
         """Return the key made up of these values of the columns, as the database or a member has them."""

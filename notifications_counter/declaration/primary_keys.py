@@ -71,6 +71,11 @@ def primary_key(field: Field, value: Any) -> Any:
     return key
 
 
+def as_bytes(keys: Iterable[Any]) -> list[bytes]:
+    """Return the texts of primary keys, encoded for Redis."""
+    return [str(key).encode(errors="surrogateescape") for key in keys]
+
+
 def are_integers(keys: Sequence[Any]) -> bool:
     """Return whether these are all integers that a database can store."""
     with suppress(OverflowError):

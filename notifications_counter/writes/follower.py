@@ -112,12 +112,14 @@ class Follower:
         return None
 
     # ------------------------------------------------------------------ reads
-    def touched(self, counter: Declaration, member: str) -> bool:
-        """Return whether this connection has changed rows of this owner and not sent the deltas yet."""
+    def needs_rows(self, counter: Declaration, member: str) -> bool:
+        """Return whether this connection must count the rows of this owner, because it has changed some and not sent
+        the deltas yet, or may not see what others commit."""
         for log in self._unsent_logs() if self._logs or self._committed or self._alone else ():
             if log.has_touched(counter, member):
                 return True
-        return False
+        connection: Any = self._connection()
+        return self.sees_old_data() if connection.in_atomic_block else self.in_manual_transaction()
 
     def doubts(self, counter: Declaration) -> bool:
         """Return whether a statement may have changed anyone's count, and that is not sent yet."""

@@ -22,7 +22,6 @@ from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.buffer.connections import Connections
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.internals import new_connection
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import assert_exact, assert_heals, assert_reads, begin_now, entries, notify, stored
 
@@ -393,7 +392,7 @@ def test_connections_that_nobody_needs_are_closed(monkeypatch):
     monkeypatch.setattr(connections_module, "IDLE_SECONDS", 0)
     pool = redis.ConnectionPool()
     idle = Connections(pool)
-    burst = [new_connection(pool) for _ in range(1200)]
+    burst = [idle.get_connection() for _ in range(1200)]
     for used in burst:
         idle.release(used)
     assert len(idle._idle) < 3
@@ -457,8 +456,8 @@ def test_idle_connections_are_closed_with_the_last_who_uses_them(monkeypatch):
 def test_a_fork_with_more_idle_connections_than_python_recurses():
     pool = redis.ConnectionPool()
     idle = Connections(pool)
-    for _ in range(2 * sys.getrecursionlimit()):
-        idle.release(new_connection(pool))
+    for used in [idle.get_connection() for _ in range(2 * sys.getrecursionlimit())]:
+        idle.release(used)
     pid = os.fork()
     if not pid:
         status = 1

@@ -11,8 +11,8 @@ from django.db import transaction
 
 import servers
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.client import client_of
-from notifications_counter.buffer.pipeline import Pipeline, pipelines_for
+from notifications_counter.buffer.client import client_of, pack_command
+from notifications_counter.buffer.pipeline import Get, Pipeline, pipelines_for
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import RecountRequest
 from servers.relay import Relay
@@ -173,3 +173,9 @@ def test_replies_that_nobody_waited_for(house, wire):
     ((_, outcome),) = pipeline.read()
     assert isinstance(outcome, BufferUnavailable)
     assert open_issues.count(house) == 1  # over another connection
+
+
+def test_a_get_is_packed_like_any_other_command():
+    ends = ["7", "-7", "12", "é", "x" * 40, "", "8"]
+    packed = Get("{ä}:ready", "{ä}:total:", [end.encode() for end in ends]).packed
+    assert packed == pack_command(("MGET", "{ä}:ready", *("{ä}:total:" + end for end in ends)))

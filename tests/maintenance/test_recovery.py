@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.buffer.shard import BATCHES, LEASE, Buffer, totals_of
 from notifications_counter.counters import unread
+from notifications_counter.declaration.primary_keys import as_bytes
 from notifications_counter.maintenance import audit, healing, recount
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.reader import Reader
@@ -60,7 +61,7 @@ def test_an_epoch_is_completed_once(healed, alice, redis_client):
     """Two processes may come to the end of one audit."""
     redis_client.delete(buffer().keys.ready)
     assert not buffer().complete(1, buffer().server())
-    assert totals_of([(buffer(), [str(alice.pk)])]) == [None]
+    assert totals_of([(buffer(), as_bytes([alice.pk]))]) == [None]
     assert_heals(alice)
     assert not buffer().complete(2, buffer().server())
 
@@ -324,7 +325,7 @@ def test_a_reader_leaves_the_leases_of_a_recount_alone(alice, redis_client):
     """Or a busy user would never be recounted."""
     snapshot = buffer().snapshot([str(alice.pk)], "take", "a recount")
     assert unread.count(alice) == 4
-    assert totals_of([(buffer(), [str(alice.pk)])]) == [[None]]
+    assert totals_of([(buffer(), as_bytes([alice.pk]))]) == [[None]]
     assert 0 < redis_client.ttl(buffer().keys.leases) <= LEASE
     assert buffer().fix(snapshot.epoch, "a recount", {str(alice.pk): 1}) == {str(alice.pk): True}
     assert not redis_client.exists(buffer().keys.leases)
@@ -376,5 +377,5 @@ def test_a_recovery_that_is_forgotten_cannot_complete(alice):
     buffer().forget()
     assert not buffer().complete(2, buffer().server())
     assert unread.count(alice) == 4
-    assert totals_of([(buffer(), [str(alice.pk)])]) == [None]
+    assert totals_of([(buffer(), as_bytes([alice.pk]))]) == [None]
     assert_heals(alice)

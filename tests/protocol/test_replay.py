@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from notifications_counter.buffer.shard import BATCHES, Buffer, totals_of
 from notifications_counter.buffer.types import Delta
 from notifications_counter.conf import options
-from notifications_counter.declaration.primary_keys import CompositeKey, group_of
+from notifications_counter.declaration.primary_keys import CompositeKey, as_bytes, group_of
 from notifications_counter.maintenance import shards
 from notifications_counter.maintenance.audit import Audit, Progress
 from notifications_counter.maintenance.recount import Recounter
@@ -134,7 +134,7 @@ class Replay:
         """A cached total equals the counter, unless this Redis is not the one that was left."""
         if self.is_lost():
             return
-        (totals,) = totals_of([(self.buffer, self.members)])
+        (totals,) = totals_of([(self.buffer, as_bytes(self.members))])
         snapshot = self.buffer.snapshot(self.members)
         stored = self.reader.stored(self.keys)
         for key, member, total in zip(self.keys, self.members, totals or (), strict=totals is not None):
@@ -281,7 +281,7 @@ class Replay:
         key, member = self.keys[reader.owner], self.members[reader.owner]
         yield
         self.allowed[me] = set()
-        (totals,) = totals_of([(self.buffer, [member])])
+        (totals,) = totals_of([(self.buffer, as_bytes([member]))])
         snapshot = self.buffer.snapshot([member])
         total = totals[0] if totals else None
         yield
