@@ -214,7 +214,9 @@ class Healer:
             else:
                 self.result.add(found)
                 self.failures = 0
-                left += found.in_doubt
+                if found.in_doubt:
+                    buffer.snapshot(members, "end")  # the next run comes back to them at once
+                    left += found.in_doubt
                 size = min(2 * size, PAGE) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
             if time.monotonic() > until:
                 self.result.unfinished = True

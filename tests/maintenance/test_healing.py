@@ -255,6 +255,15 @@ def test_a_connection_that_is_lost_in_a_heal(healed, monkeypatch, flush):
         flush()
 
 
+def test_the_next_run_comes_back_to_a_user_who_was_in_flight(healed, alice):
+    buffer().announce("part", [str(alice.pk)]).read()
+    buffer().mark_dirty([str(alice.pk)])
+    assert unread.heal().in_doubt == 1
+    buffer().confirm("part", {})
+    unread.heal()
+    assert_exact(alice)
+
+
 def test_users_of_whom_redis_has_lost_that_they_are_in_flight(healed, alice, redis_client):
     """Whoever is missing among them may be the one that is rolled back."""
     member = str(alice.pk)
