@@ -21,6 +21,7 @@ from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
 from tests.support import (
     OtherConnection,
+    assert_exact,
     assert_heals,
     assert_reads,
     buffer,

@@ -1,10 +1,11 @@
 -- Keeps members that cannot be stored for inspection: they are not a primary key, or their delta does not fit its column.
--- KEYS  state (hash)  dirty (zset)  rejected (hash)
+-- KEYS  state (hash)  dirty (zset)  rejected (hash)  leases (hash)
 -- ARGV  1 '1' if the members are no longer to be recounted, else '0'
 --       then for each: member, its delta, or 'recount'
 -- Reply nothing
 for i = 2, #ARGV, 2 do
   redis.call('HDEL', rejected, ARGV[i]) -- a script whose first write is this also runs without memory
   redis.call('HSET', rejected, ARGV[i], ARGV[i + 1])
+  redis.call('HDEL', leases, ARGV[i])
   if ARGV[1] == '1' and redis.call('ZREM', dirty, ARGV[i]) == 1 then add('HINCRBY', state, 'dirty', -1) end
 end
