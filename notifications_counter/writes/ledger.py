@@ -57,7 +57,7 @@ class Ledger(Follower):
 
     def collect(self, change: Change) -> None:
         """Add to the transaction what a statement has changed."""
-        deltas = {c: d for c, its in change.deltas.items() if (d := {m: n for m, n in its.items() if n != 0})}
+        deltas = {counter: its for counter, its in change.deltas.items() if not {0}.issuperset(its.values())}
         if self.in_manual_transaction():
             owners = [(counter, member) for counter, its in deltas.items() for member in its]
             request_recounts(self.using, [*owners, *((counter, None) for counter in change.doubted)])

@@ -55,7 +55,7 @@ class TransactionLog:
         """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
         owners that have changed since the last call are looked at."""
         self._sum_up()
-        owners = {c: [m for m in members if self._delta(c, m) != 0] for c, members in self._changed.items()}
+        owners = {c: [m for m in members if self._sums[c][m] != (0, 0)] for c, members in self._changed.items()}
         if not any(owners.values()):
             return
         with in_schema(connection, self.schema):
@@ -105,15 +105,15 @@ class TransactionLog:
 
     def has_touched(self, counter: Declaration, member: str) -> bool:
         """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
-        return member in self.touched_of(counter) or counter in self.doubted
+        return (
+            member in self.touched.get(counter, ())
+            or member in self.intents.announced.get(counter, ())
+            or counter in self.doubted
+        )
 
     def touched_of(self, counter: Declaration) -> set[str]:
         """Return every owner whose rows may have changed, and whose deltas are not sent yet."""
         return self.touched.get(counter, set()) | self.intents.announced.get(counter, set())
-
-    def _delta(self, counter: Declaration, member: str) -> Delta:
-        known, unknown = self._sums[counter][member]
-        return None if unknown else known
 
     def net(self, first: int = 0) -> dict[Declaration, dict[str, Delta]]:
         """Return the sum of all entries, from the ``first`` on."""

@@ -26,7 +26,7 @@ from notifications_counter.internals import (
 )
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.writes import ledger
-from notifications_counter.writes.transaction import TransactionLog
+from notifications_counter.writes.intents import Intents
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -603,9 +603,14 @@ def test_statements_have_a_wrapper_only_while_there_is_a_counted_change(alice, e
 
 def test_statements_that_might_commit_look_only_at_what_is_new(alice, monkeypatch):
     """In a transaction of thousands of statements, each would else look at all before it."""
-    looks = []
-    delta = TransactionLog._delta
-    monkeypatch.setattr(TransactionLog, "_delta", lambda *args: looks.append(1) or delta(*args))
+    looks: list[str] = []
+    announce = Intents.announce
+
+    def note(self: Intents, owners: Any, *args: Any) -> None:
+        looks.extend(member for members in owners.values() for member in members)
+        announce(self, owners, *args)
+
+    monkeypatch.setattr(Intents, "announce", note)
     with transaction.atomic():
         for _ in range(50):
             add(alice)
