@@ -98,10 +98,10 @@ class Flusher:
         started = time.monotonic()
         refused: list[str] = []
         rejected = done = 0
-        mark: str | None = ""
+        batch_id: str | None = ""
         with closing(self._chunks(buffer, cut)) as chunks:
             for first, parsed in chunks:
-                if (mark := self._apply(shard, cut, first, parsed)) is None:
+                if (batch_id := self._apply(shard, cut, first, parsed)) is None:
                     return False
                 if parsed.rejected:
                     buffer.reject(parsed.rejected)
@@ -114,7 +114,7 @@ class Flusher:
                 self.progress(done, cut.size)
                 if done < cut.size and self.stopped():
                     return False
-        if not buffer.finish(cut.batch, mark or "", refused, time.monotonic() - started):
+        if not buffer.finish(cut.batch, batch_id or "", refused, time.monotonic() - started):
             return False
         result.batches += 1
         result.rejected += rejected
@@ -183,10 +183,10 @@ class Flusher:
         return parsed
 
     def _apply(self, shard: int, cut: Cut, first: int, parsed: _ParsedChunk) -> str | None:
-        """Write a chunk, and reject deltas that would take a count out of its column's range. Returns the mark of the
+        """Write a chunk, and reject deltas that would take a count out of its column's range. Returns the id of the
         last batch that the database has finished, or None if it does not accept the chunk."""
         todo, parsed.chunk = [parsed.chunk], Chunk([], [])
-        mark = ""
+        batch_id = ""
         while todo:
             chunk = todo.pop()
             try:
@@ -199,7 +199,7 @@ class Flusher:
                             self.apply(self.target, cut.batch, chunk)
                     if not todo:
                         note_progress(stored, cut, first + self.chunk_size)
-                    mark = stored.mark
+                    batch_id = stored.batch_id
             except DataError:
                 if len(chunk.deltas) == 1:
                     member = str(self.counter.key_of([column[0] for column in chunk.columns]))
@@ -212,4 +212,4 @@ class Flusher:
                         todo.append(Chunk([column[part] for column in chunk.columns], chunk.deltas[part]))
             else:
                 parsed.chunk = Chunk([], parsed.chunk.deltas + chunk.deltas)
-        return mark
+        return batch_id

@@ -80,7 +80,7 @@ def doubt(status: Status, stored: Any, server: str) -> str:
         return found
     if status.server != server or status.batch < stored.finished:
         return OTHER_REDIS
-    if status.finished > stored.finished or (status.finished == stored.finished and status.mark != stored.mark):
+    if status.finished > stored.finished or (status.finished == stored.finished and status.mark != stored.batch_id):
         return "the database went back in time"
     return ""
 
@@ -110,20 +110,20 @@ def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> An
         return None
     if stored.finished >= cut.batch:  # another flusher was faster; its rows refuse the batch
         return stored
-    continues = stored.finished == cut.batch - 1 and stored.mark == cut.mark and stored.progress >= first
+    continues = stored.finished == cut.batch - 1 and stored.batch_id == cut.mark and stored.progress >= first
     return stored if continues else None
 
 
 def note_progress(stored: Any, cut: Cut, end: int) -> None:
     """Note in the locked row of a shard that a batch is written up to rank ``end``, in the transaction that writes it.
-    A finished batch gets a random mark."""
+    A finished batch gets a random id."""
     if cut.batch <= stored.finished:
         return
     if end < cut.size:
         stored.progress = max(stored.progress, end)
     else:
-        stored.finished, stored.mark, stored.progress = cut.batch, uuid4().hex, 0
-    stored.save(update_fields=["finished", "mark", "progress"])
+        stored.finished, stored.batch_id, stored.progress = cut.batch, uuid4().hex, 0
+    stored.save(update_fields=["finished", "batch_id", "progress"])
 
 
 def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Declaration, int]) -> bool:
@@ -171,7 +171,7 @@ def start_epoch(counter: Declaration, shard: int, buffer: Buffer, reason: str = 
             status = buffer.status()
         epoch = max(highest, status.epoch, ahead // BATCHES) + 1
         buffer.recover(epoch, server)
-        rows.update(epoch=epoch, finished=epoch * BATCHES, mark="", progress=0, audited="")
+        rows.update(epoch=epoch, finished=epoch * BATCHES, batch_id="", progress=0, audited="")
     level = logging.WARNING if stored.epoch else logging.INFO
     record_event("recovery", counter, level=level, reason=reason, shard=shard, epoch=epoch)
     return True

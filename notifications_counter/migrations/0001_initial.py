@@ -79,7 +79,7 @@ class Migration(migrations.Migration):
                 ("shards", models.PositiveIntegerField(verbose_name="number of shards")),
                 ("epoch", models.BigIntegerField(default=0, verbose_name="epoch")),
                 ("finished", models.BigIntegerField(default=0, verbose_name="last finished batch")),
-                ("mark", models.CharField(blank=True, max_length=32, verbose_name="mark of that batch")),
+                ("batch_id", models.CharField(blank=True, max_length=32, verbose_name="id of that batch")),
                 ("progress", models.PositiveIntegerField(default=0, verbose_name="users written of the next batch")),
                 ("closed", models.BigIntegerField(default=0, verbose_name="closed up to batch")),
                 ("audited", models.TextField(blank=True, verbose_name="audited up to")),

@@ -77,7 +77,7 @@ def test_what_was_cut_before_a_restore_is_not_written_after_it(healed, alice, ba
     cut = buffer().cut(1, buffer().status().finished)
     restore()
     assert unread.flush().batches == 0
-    CounterShard.objects.filter(counter="unread").update(finished=cut.batch - 1, mark="another")
+    CounterShard.objects.filter(counter="unread").update(finished=cut.batch - 1, batch_id="another")
     assert unread.flush().batches == 0
     assert stored(alice) == 3
     assert_heals(alice)

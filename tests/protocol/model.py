@@ -66,7 +66,7 @@ RULES = {
     "past": "a database whose last finished batch is behind that of Redis went back",
     "past_apply": "a batch is taken only if the database has finished the one before it",
     "past_note": "the database notes a batch as finished with its last slice, before Redis drops it",
-    "mark": "a finished batch has a random mark in both: equal numbers with other marks are a database that went back",
+    "batch_id": "a finished batch has a random id in both: equal numbers with other ids are a database that went back",
     "progress": "a slice is taken only where those before it are",
     "behind": "a Redis whose batch is behind the last that the database has finished went back",
     "above": "an audit looks at every stored total, even one of zero: each may have a batch from elsewhere",
@@ -122,7 +122,7 @@ BREAKS = {  # the scenario in which that is found soonest
     "past": "2 writers, flusher twice, healer, database goes back",
     "past_apply": "2 writers, flusher twice, healer, database goes back",
     "past_note": "2 owners, 2 writers, 2 flushers, database goes back",
-    "mark": "2 writers, 2 flushers, database goes back",
+    "batch_id": "2 writers, 2 flushers, database goes back",
     "progress": "2 owners, 2 writers, 2 flushers, database goes back",
     "behind": "2 writers, flusher twice, healer, rollback of a server without a name",
     "above": "totals from elsewhere, writer, flusher, healer",
@@ -182,7 +182,7 @@ class Redis(NamedTuple):
     ready: int | None = 1  # the epoch; None: it is lost
     phase: str = ""  # the end of `ready`: "?" during a recovery
     declared: int = NEW
-    mark: str = ""  # of the last batch that is finished
+    batch_id: str = ""  # of the last batch that is finished
     waiting: bool = False  # `waiting_since` is set
     doubted: int = 0  # owners that are dirty
     intents: tuple[Intent, ...] = ()
@@ -230,7 +230,7 @@ class Database(NamedTuple):
     locked: bool = False  # by a healer that starts an epoch
     closed: int = 0  # no batch up to this one is taken
     finished: int = BATCHES  # the last batch of which every slice is applied
-    mark: str = ""  # of that batch
+    batch_id: str = ""  # of that batch
     declared: int = NEW
     progress: int = 0  # owners of the batch after it that are applied
     requests: frozenset = frozenset()  # RecountRequests: {(intent, owner), ...}, for everyone without an owner
@@ -262,7 +262,7 @@ def is_damaged(redis: Redis, db: Database) -> bool:
 def went_back(redis: Redis, db: Database) -> bool:
     """The database or Redis. Asked under the lock of the shard's row."""
     database = redis.finished > db.finished and rule("past")
-    other = redis.finished == db.finished and redis.mark != db.mark and rule("mark")
+    other = redis.finished == db.finished and redis.batch_id != db.batch_id and rule("batch_id")
     return database or other or (redis.batch < db.finished and rule("behind"))
 
 
@@ -427,7 +427,7 @@ def recover(redis: Redis, epoch: int, server: int, declared: int = NEW) -> Redis
     if redis.epoch is not None and redis.epoch >= epoch:
         return redis
     owners = tuple(waiting._replace(pending=None, flushing=None) for waiting in redis.by_intents)
-    redis = redis._replace(owners=owners, doubted=sum(waiting.dirty for waiting in owners), mark="", waiting=False)
+    redis = redis._replace(owners=owners, doubted=sum(waiting.dirty for waiting in owners), batch_id="", waiting=False)
     return redis._replace(ready=epoch, phase="?", epoch=epoch, batch=epoch * BATCHES, server=server, declared=declared)
 
 
@@ -552,12 +552,12 @@ class Writer(NamedTuple):
         return sum(deltas[owner] for _, deltas in self.intents + self.unsaid)
 
 
-def noted(db: Database, batch: int, applied: int, size: int, mark: str) -> Database:
+def noted(db: Database, batch: int, applied: int, size: int, batch_id: str) -> Database:
     """The database after a slice: what it knows of the batch."""
     if batch <= db.finished:
         return db
     if applied == (size if rule("past_note") else 1):
-        return db._replace(finished=batch, mark=mark, progress=0)
+        return db._replace(finished=batch, batch_id=batch_id, progress=0)
     return db._replace(progress=max(db.progress, applied))
 
 
@@ -568,7 +568,7 @@ class Flusher(NamedTuple):
     seen: Any = None
     refused: tuple[int, ...] = ()  # owners
     token: str = "f"
-    mark: str = ""  # of the batch before; when the last slice is applied, of this one
+    batch_id: str = ""  # of the batch before; when the last slice is applied, of this one
     declared: int = NEW
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
@@ -587,7 +587,7 @@ class Flusher(NamedTuple):
                 redis = redis._replace(owners=owners, batch=redis.batch + 1, waiting=False)
             if known and redis.cut:  # perhaps left by a flusher that died
                 size = sum(w.flushing is not None for w in redis.owners)
-                yield "", redis, db, self._replace(step="fetch", seen=(redis.batch, 0, size), mark=redis.mark)
+                yield "", redis, db, self._replace(step="fetch", seen=(redis.batch, 0, size), batch_id=redis.batch_id)
             else:
                 yield "", redis, db, again
         elif self.step == "fetch":
@@ -609,7 +609,7 @@ class Flusher(NamedTuple):
                 return
             gap = db.finished < batch - 1 and rule("past_apply")
             if db.finished == batch - 1:
-                gap = (db.mark != self.mark and rule("mark")) or (db.progress < rank and rule("progress"))
+                gap = (db.batch_id != self.batch_id and rule("batch_id")) or (db.progress < rank and rule("progress"))
             if gap:
                 yield "", redis, db, again
                 return
@@ -620,14 +620,16 @@ class Flusher(NamedTuple):
             applied = db._replace(owners=change(db.owners, owner, row))
             following = self._replace(step="fetch", seen=(batch, rank + 1, size))
             if rank + 1 == size:
-                following = self._replace(step="finish", seen=batch, mark=db.mark)
+                following = self._replace(step="finish", seen=batch, batch_id=db.batch_id)
             yield "", redis, applied, following
             yield "killed", redis, applied, again
             if "refused" in self.faults:
                 yield "refused", redis, db, following._replace(refused=(*self.refused, owner))
         elif self.step == "finish":
             if redis.cut and (redis.batch == self.seen or not rule("finish_batch")):
-                redis = redis._replace(owners=tuple(w._replace(flushing=None) for w in redis.owners), mark=self.mark)
+                redis = redis._replace(
+                    owners=tuple(w._replace(flushing=None) for w in redis.owners), batch_id=self.batch_id
+                )
                 if rule("refused"):
                     redis = mark_dirty(redis, self.refused)
             yield "", redis, db, again
@@ -802,7 +804,7 @@ class Healer(NamedTuple):
 
     def _start(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         epoch, requests = self.seen
-        started = db._replace(epoch=epoch, locked=False, finished=epoch * BATCHES, mark="", progress=0)
+        started = db._replace(epoch=epoch, locked=False, finished=epoch * BATCHES, batch_id="", progress=0)
         started = started._replace(listed=0, claims=frozenset())
         yield "", redis, started, ("delete", requests) if requests else ("go_on", None)
         yield "killed", redis, db._replace(locked=False), None

@@ -254,7 +254,7 @@ class Replay:
                         apply(target, cut.batch, chunk)
                     if stored:
                         note_progress(stored, cut, rank + 1)
-                        mark = stored.mark
+                        mark = stored.batch_id
                 finished = stored is not None and self.label != "killed"
                 yield
                 if not finished:
