@@ -14,7 +14,7 @@ class Keys:
 
     All share the hash tag in ``base``, so a shard lives on one node of a cluster. If there are several shards, the tag
     includes their number, so that after a change of SHARDS no key of the old partition is read. ``database`` holds the
-    id of the last database at a place: see ``lua/enter.lua``.
+    id of the last database at an address: see ``lua/enter.lua``.
     """
 
     base: str
@@ -37,10 +37,10 @@ class Keys:
             object.__setattr__(self, key.name, f"{self.base}:{key.name}")
 
     @classmethod
-    def of(cls, prefix: str, counter: str, shard: int, shards: int, database: str, place: str) -> "Keys":
+    def of(cls, prefix: str, counter: str, shard: int, shards: int, database: str, address: str) -> "Keys":
         of_many = f"of{shards}" if shards > 1 else ""
         tag = f"{{{prefix}:{counter}:{shard}{of_many}}}"
-        return cls(f"{tag}:{database}", f"{tag}:database:{place}")
+        return cls(f"{tag}:{database}", f"{tag}:database:{address}")
 
     def total(self, ready: str, member: str) -> str:
         """Return the key of a user's cached total. ``lua/shared.lua`` builds the same."""

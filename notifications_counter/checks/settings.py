@@ -79,7 +79,7 @@ def check_cache() -> Messages:
             id=id_("W003"),
         )
     for other in settings.CACHES:
-        if other != alias and _places(alias) & _places(other):
+        if other != alias and _redis_databases(alias) & _redis_databases(other):
             yield _may_be_cleared(f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.")
 
 
@@ -151,24 +151,24 @@ def _locations(alias: str) -> list[dict[str, Any]]:
     return [arguments for arguments in map(parse, urls_of(alias)) if arguments is not None]
 
 
-def _places(alias: str) -> set[tuple[Any, ...]]:
+def _redis_databases(alias: str) -> set[tuple[Any, ...]]:
     """Return the Redis databases that a cache uses."""
-    places = set()
+    found = set()
     of_pool = _options(alias)
     if is_django_redis(alias):
         of_pool = of_pool.get("CONNECTION_POOL_KWARGS") or {}
     for url in _locations(alias):
         host = url.get("host", "localhost")
         database = url.get("db", of_pool.get("db", 0))
-        places.add(
-            (url.get("path"), "localhost" if host == "127.0.0.1" else host, url.get("port", 6379), int(database))
-        )
-    return places
+        found.add((url.get("path"), "localhost" if host == "127.0.0.1" else host, url.get("port", 6379), int(database)))
+    return found
 
 
 def addresses(alias: str) -> str:
     """Return where the servers of a cache are, without passwords."""
-    return ", ".join(sorted(path or f"{host}:{port}, database {number}" for path, host, port, number in _places(alias)))
+    return ", ".join(
+        sorted(path or f"{host}:{port}, database {number}" for path, host, port, number in _redis_databases(alias))
+    )
 
 
 def _timeout(alias: str, url: dict[str, Any]) -> Any:
@@ -229,10 +229,10 @@ def _installed(setting: str) -> set[str]:
 
 def _is_same_database(one: dict[str, Any], other: dict[str, Any], alias: str) -> bool:
     """Return whether two entries of DATABASES have the same tables, and the other is not a replica for tests."""
-    return _place(one) == _place(other) and _place(one) is not None and other["TEST"].get("MIRROR") != alias
+    return _address(one) == _address(other) and _address(one) is not None and other["TEST"].get("MIRROR") != alias
 
 
-def _place(entry: dict[str, Any]) -> tuple[Any, ...] | None:
+def _address(entry: dict[str, Any]) -> tuple[Any, ...] | None:
     """Return where a database is, or None if that is unknown or it is in memory."""
     name, host = str(entry["NAME"] or ""), entry["HOST"]
     if entry["ENGINE"].endswith(".sqlite3"):

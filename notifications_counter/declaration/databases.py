@@ -39,7 +39,7 @@ DAY = 86400
 """Seconds."""
 
 LEFT = (
-    "Database %r gets a new id, and everyone is recounted, because another database in the same place has used Redis "
+    "Database %r gets a new id, and everyone is recounted, because another database at the same address has used Redis "
     "in between. If this happens again and again, two sites share a Redis: give each a KEY_PREFIX of its own."
 )
 
@@ -52,7 +52,7 @@ class Database:
     ``id``         of the database as it is now
     ``logs``       the id without the server, which may be replaced: event log and time-sliced counters are stored only
                    in Redis, and must survive that
-    ``place``      where it is; the next database there leaves the keys of this one
+    ``address``    where it is, as a hash; the next database there leaves the keys of this one
     ``row``        the random part of the id
     ``in_memory``  whether it is a SQLite database in memory
     ``epochs``     of each shard, by counter, shard and number of shards; left out for test databases, because their
@@ -60,7 +60,7 @@ class Database:
     ``buffers``    of each counter that has been used
     """
 
-    __slots__ = ("id", "logs", "place", "row", "in_memory", "epochs", "buffers")
+    __slots__ = ("id", "logs", "address", "row", "in_memory", "epochs", "buffers")
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Database:
         self.row = row
         self.id = _hash(row, *where, *system)
         self.logs = _hash(row, *where)
-        self.place = _hash(*host, *where, *system)
+        self.address = _hash(*host, *where, *system)
         self.in_memory = in_memory
         self.epochs: dict[tuple[str, int, int], int] = {}
         self.buffers: dict[Any, list[Buffer]] = {}
@@ -236,7 +236,7 @@ def _rows(connection: Any) -> QuerySet[Any]:
 
 
 def _read(connection: Any) -> Database | None:
-    """Return the row and its place according to the database, whose settings may differ between processes."""
+    """Return the row and its address according to the database, whose settings may differ between processes."""
     table = connection.ops.quote_name(apps.get_model("notifications_counter", "DatabaseId")._meta.db_table)
     about = {
         "postgresql": ", current_database(), "
@@ -249,17 +249,17 @@ def _read(connection: Any) -> Database | None:
         cursor.execute(f"SELECT uid{about} FROM {table}")
         if (found := cursor.fetchone()) is None:
             return None
-        row, *place = found
-        if connection.vendor == "postgresql" and place.pop():
+        row, *address = found
+        if connection.vendor == "postgresql" and address.pop():
             cursor.execute("SELECT system_identifier FROM pg_control_system()")
-            place += cursor.fetchone()
+            address += cursor.fetchone()
     if connection.vendor == "postgresql":
-        return Database(row, place[:2], system=place[2:])
+        return Database(row, address[:2], system=address[2:])
     if connection.vendor == "mysql":  # a cluster has several hosts, and is one database
-        return Database(row, place[:1], place[1:])
+        return Database(row, address[:1], address[1:])
     name = connection.settings_dict["NAME"]
     if connection.vendor == "sqlite":
-        return _in_memory(row, name) if connection.is_in_memory_db() else Database(row, [Path(place[0]).resolve()])
+        return _in_memory(row, name) if connection.is_in_memory_db() else Database(row, [Path(address[0]).resolve()])
     return Database(row, [name])
 
 

@@ -230,7 +230,7 @@ class Declaration(Owners):
 
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """Return the buffer of one of so many ``shards``."""
-        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.place)
+        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.address)
         fingerprint = "" if self.disabled else self.fingerprint
         epoch = database.epoch_of(self.name, shard, shards)
         return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, fingerprint, epoch)
@@ -241,8 +241,8 @@ class Declaration(Owners):
         buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
-        (place,) = self.places(as_bytes([member]))
-        return buffers[place % len(buffers)]
+        (hash_,) = self.hashes(as_bytes([member]))
+        return buffers[hash_ % len(buffers)]
 
     def by_shard(self, members: Sequence[Any], connection: Any = None) -> list[tuple[Buffer, Sequence[Any]]]:
         """Return members, or primary keys, grouped by shard."""
@@ -260,8 +260,8 @@ class Declaration(Owners):
 
     def _grouped(self, buffers: Sequence[Buffer], keys: Sequence[Any], members: Sequence[bytes]) -> Groups:
         grouped: list[tuple[Buffer, list[Any], list[bytes]]] = [(buffer, [], []) for buffer in buffers]
-        for key, member, place in zip(keys, members, self.places(members), strict=True):
-            _, its_keys, its_members = grouped[place % len(grouped)]
+        for key, member, hash_ in zip(keys, members, self.hashes(members), strict=True):
+            _, its_keys, its_members = grouped[hash_ % len(grouped)]
             its_keys.append(key)
             its_members.append(member)
         return [group for group in grouped if group[1]]

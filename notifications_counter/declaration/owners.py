@@ -126,7 +126,7 @@ class Owners:
             return keys, str(keys)[1:-1].encode().split(b", ")
         return keys, as_bytes(keys)
 
-    def places(self, members: Iterable[bytes]) -> Iterable[int]:
+    def hashes(self, members: Iterable[bytes]) -> Iterable[int]:
         """Return a number for each member, which decides about its shard."""
         if self.has_several_columns:  # owners that differ only in the last of them share a shard
             members = (member.rpartition(TAB.encode())[0] for member in members)

@@ -70,7 +70,7 @@ _TEXT = {"type": "string"}
 _KIND = {"type": "string", "maxLength": 64, "pattern": "^[^\\u0000]*$", "description": "Empty for every kind."}
 _COUNTS = {"unread": _COUNT, "unseen": _UNSEEN, "unread_by_kind": _BY_KIND}
 _SWITCHED = ("unseen", "unread_by_kind")  # on by the site, or off
-_PLACE = {"type": "string", "pattern": r"^(-?[0-9]{1,16}_[0-9]{1,18})?$"}
+_CURSOR = {"type": "string", "pattern": r"^(-?[0-9]{1,16}_[0-9]{1,18})?$"}
 
 
 def _object(optional: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
@@ -118,8 +118,8 @@ PATHS: dict[str, Any] = {
                 _parameter("kind", "Only notifications of this kind; empty for every kind.", **_TEXT),
                 _parameter("since", "Only those created at this time or later.", **_TIME),
                 _parameter("limit", "How many.", type="integer", minimum=1, maximum=MAX_LIMIT, default=20),
-                _parameter("before", "The “older” of another page: the page after it.", **_PLACE),
-                _parameter("after", "The “newer” of another page: the page before it. Overrides “before”.", **_PLACE),
+                _parameter("before", "The “older” of another page: the page after it.", **_CURSOR),
+                _parameter("after", "The “newer” of another page: the page before it. Overrides “before”.", **_CURSOR),
             ],
             {"400": _error("Invalid")},
         )

@@ -23,7 +23,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Page:
-    """``newer`` and ``older`` are the positions where the adjacent pages begin, empty if there is none."""
+    """``newer`` and ``older`` are the cursors where the adjacent pages begin, empty if there is none."""
 
     rows: list[Notification]
     newer: str = ""
@@ -31,15 +31,15 @@ class Page:
 
 
 def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
-    """Return the newest rows, or those next to a position. Raises ValueError if the position is invalid."""
-    older_than, newer_than = (_read(place, rows.db) if place else None for place in (before, after))
+    """Return the newest rows, or those next to a cursor. Raises ValueError if the cursor is invalid."""
+    older_than, newer_than = (_read(cursor, rows.db) if cursor else None for cursor in (before, after))
     if newer_than:
         at, pk = newer_than
         newer = rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at)
         found = list(newer.order_by("created_at", "pk")[: size + 1])
         if len(found) > size:
             found = found[:size][::-1]
-            return Page(found, newer=_place(found[0]), older=_place(found[-1]))
+            return Page(found, newer=_cursor(found[0]), older=_cursor(found[-1]))
         older_than = None  # show the first page instead, so that it is full
     if older_than:
         at, pk = older_than
@@ -48,12 +48,12 @@ def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str 
     page = found[:size]
     return Page(
         page,
-        newer=_place(page[0]) if older_than and page else "",
-        older=_place(page[-1]) if len(found) > size else "",
+        newer=_cursor(page[0]) if older_than and page else "",
+        older=_cursor(page[-1]) if len(found) > size else "",
     )
 
 
-def _place(row: Notification) -> str:
+def _cursor(row: Notification) -> str:
     at = row.created_at.replace(tzinfo=UTC) if is_naive(row.created_at) else row.created_at
     return f"{(at - EPOCH) // MICROSECOND}_{row.pk}"
 
@@ -64,11 +64,11 @@ def storable(at: datetime, using: str) -> datetime:
     return at
 
 
-def _read(place: str, using: str) -> tuple[datetime, int]:
-    at, _, pk = place.partition("_")
+def _read(cursor: str, using: str) -> tuple[datetime, int]:
+    at, _, pk = cursor.partition("_")
     try:
         time = EPOCH + int(at) * MICROSECOND
         time = storable(time if settings.USE_TZ else time.replace(tzinfo=None), using)
         return time, Notification._meta.pk.clean(pk, None)
     except (ValueError, OverflowError, ValidationError) as error:
-        raise ValueError(f"{place!r} is not a position in a list.") from error
+        raise ValueError(f"{cursor!r} is not a cursor in a list.") from error

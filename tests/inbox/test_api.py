@@ -154,7 +154,7 @@ def test_pages(client, alice):
         ({"unread": "yes"}, "true or false"),
         *(({"limit": limit}, "from 1 to 100") for limit in ("", "0", "101", "-1", "1.0", "x", "²", "٣", "9" * 5000)),
         *(({"since": since}, "%2B") for since in ("", "yesterday", "2026-13-01T00:00Z", "2026-11-22T09:30:00 01:00")),
-        *(({way: place}, "another page") for way in ("before", "after") for place in ("x", "1_x", f"{10**30}_1")),
+        *(({way: cursor}, "another page") for way in ("before", "after") for cursor in ("x", "1_x", f"{10**30}_1")),
         ({"after": "1_1", "before": "x"}, "another page"),
     ],
 )
@@ -411,8 +411,8 @@ def test_other_methods(client, alice):
 # ------------------------------------------------------------------------------------------------------------ cost
 def test_reading_costs_one_query_and_no_round_trip(client, alice, django_assert_num_queries):
     row = notify(alice, 30)[0]
-    place = client.get(url()).json()["older"]
-    for address in (url(), url() + f"?unread=true&before={place}", url("api-open", row.pk)):
+    cursor = client.get(url()).json()["older"]
+    for address in (url(), url() + f"?unread=true&before={cursor}", url("api-open", row.pk)):
         with django_assert_num_queries(3), sent() as commands:  # session, user, notifications
             assert client.get(address).status_code == 200
         assert commands == []

@@ -287,22 +287,22 @@ def test_pages_have_every_row_once_both_ways(alice, bob, seconds, size):
         assert page_of(mine, size, after=page.newer).rows == newer.rows
 
 
-@pytest.mark.parametrize("place", ["x", "1", "1_x", "1" * 30 + "_1", "_"])
-def test_a_position_of_no_list(alice, place):
-    with pytest.raises(ValueError, match="is not a position in a list"):
-        page_of(Notification.objects.for_user(alice), 2, before=place)
+@pytest.mark.parametrize("cursor", ["x", "1", "1_x", "1" * 30 + "_1", "_"])
+def test_a_cursor_of_no_list(alice, cursor):
+    with pytest.raises(ValueError, match="is not a cursor in a list"):
+        page_of(Notification.objects.for_user(alice), 2, before=cursor)
 
 
 def test_rows_that_come_and_go_move_no_page(alice):
     rows = make(alice, [5, 4, 3, 2, 1, 0])
     mine = Notification.objects.for_user(alice)
-    place = page_of(mine, 2).older
+    cursor = page_of(mine, 2).older
     rows[4].delete()  # where the first page ended
     notify(alice, 1)
-    page = page_of(mine, 2, before=place)
+    page = page_of(mine, 2, before=cursor)
     assert page.rows == [rows[3], rows[2]]
     mine.filter(pk__lte=rows[3].pk).delete()
-    assert page_of(mine, 2, before=place).rows == []
+    assert page_of(mine, 2, before=cursor).rows == []
 
 
 def test_a_page_before_the_first_is_the_first(alice):
@@ -313,10 +313,10 @@ def test_a_page_before_the_first_is_the_first(alice):
     assert page_of(mine, 2, after=page.newer) == page_of(mine, 2)
 
 
-@pytest.mark.parametrize("place", ["x", "1", "1_", "_1", "1_x", f"{10**30}_1", "9" * 5000 + "_1", f"1_{10**30}"])
+@pytest.mark.parametrize("cursor", ["x", "1", "1_", "_1", "1_x", f"{10**30}_1", "9" * 5000 + "_1", f"1_{10**30}"])
 @pytest.mark.parametrize("way", ["before", "after"])
-def test_places_that_are_none_are_not_found(client, place, way):
-    assert client.get(url(), {way: place}).status_code == 404
+def test_invalid_cursors_are_not_found(client, cursor, way):
+    assert client.get(url(), {way: cursor}).status_code == 404
 
 
 def test_without_time_zones(alice):
@@ -343,11 +343,11 @@ def test_a_page_costs_one_query_and_one_round_trip(client, alice, django_assert_
 def test_a_page_is_read_from_the_index_in_its_order(alice, django_assert_num_queries, way):
     Notification.objects.bulk_create(Notification(user=alice, title="x") for _ in range(5000))
     mine = Notification.objects.for_user(alice)
-    place = page_of(mine, 2500).older
+    older = page_of(mine, 2500).older
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE notifications_counter_notification")
     with django_assert_num_queries(1) as queries:
-        page_of(mine, 20, **({way: place} if way else {}))
+        page_of(mine, 20, **({way: older} if way else {}))
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, BUFFERS OFF, TIMING OFF, SUMMARY OFF) " + queries[0]["sql"])
         plan = "\n".join(line for (line,) in cursor.fetchall())
