@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
@@ -29,6 +30,31 @@ from .writes.doubt import mark_dirty
 from .writes.follower import READ_COMMITTED
 from .writes.ledger import Ledger
 from .writes.rows import chunks
+
+
+class Stored(NamedTuple):
+    """A stored total, and the last batch that was added to it."""
+
+    total: int = 0
+    batch: int = 0
+
+
+NOT_STORED = Stored()
+"""What an owner without a stored total has."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a connection sees of the database: whether what others commit, and whether it has written something, which
+    others may never see."""
+
+    is_current: bool
+    has_written: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others see the same, so that its counts may be cached for them."""
+        return self.is_current and not self.has_written
 
 
 class Reader:
@@ -130,9 +156,10 @@ class Reader:
     def _miss_groups(
         self, ledger: Ledger, missed: dict[tuple[Any, ...], Buffer], firsts: Sequence[tuple[Any, ...]]
     ) -> dict[tuple[Any, ...], dict[Any, int]]:
-        """Count rows, and cache the counts that were ``missed`` if nothing has changed meanwhile."""
+        """Count rows, and cache the counts that were ``missed`` if nothing has changed meanwhile: `group_flying`,
+        `group_room` and `group_dirty` in the scripts."""
         token, ready = f"?{uuid4().hex}", {}
-        if missed and self._transaction(ledger)[1]:
+        if missed and self._view(ledger).is_shared:
             for first, buffer in missed.items():
                 with suppress(BufferUnavailable):
                     ready[first] = buffer.prepare_group(group_of(first), token)
@@ -163,37 +190,41 @@ class Reader:
 
     def _miss(self, ledger: Ledger, buffer: Buffer, keys: Sequence[Any]) -> dict[Any, int]:
         """Add the stored total to what waits in Redis, because no total is cached, and cache the sum if nothing has
-        changed meanwhile. During a recovery, count rows and adopt the owners."""
-        sees_all, may_cache = self._transaction(ledger)
-        token = uuid4().hex if sees_all and may_cache else ""
+        changed meanwhile. During a recovery, count rows and repair the counts."""
+        view = self._view(ledger)
+        token = uuid4().hex if view.is_shared else ""
         members = {str(key): key for key in keys}
         snapshot = buffer.snapshot(list(members), "take free" if token else "", token)
         if snapshot.recovering and token:
-            return self._adopt(buffer, snapshot, token, members)
-        clean = {}
-        if snapshot.recovered and sees_all:
-            clean = {member: key for member, key in members.items() if not snapshot.users[member].in_doubt}
-        stored = self.stored(list(clean.values()))
-        found = {member: snapshot.value(member, *stored.get(key, (0, 0))) for member, key in clean.items()}
-        totals = {member: total for member, total in found.items() if total is not None}
+            return self._repair(buffer, snapshot, token, members)
+        trusted = {}
+        if snapshot.recovered and view.is_current:  # `ready`, `declared_read`
+            # `flying`, `dirty_counts`
+            trusted = {member: key for member, key in members.items() if not snapshot.users[member].in_doubt}
+        totals = self._sums(snapshot, trusted)
         result = self._rows([key for member, key in members.items() if member not in totals])
         result |= self._negative([members[member] for member, total in totals.items() if total < 0])
         right = {member: total for member, total in totals.items() if total >= 0}
-        if right and may_cache:
+        if right and view.is_shared:
             with suppress(BufferUnavailable):  # the totals are right all the same
                 buffer.keep(snapshot, right)
         return result | {members[member]: total for member, total in right.items()}
 
-    def _adopt(self, buffer: Buffer, snapshot: Snapshot, token: str, members: dict[str, Any]) -> dict[Any, int]:
+    def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, members: dict[str, Any]) -> dict[Any, int]:
         """Count rows, and correct the owners as a recount does. From now on they have cached totals that follow each
-        change, so the recovery need not come to them first."""
+        change, so the recovery need not come to them first. `repair_fix`: the script caches only what it corrects."""
         rows = self._rows(list(members.values()))
-        stored = self.stored(list(members.values()))
-        totals = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in members.items()}
-        corrections = {m: rows[members[m]] - total for m, total in totals.items() if total is not None}
+        corrections = {m: rows[members[m]] - total for m, total in self._sums(snapshot, members).items()}
         with suppress(BufferUnavailable):  # the rows are right all the same
             buffer.fix(snapshot.epoch, token, corrections, {m: rows[key] for m, key in members.items()})
         return rows
+
+    def _sums(self, snapshot: Snapshot, members: dict[str, Any]) -> dict[str, int]:
+        """Add what a snapshot found waiting to the totals that are stored now. Left out are owners whose count cannot
+        be known: `later`."""
+        stored = self.stored(list(members.values()))
+        found = {m: snapshot.value(m, *stored.get(key, NOT_STORED)) for m, key in members.items()}
+        return {member: total for member, total in found.items() if total is not None}
 
     def _negative(self, keys: Sequence[Any]) -> dict[Any, int]:
         """Count rows, and have the owners recounted. A count below zero is wrong, or lacks a delta that was committed
@@ -219,30 +250,29 @@ class Reader:
         counts = rows.values_list(*counter.owner_attnames).annotate(Count("pk"))
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
-    def stored(self, keys: Sequence[Any]) -> dict[Any, tuple[int, int]]:
-        """Return ``(count, flushed_batch)`` of the stored totals that exist."""
+    def stored(self, keys: Sequence[Any]) -> dict[Any, Stored]:
+        """Return the stored totals that exist."""
         counter, connection = self.counter, connections[self.using]
         target = Target(counter, connection)
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE "
-        found: dict[Any, tuple[int, int]] = {}
+        found: dict[Any, Stored] = {}
         for chunk in chunks(keys, self.using):
             theirs, params = is_one_of(counter, target.owners, chunk, connection)
             with connection.cursor() as cursor:  # the ORM is slower
                 cursor.execute(select + theirs, params)
-                for *key, count, batch in cursor.fetchall():
-                    found[counter.key_of(key)] = (count, batch)
+                for *key, total, batch in cursor.fetchall():
+                    found[counter.key_of(key)] = Stored(total, batch)
         return found
 
-    def _transaction(self, ledger: Ledger) -> tuple[bool, bool]:
-        """Return whether this connection sees what others commit, and whether it sees nothing else, so that its counts
-        may be cached for others. PostgreSQL is asked, because the isolation level may come from its own settings. MySQL
-        does not tell that of the transaction."""
+    def _view(self, ledger: Ledger) -> View:
+        """Return what this connection sees. PostgreSQL is asked, because the isolation level may come from its own
+        settings. MySQL does not tell that of the transaction."""
         connection = ledger.connection
         if not connection.in_atomic_block:
-            return True, True
+            return View(is_current=True)
         if connection.vendor != "postgresql":
-            return False, False
+            return View(is_current=False)
         with connection.cursor() as cursor:
-            cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NULL")
-            level, has_not_written = cursor.fetchone()
-        return level in READ_COMMITTED, has_not_written
+            cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NOT NULL")
+            level, has_written = cursor.fetchone()
+        return View(level in READ_COMMITTED, has_written)

@@ -46,6 +46,18 @@ def test_values_appear_and_vanish_by_themselves():
     assert votes.breakdown((1, 11)) == votes.breakdown((11, 1)) == {}
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Elsewhere a transaction caches nothing.")
+def test_a_transaction_that_sees_old_rows_keeps_nothing():
+    vote()
+    with OtherConnection() as other, transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert Vote.objects.count() == 1
+        other.run(vote)
+        assert votes.breakdown(OWNER) == {5: 1}
+    assert votes.breakdown(OWNER) == {5: 2}
+
+
 def test_texts_are_told_apart(alice, bob):
     CourseNotification.objects.bulk_create(
         CourseNotification(user=alice, app_name=text) for i, text in enumerate(TEXTS) for _ in range(i + 1)
