@@ -250,7 +250,7 @@ def test_totals_from_elsewhere_with_batches_of_several_epochs(make_user, monkeyp
     assert_exact(*users)
 
 
-# ------------------------------------------------------------------------------------------------------- adopted users
+# --------------------------------------------------------------------------------------------------------- read repair
 @pytest.fixture
 def recovering(healed: None, alice: Any, bob: Any, make_user: Any) -> None:
     """A recovery has begun, and has counted nobody. One row of each user is known to nobody."""
@@ -276,7 +276,7 @@ def test_the_first_read_counts_the_rows_and_later_ones_cost_a_command(alice, bob
 
 
 @pytest.mark.usefixtures("recovering")
-def test_writes_are_added_to_an_adopted_user_and_others_are_recounted(alice, bob, django_assert_num_queries):
+def test_writes_are_added_to_a_repaired_user_and_others_are_recounted(alice, bob, django_assert_num_queries):
     unread.count(alice)
     for user in (alice, bob):
         Notification.objects.create(user=user, title="x")
@@ -288,7 +288,7 @@ def test_writes_are_added_to_an_adopted_user_and_others_are_recounted(alice, bob
 
 
 @pytest.mark.usefixtures("recovering")
-def test_adopted_users_stay_so_when_the_recovery_is_complete(alice, bob, django_assert_num_queries):
+def test_repaired_users_stay_so_when_the_recovery_is_complete(alice, bob, django_assert_num_queries):
     unread.count(alice)
     unread.flush()
     unread.heal()
@@ -333,8 +333,8 @@ def test_a_reader_leaves_the_leases_of_a_recount_alone(alice, redis_client):
 
 
 @pytest.mark.usefixtures("recovering")
-def test_a_change_during_the_count_of_an_adoption(alice, monkeypatch):
-    """The count may include it or not, so nobody is adopted, and the user is recounted."""
+def test_a_change_during_the_count_of_a_repair(alice, monkeypatch):
+    """The count may include it or not, so nobody is repaired, and the user is recounted."""
     count_rows = Reader.count_rows
 
     def change_after(self: Reader, keys: Any) -> Any:
@@ -351,7 +351,7 @@ def test_a_change_during_the_count_of_an_adoption(alice, monkeypatch):
 
 
 @pytest.mark.usefixtures("recovering")
-def test_nobody_is_adopted_by_what_a_transaction_sees(alice, bob):
+def test_nobody_is_repaired_by_what_a_transaction_sees(alice, bob):
     """Its own changes may be rolled back."""
     with transaction.atomic():
         objects = Notification.objects.filter(user=bob)
@@ -364,7 +364,7 @@ def test_nobody_is_adopted_by_what_a_transaction_sees(alice, bob):
 
 @pytest.mark.usefixtures("recovering")
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="Only there it is known whether anything was written.")
-def test_a_transaction_that_has_written_nothing_adopts(alice, django_assert_num_queries):
+def test_a_transaction_that_has_written_nothing_repairs(alice, django_assert_num_queries):
     with OtherConnection() as other:  # a test before may have set the isolation of this one
         assert other.run(transaction.atomic(unread.count), alice) == 4
     with django_assert_num_queries(0):

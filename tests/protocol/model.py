@@ -52,8 +52,8 @@ RULES = {
     "ready": "under '7?' a reader without a total counts rows, and no total is one from before",
     "announced_ready": "an intent that was announced under another epoch is not added but recounted",
     "straddle": "nor is one that was announced under '7?' and is confirmed under '7'",
-    "witness": "under '7?' a confirm adds only to owners with a total, who are adopted; others are recounted",
-    "adopt_fix": "an adopted total is set only with an accepted correction",
+    "witness": "under '7?' a confirm adds only to owners with a total, who are repaired; others are recounted",
+    "repair_fix": "a repaired total is set only with an accepted correction",
     "unknown": "a change that is not known sends its owner to a recount",
     "refused": "an owner whose change the database refuses is recounted",
     "closed": "a total is removed only when no batch that it may have is taken any more",
@@ -109,7 +109,7 @@ BREAKS = {  # the scenario in which that is found soonest
     "announced_ready": "recovery: intent from before, healer, reader",
     "straddle": "recovery: 2 writers, flusher, healer, reader",
     "witness": "recovery: 2 writers, flusher, healer, reader",
-    "adopt_fix": "recovery: writer, healer, 2 readers",
+    "repair_fix": "recovery: writer, healer, 2 readers",
     "unknown": "writer without knowledge, flusher, healer, reader",
     "refused": "2 writers, flusher that is refused, healer",
     "closed": "2 writers, 2 flushers, remover",
@@ -369,12 +369,12 @@ def confirm(
                 continue
             waiting = redis.owners[owner]
             total = waiting.total
-            adopted = total is not None and total[0] == ready
-            stranger = rule("witness") and redis.phase == "?" and not adopted
+            repaired = total is not None and total[0] == ready
+            stranger = rule("witness") and redis.phase == "?" and not repaired
             if gone or lost or unknown or stranger:
                 redis = mark_dirty(redis, [owner])
                 continue
-            if total and adopted:
+            if total and repaired:
                 total = (total[0], total[1] + delta)
             waiting = waiting._replace(pending=(waiting.pending or 0) + delta, total=total)
             waiting = add_to_group(waiting, ready, delta)
@@ -398,23 +398,23 @@ def keep(redis: Redis, owner: int, seen: tuple[Waiting, bool, int, int], total: 
 
 
 def fix(
-    redis: Redis, token: str, epoch: int, corrections: dict[int, int | None], adopt: int | None = None
+    redis: Redis, token: str, epoch: int, corrections: dict[int, int | None], repair: int | None = None
 ) -> tuple[Redis, tuple[int, ...]]:
-    """Also the owners that were active. A reader adopts its owner with the number of rows."""
+    """Also the owners that were active. A reader repairs its owner, with the number of rows."""
     active = []
     for owner, correction in corrections.items():
         waiting = redis.owners[owner]
         other = rule("epoch") and redis.epoch != epoch
-        adopted = None if adopt is None or redis.ready is None else (redis.ready, adopt)
+        repaired = None if repair is None or redis.ready is None else (redis.ready, repair)
         flying = redis.flies(owner) and rule("fix_flying")
         if correction is None or waiting.lease != token or other or redis.lost_pending or flying:
             active.append(owner)
-            if adopted and not rule("adopt_fix"):
-                redis = redis._replace(owners=change(redis.owners, owner, waiting._replace(total=adopted)))
+            if repaired and not rule("repair_fix"):
+                redis = redis._replace(owners=change(redis.owners, owner, waiting._replace(total=repaired)))
             continue
-        if correction or redis.phase != "?":  # one who is right stays adopted
+        if correction or redis.phase != "?":  # one who is right stays repaired
             waiting = without_total(waiting, redis.ready)
-        waiting = without_group(waiting, redis.ready)._replace(dirty=False, lease=None, total=adopted or waiting.total)
+        waiting = without_group(waiting, redis.ready)._replace(dirty=False, lease=None, total=repaired or waiting.total)
         if correction:
             waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
             redis = redis._replace(waiting=True)
@@ -668,17 +668,17 @@ class Reader(NamedTuple):
                 yield "", redis, db, self.looked(redis)
         elif self.step == "look":
             following = self.looked(redis)
-            if following.step == "adopt" and waiting.lease is None:
+            if following.step == "repair" and waiting.lease is None:
                 redis = redis._replace(owners=change(redis.owners, self.owner, waiting._replace(lease=self.token)))
             yield "", redis, db, following
-        elif self.step == "adopt":
-            yield "", redis, db, self._replace(step="adopt row", seen=(*self.seen, row.rows))
-        elif self.step == "adopt row":
+        elif self.step == "repair":
+            yield "", redis, db, self._replace(step="repair row", seen=(*self.seen, row.rows))
+        elif self.step == "repair row":
             *snapshot, epoch, rows = self.seen
             total = value(*snapshot, row)
             correction = None if total is None else rows - total
-            yield "", redis, db, self._replace(step="adopt fix", seen=(epoch, rows, correction))
-        elif self.step == "adopt fix":
+            yield "", redis, db, self._replace(step="repair fix", seen=(epoch, rows, correction))
+        elif self.step == "repair fix":
             epoch, rows, correction = self.seen
             redis, _ = fix(redis, self.token, epoch, {self.owner: correction}, rows)
             yield "", redis, db, self._replace(step="return", seen=rows)
@@ -705,7 +705,7 @@ class Reader(NamedTuple):
         if (redis.ready is None and rule("ready")) or foreign or (redis.flies(self.owner) and rule("flying")):
             return self._replace(step="rows")
         if redis.phase == "?" and rule("ready"):
-            return self._replace(step="adopt", seen=(*snapshot, redis.epoch))
+            return self._replace(step="repair", seen=(*snapshot, redis.epoch))
         if waiting.dirty and rule("dirty_counts"):
             return self._replace(step="rows")
         return self._replace(step="row", seen=(*snapshot, redis.ready))
@@ -1264,7 +1264,7 @@ SCENARIOS: dict[str, tuple] = {
     "writer, flusher, 2 healers, restart": (W(1, 1), F(1), H("h"), H("i"), RESTART),
     "writer, healer, eviction of ready, reader": (W(1, 1), H("h"), EVICTION, R()),
     "writer, flusher, 2 healers, eviction of ready": (W(1, 1), F(1), H("h"), H("i"), EVICTION),
-    # A recovery: while everyone is recounted, readers adopt their owners.
+    # A recovery: while everyone is recounted, readers repair their owners.
     "recovery: writer, healer, 2 readers": (W(1, -1), H("h"), R(), R()),
     "recovery: 2 writers, flusher, healer, reader": (W(1, -1), W(2, 1), F(1), H("h"), R()),
     "recovery: writer of two intents, writer, healer, reader": (Writer(((1, (1,)), (2, (-1,)))), W(3, -1), H("h"), R()),
