@@ -19,8 +19,9 @@ from .conf import ENTRIES, SETTING, options
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import are_integers, many
 from .exceptions import ConfigurationError, DatabaseChanged
+from .maintenance.epochs import ShardStatus, shard_statuses
 from .maintenance.flush import Flusher, FlushResult
-from .maintenance.healing import Healer, ShardStatus
+from .maintenance.healing import Healer, invalidate
 from .maintenance.history import record_event
 from .maintenance.recount import Correction, Recounter, RecountResult
 from .reader import Reader
@@ -140,11 +141,11 @@ class Counter(Declaration):
         Until the next ``heal`` has recounted everyone, the first read of each user counts rows. Raises NotInTransaction
         inside a transaction.
         """
-        Healer(self).invalidate()
+        invalidate(self)
 
     def status(self) -> list[ShardStatus]:
         """Return the state of each shard."""
-        return Healer(self).status()
+        return shard_statuses(self)
 
 
 def all_counters() -> list[Counter]:

@@ -84,7 +84,7 @@ class Database:
         return DAY if self.row.startswith(OF_TESTS) else ""
 
     def epoch_of(self, counter: str, shard: int, shards: int) -> int:
-        """Return the epoch of a shard. If another number of shards is in use, this one is behind all of them."""
+        """Return the epoch of a shard. If another number of shards is in use, this one is behind all (`highest`)."""
         others = (epoch for (name, *_), epoch in self.epochs.items() if name == counter)
         return self.epochs.get((counter, shard, shards)) or max(others, default=0)
 
@@ -134,8 +134,8 @@ def look_up_changed(connection: Any) -> Database:
 
 
 def look_up(connection: Any) -> Database:
-    """Ask the database for its id. If it has none, or its keys were left, make a new one, except in a transaction,
-    which may be rolled back.
+    """Ask the database for its id. If it has none, or its keys were left (`renew`), make a new one, except in a
+    transaction, which may be rolled back.
 
     BufferUnavailable if it has none.
     """
@@ -231,13 +231,18 @@ def require_autocommit(connection: Any) -> None:
         )
 
 
+def own_rows(model: str, using: str) -> QuerySet[Any]:
+    """Return all rows of one of the app's own models. Counters may be imported before the models are."""
+    return QuerySet(apps.get_model("notifications_counter", model), using=using)
+
+
 def _rows(connection: Any) -> QuerySet[Any]:
-    return QuerySet(apps.get_model("notifications_counter", "DatabaseId"), using=connection.alias)
+    return own_rows("DatabaseId", connection.alias)
 
 
 def _read(connection: Any) -> Database | None:
     """Return the row and its address according to the database, whose settings may differ between processes."""
-    table = connection.ops.quote_name(apps.get_model("notifications_counter", "DatabaseId")._meta.db_table)
+    table = connection.ops.quote_name(_rows(connection).model._meta.db_table)
     about = {
         "postgresql": ", current_database(), "
         f"(SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = {table}.tableoid), "
@@ -264,7 +269,7 @@ def _read(connection: Any) -> Database | None:
 
 
 def _read_epochs(connection: Any) -> dict[tuple[str, int, int], int]:
-    shards: QuerySet[Any] = QuerySet(apps.get_model("notifications_counter", "CounterShard"), using=connection.alias)
+    shards = own_rows("CounterShard", connection.alias)
     return {tuple(about): epoch for *about, epoch in shards.values_list("counter", "shard", "shards", "epoch")}
 
 

@@ -23,8 +23,10 @@ from ..declaration.primary_keys import INTEGERS
 from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
+from .epochs import damage
 from .history import record_event, record_rejected, tally
-from .shards import damage, find_shards, lock_for_batch, note_progress, refuse_in_transaction, shard_row, shard_rows
+from .in_force import find_shards
+from .shards import lock_for_batch, note_progress, refuse_in_transaction, shard_row, shard_rows
 
 
 @dataclass

@@ -1,35 +1,24 @@
-"""Any doubt means recount: owners that are marked dirty, owners of transactions that never finished, and everyone after
-Redis or the database has lost data."""
+"""Heals a counter: recovers what Redis or the database has lost, then recounts the owners who are dirty, and those of
+requests and of intents that were never confirmed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 
-from django.apps import apps
 from django.db import OperationalError, connections, transaction
-from django.db.models import QuerySet
 
-from ..buffer import Buffer, Status
+from ..buffer import Buffer
 from ..conf import options
 from ..declaration import Declaration
+from ..declaration.databases import own_rows
 from .audit import Audit
+from .epochs import reason_for_epoch, start_epoch, start_epochs
 from .history import record_event, record_rejected
+from .in_force import find_shards, put_in_force, shards_in_force
 from .recount import LARGE_PAGE, PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
-from .shards import (
-    damage,
-    doubt,
-    find_shards,
-    put_in_force,
-    refuse_in_transaction,
-    shard_of,
-    shard_row,
-    shard_rows,
-    shards_in_force,
-    start_epoch,
-)
+from .shards import refuse_in_transaction, shard_row
 
 UNREADABLE_INTENT = "an open transaction in Redis cannot be read, because something else wrote to it"
 
@@ -38,22 +27,12 @@ FEW = 10
 look."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardStatus:
-    """The state of one shard: the ``status`` of its buffer, the name of its Redis ``server``, and from the database its
-    ``epoch`` and how far the audit has come."""
-
-    shard: int
-    status: Status
-    server: str
-    epoch: int
-    audited: str
-
-    @property
-    def recovering(self) -> bool:
-        """Whether everyone is being recounted, or will be, because Redis is new, was replaced or has lost data."""
-        is_known = self.server == self.status.server and not damage(self.status, self.epoch)
-        return not is_known or not self.status.recovered
+def invalidate(counter: Declaration) -> None:
+    """Discard what Redis holds, because the database was restored. The next heal recounts everyone."""
+    refuse_in_transaction(counter.db)
+    if not find_shards(counter) and shards_in_force(counter) != options.SHARDS:
+        put_in_force(counter, False)
+    start_epochs(counter, "the database was restored from a backup")
 
 
 class Healer:
@@ -71,44 +50,35 @@ class Healer:
         self.progress = progress or (lambda checked: None)
         self.stopped = stopped
         self.result = RecountResult()
+        self.until = 0.0
         self.failures = 0  # in a row
         self.uncounted: OperationalError | None = None
 
-    def status(self) -> list[ShardStatus]:
-        """Return the state of each shard."""
-        rows = shard_rows(self.counter).filter(shards=options.SHARDS).values_list("shard", "epoch", "audited")
-        stored = {shard: about for shard, *about in rows}
-        return [
-            ShardStatus(shard, buffer.status(), buffer.server(), *stored.get(shard, (0, "")))
-            for shard, buffer in enumerate(self.counter.buffers)
-        ]
-
     def heal(self, seconds: float) -> RecountResult:
-        """Recover what was lost, then recount owners in doubt for at most ``seconds``. If the database fails to count
-        the rows of a few of these, as after a time limit, recount the others before its error is raised."""
+        """Recover what was lost, then recount dirty owners for at most ``seconds``. If the database fails to count the
+        rows of a few of these, as after a time limit, recount the others before its error is raised."""
         refuse_in_transaction(self.counter.db)
         if not put_in_force(self.counter, find_shards(self.counter)):
             return self.result
-        until = time.monotonic() + seconds
-        # Everyone in doubt is dirty before an audit begins, which recounts them, too. So nobody is recounted twice.
-        self.result.unfinished = not self._doubt_requested(until)
-        ready = self._recover(until)
-        for buffer in ready:
-            self._recount_dirty(buffer, until)
+        self.until = time.monotonic() + seconds
+        # Whoever is to be recounted is dirty before an audit begins, which recounts them, too, so nobody is twice.
+        self.result.unfinished = not self._do_requests()
+        for buffer in self._recover():
+            self._recount_dirty(buffer)
         while self.recounter.started_epoch:
             self.recounter.started_epoch = False
-            self._recover(until)
+            self._recover()
         if self.result.checked:
             record_event("recount", self.counter, self.result)
         if self.uncounted:
             raise self.uncounted
         return self.result
 
-    def _is_over(self, until: float) -> bool:
-        return self.stopped() or time.monotonic() > until
+    def _is_over(self) -> bool:
+        return self.stopped() or time.monotonic() > self.until
 
     # --------------------------------------------------------------- recovery
-    def _recover(self, until: float) -> list[Buffer]:
+    def _recover(self) -> list[Buffer]:
         """Start an epoch where one is needed, and recount everyone where a recovery is under way, if all requests were
         read. Returns the shards whose dirty owners are to be recounted: the others wait for an epoch, or for the rest
         of an audit, which recounts them anyway."""
@@ -118,79 +88,66 @@ class Healer:
             server = buffer.server()
             status = buffer.status()
             stored = shard_row(self.counter, shard).first()
-            if stored is None or doubt(status, stored, server):
-                start_epoch(self.counter, shard, buffer)
+            if stored is None or reason_for_epoch(status, stored, server):
+                start_epoch(self.counter, buffer)
                 status = buffer.status()
             if status.recovering:
                 epochs[shard] = status.epoch
             if status.ready:
                 ready.append(buffer)
         for buffer in ready:
-            self._ground(buffer, until)
+            self._ground(buffer)
         audited = [self.counter.buffers[shard] for shard in epochs]
         if epochs and not self.stopped() and not self.result.unfinished:
-            audit = Audit(self.counter, self.recounter, epochs, self._checked, lambda: self._is_over(until))
-            self.result.unfinished = audit.run()
+            self.result.unfinished = Audit(self.counter, self.recounter, epochs, self._checked, self._is_over).run()
         return [buffer for buffer in ready if buffer not in audited] if self.result.unfinished else ready
 
     def _checked(self, result: RecountResult) -> None:
         self.result.add(result)
         self.progress(self.result.checked)
 
-    def invalidate(self) -> None:
-        """Start an epoch on every shard. The next heal then recounts everyone."""
-        refuse_in_transaction(self.counter.db)
-        if not find_shards(self.counter) and shards_in_force(self.counter) != options.SHARDS:
-            put_in_force(self.counter, False)
-        self._start_epochs("the database was restored from a backup")
-
-    def _start_epochs(self, reason: str) -> None:
-        for shard, buffer in enumerate(self.counter.buffers):
-            start_epoch(self.counter, shard, buffer, reason)
-
     # ---------------------------------------------------------------- healing
-    def _ground(self, buffer: Buffer, until: float) -> None:
-        """Recount the users of intents that were announced long ago, and again whenever an intent's age has doubled."""
+    def _ground(self, buffer: Buffer) -> None:
+        """Recount the users of intents that were announced long ago, and again whenever an intent's age has doubled.
+        `stays`: an intent is dropped only when its transaction must be dead."""
         now = buffer.status().now
         for intent in buffer.intents():
             if intent.users is None:  # nobody knows whose counts it was going to change
-                shard = shard_of(self.counter, buffer)
-                self.recounter.started_epoch |= start_epoch(self.counter, shard, buffer, UNREADABLE_INTENT)
+                self.recounter.started_epoch |= start_epoch(self.counter, buffer, UNREADABLE_INTENT)
                 buffer.ground(intent.id, drop=True)
                 continue
             age, age_then = now - intent.began, intent.checked - intent.began
             dead = age >= options.MAX_TRANSACTION_AGE
             young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
-            if young and not dead or self._is_over(until):
-                continue
-            buffer.ground(intent.id, dead)
+            if (dead or not young) and not self._is_over():
+                buffer.ground(intent.id, dead)
 
-    def _doubt_requested(self, until: float) -> bool:
+    def _do_requests(self) -> bool:
         """Do what RecountRequests ask for, and delete exactly those that were read. Their transactions have committed,
         so from now on a count of rows sees their changes. Returns whether all are done; those that another flusher has
         locked are its own."""
-        model = apps.get_model("notifications_counter", "RecountRequest")
-        requests: QuerySet = QuerySet(model, using=self.counter.db).filter(counter=self.counter.name)
+        requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name)
         if not requests.exists():
             return True
         can_skip = connections[self.counter.db].features.has_select_for_update_skip_locked
         following = (requests.select_for_update(skip_locked=True) if can_skip else requests).order_by("pk")
         while True:
             with transaction.atomic(using=self.counter.db) if can_skip else nullcontext():
-                found = list(following.values_list("pk", "owner", "everyone")[:LARGE_PAGE])
+                found = list(following.values_list("pk", "owner", "everyone", named=True)[:LARGE_PAGE])
                 if not found:
                     return True
-                if any(everyone for *_, everyone in found):
-                    self._start_epochs("a statement did not say whose counts it changed")
-                owners = dict.fromkeys(member for _, member, everyone in found if not everyone)
+                if any(request.everyone for request in found):
+                    # `always`, and `epoch_first`: before the requests are deleted
+                    start_epochs(self.counter, "a statement did not say whose counts it changed")
+                owners = dict.fromkeys(request.owner for request in found if not request.everyone)
                 for buffer, members in self.counter.by_shard(list(owners)):
                     buffer.mark_dirty(members)
-                requests.filter(pk__in=[pk for pk, *_ in found]).delete()
-            following = following.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
-            if self._is_over(until):
+                requests.filter(pk__in=[request.pk for request in found]).delete()
+            following = following.filter(pk__gt=found[-1].pk)  # PostgreSQL would read deleted rows again and again
+            if self._is_over():
                 return False
 
-    def _recount_dirty(self, buffer: Buffer, until: float) -> None:
+    def _recount_dirty(self, buffer: Buffer) -> None:
         """Recount dirty owners whom no other flusher is recounting, oldest first, a few at a time because their number
         of rows is not known. Look at least once, so that each heal makes progress, however slow the machine is."""
         left, size = 0, FEW  # left: how many stay dirty, because they are active all the time, or cannot be counted
@@ -210,7 +167,7 @@ class Healer:
                     self.uncounted = error
                     left += 1
                 size = 1
-                until += time.monotonic() - started
+                self.until += time.monotonic() - started
             else:
                 self.result.add(found)
                 self.failures = 0
@@ -218,7 +175,7 @@ class Healer:
                     buffer.snapshot(members, "end")  # the next run comes back to them at once
                     left += found.in_doubt
                 size = min(2 * size, PAGE) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
-            if time.monotonic() > until:
+            if time.monotonic() > self.until:
                 self.result.unfinished = True
                 return
 

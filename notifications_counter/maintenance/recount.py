@@ -20,8 +20,9 @@ from ..declaration import Declaration
 from ..declaration.primary_keys import CompositeKey, group_of
 from ..reader import Reader
 from ..sql.everyone import Everyone, Page
+from .epochs import start_epoch
 from .history import record_rejected
-from .shards import refuse_in_transaction, shard_of, start_epoch
+from .shards import refuse_in_transaction
 
 PAGE = 1000
 """Owners in one look, and in the first page of everyone."""
@@ -275,7 +276,7 @@ class Recounter:
         ahead = max((counts[member][2] for member in counts.keys() & keys.keys()), default=0)
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
             # No flusher of this epoch wrote such a total, which would refuse every correction.
-            self.started_epoch |= start_epoch(self.counter, shard_of(self.counter, buffer), buffer, ahead=ahead)
+            self.started_epoch |= start_epoch(self.counter, buffer, ahead=ahead)
         compared = look.compare(counts)
         wrong = {m: rows - was for m, (was, rows) in compared.items() if was is not None and was != rows}
         corrections = dict.fromkeys(keys, 0) | wrong

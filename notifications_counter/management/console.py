@@ -21,8 +21,8 @@ from django.template.defaultfilters import pluralize
 from ..checks.tables import forgotten_migration, reason_of
 from ..counters import Counter
 from ..exceptions import BufferUnavailable
+from ..maintenance.epochs import deploy_seconds
 from ..maintenance.places import EXPECTED, OUTAGES, LocalCounter, local_counters
-from ..maintenance.shards import deploy_seconds
 
 logger = logging.getLogger("notifications_counter")
 

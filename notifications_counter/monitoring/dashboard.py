@@ -25,7 +25,7 @@ from ..events import Event
 from ..exceptions import CounterError
 from ..internals import Truncator
 from ..maintenance.audit import Progress
-from ..maintenance.healing import ShardStatus
+from ..maintenance.epochs import ShardStatus
 from ..maintenance.history import history
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions

@@ -22,9 +22,9 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.audit import Progress
-from ..maintenance.healing import ShardStatus
+from ..maintenance.epochs import ShardStatus, deploy_seconds
+from ..maintenance.in_force import kept_though_off, shards_in_force
 from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
-from ..maintenance.shards import deploy_seconds, kept_though_off, shards_in_force
 from .display import grouped
 
 MAX_AGE = 300.0

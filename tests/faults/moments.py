@@ -71,7 +71,7 @@ def of_a_flush() -> list[Call]:
 def of_healing() -> list[Call]:
     """A recount is look, count, fix; "epoch" and all that follows belong to a recovery."""
     from notifications_counter.buffer import Buffer
-    from notifications_counter.maintenance import healing
+    from notifications_counter.maintenance import epochs, healing
     from notifications_counter.reader import Reader
 
     return [
@@ -80,6 +80,7 @@ def of_healing() -> list[Call]:
         ("fix", Buffer, "fix"),
         ("ground", Buffer, "ground"),
         ("epoch", healing, "start_epoch"),
+        ("epoch", epochs, "start_epoch"),
         ("recover", Buffer, "recover"),
         ("complete", Buffer, "complete"),
     ]

@@ -10,7 +10,7 @@ import pytest
 from notifications_counter.counters import unread
 from notifications_counter.declaration import databases
 from notifications_counter.exceptions import DatabaseChanged
-from notifications_counter.maintenance import healing, shards
+from notifications_counter.maintenance import healing, in_force
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
 from notifications_counter.monitoring.report import look
 from tests.maintenance.test_declarations import OtherRelease
@@ -150,16 +150,16 @@ def test_processes_with_a_new_number_that_come_before_the_flusher(old, users):
 
 
 def test_a_change_that_is_taken_back_while_a_flusher_stands_still(old, users, monkeypatch):
-    make_row = shards._make_row
+    make_row = in_force.make_row
 
     def stand_still(counter, shard, **defaults):
         make_row(counter, shard, **defaults)
         if shard == SHARDS - 1:
             monkeypatch.undo()
-            old.run("lock_for_batch.__globals__['_started'].clear()")  # it is started again
+            old.run("_started.clear()")  # it is started again
             old.heal()
 
-    monkeypatch.setattr(shards, "_make_row", stand_still)
+    monkeypatch.setattr(in_force, "make_row", stand_still)
     unread.heal()
     assert set(CounterShard.objects.values_list("shards", flat=True)) == {1}
     old.create(users[0], "x")
@@ -178,7 +178,7 @@ def test_a_flusher_that_is_replaced_during_its_run_adds_no_row(old, users, monke
 
     def replaced(*args):
         monkeypatch.undo()
-        old.run("lock_for_batch.__globals__['_started'].clear()")  # it is started again
+        old.run("_started.clear()")  # it is started again
         old.heal()
         return find_row(*args)
 

@@ -14,20 +14,12 @@ from notifications_counter.buffer.shard import BATCHES, Buffer, totals_of
 from notifications_counter.buffer.types import Delta
 from notifications_counter.conf import options
 from notifications_counter.declaration.primary_keys import CompositeKey, as_bytes, group_of
-from notifications_counter.maintenance import shards
+from notifications_counter.maintenance import in_force
 from notifications_counter.maintenance.audit import Audit, Progress
+from notifications_counter.maintenance.epochs import damage, reason_for_epoch, start_epoch
+from notifications_counter.maintenance.in_force import find_shards, put_in_force
 from notifications_counter.maintenance.recount import Recounter
-from notifications_counter.maintenance.shards import (
-    damage,
-    doubt,
-    find_shards,
-    lock_for_batch,
-    note_progress,
-    put_in_force,
-    reject_batches_up_to,
-    shard_row,
-    start_epoch,
-)
+from notifications_counter.maintenance.shards import lock_for_batch, note_progress, reject_batches_up_to, shard_row
 from notifications_counter.models import CounterShard, RecountRequest
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
@@ -103,7 +95,7 @@ class Replay:
         return self.buffer.complete(self.buffer.status().epoch, self.buffer.server())
 
     def is_lost(self) -> bool:
-        return bool(doubt(self.buffer.status(), shard_row(votes, 0).get(), self.buffer.server()))
+        return bool(reason_for_epoch(self.buffer.status(), shard_row(votes, 0).get(), self.buffer.server()))
 
     def play(self, move: model.Move) -> None:
         before = self.observe()
@@ -344,7 +336,7 @@ class Replay:
             if self.is_lost():
                 yield
                 yield
-                started = start_epoch(votes, 0, self.buffer)
+                started = start_epoch(votes, self.buffer)
                 yield
                 if started:  # under one lock: nobody else sees the step between
                     yield
@@ -362,7 +354,7 @@ class Replay:
                 yield
                 if self.label == "killed":
                     return
-                start_epoch(votes, 0, self.buffer, "a request")
+                start_epoch(votes, self.buffer, "a request")
                 yield
             else:
                 self.buffer.mark_dirty([owner for _, owner, _ in requests])
@@ -431,7 +423,7 @@ class Replay:
         yield
         ahead = max((batch for _, batch in stored.values()), default=0)
         if ahead > self.buffer.status().batch:
-            start_epoch(votes, 0, self.buffer, ahead=ahead)
+            start_epoch(votes, self.buffer, ahead=ahead)
         corrections = {m: rows.get(keys[m], 0) - count for m, count in counts.items() if count is not None}
         fixed = self.buffer.fix(snapshot.epoch, me, corrections)
         yield
@@ -523,11 +515,11 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         replay.redis.hset(replay.buffer.keys.state, "declared", OLD)
         replay.redis.set(replay.buffer.keys.ready, f"1:{OLD}")
         CounterShard.objects.update(declared=OLD)
-        monkeypatch.setattr(shards, "_started", {})
+        monkeypatch.setattr(in_force, "_started", {})
     for intent in start.redis.intents:
         replay.buffer.announce(f"intent {intent.number}", [replay.members[owner] for owner in intent.owners]).read()
     if start.redis.phase == "?":
-        start_epoch(votes, 0, replay.buffer, "what the history begins with")
+        start_epoch(votes, replay.buffer, "what the history begins with")
     assert replay.buffer.status().batch == start.redis.batch // model.BATCHES * BATCHES
     for key, row in zip(keys, start.db.owners, strict=True):
         if row.batch or row.count:

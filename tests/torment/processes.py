@@ -25,7 +25,7 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.declaration.databases import forget_buffers
-from notifications_counter.maintenance import shards
+from notifications_counter.maintenance import in_force
 from notifications_counter.writes.columns import columns_of
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
 
@@ -222,7 +222,7 @@ class Processes:
     def begin(self) -> None:
         """In a process: forget what a new one does not know."""
         self.is_leaving = False
-        shards._started.clear()
+        in_force._started.clear()
         release(self.condition)
 
     def find_way(self, role: str) -> None:
@@ -276,7 +276,7 @@ def release(condition: Q) -> None:
         for name in list(vars(unread)):
             if isinstance(getattr(type(unread), name, None), cached_property):
                 delattr(unread, name)
-        shards._started.clear()
+        in_force._started.clear()
         columns_of.cache_clear()
         forget_buffers()
 

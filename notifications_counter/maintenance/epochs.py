@@ -1,0 +1,155 @@
+"""Epochs of a shard, with each of which everyone is recounted.
+
+There are two ways to ask for that. ``start_epoch`` begins an epoch at once, under the lock of the shard's row, which
+only a flusher or a command does. Any other process leaves a RecountRequest for everyone, from which the next run of the
+flusher does so.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from ..buffer import Buffer, Status
+from ..buffer.shard import BATCHES
+from ..conf import options
+from ..declaration import Declaration
+from .history import record_event
+from .shards import make_row, shard_row, shard_rows
+
+AHEAD = 1000
+"""Epochs that Redis may be ahead of the database, as after a backup was restored. One that is further ahead was not
+written by the app. If it were taken over, the numbers could run out."""
+
+OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """The state of one shard: the ``status`` of its buffer, the name of its Redis ``server``, and from the database its
+    ``epoch`` and how far the audit has come."""
+
+    shard: int
+    status: Status
+    server: str
+    epoch: int
+    audited: str
+
+    @property
+    def recovering(self) -> bool:
+        """Whether everyone is being recounted, or will be, because Redis is new, was replaced or has lost data."""
+        is_known = self.server == self.status.server and not damage(self.status, self.epoch)
+        return not is_known or not self.status.recovered
+
+
+def shard_statuses(counter: Declaration) -> list[ShardStatus]:
+    """Return the state of each shard."""
+    rows = shard_rows(counter).filter(shards=options.SHARDS).values_list("shard", "epoch", "audited")
+    stored = {shard: about for shard, *about in rows}
+    return [
+        ShardStatus(shard, buffer.status(), buffer.server(), *stored.get(shard, (0, "")))
+        for shard, buffer in enumerate(counter.buffers)
+    ]
+
+
+def damage(status: Status, epoch: int) -> str:
+    """Return what shows that this Redis is not in the shard's ``epoch``, or has lost data; empty if nothing does."""
+    if not epoch:
+        return "its first audit begins"
+    if status.unreadable:
+        return "the key `state` in Redis cannot be read, because something else wrote to it"
+    # `epoch`, `completed`
+    if status.epoch != epoch or status.batch // BATCHES != epoch or status.ready.rstrip("?") != str(epoch):
+        return OTHER_REDIS
+    return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""  # `waiting`, `doubted`
+
+
+def reason_for_epoch(status: Status, stored: Any, server: str) -> str:
+    """Return why everyone must be recounted; empty if there is no reason.
+
+    This is certain only if ``status`` was read while the shard's row, ``stored``, was locked. Otherwise a batch that
+    another flusher finishes in between looks like a lost one.
+    """
+    if stored.epoch and not stored.finished:
+        return "SHARDS has changed"
+    if status.declared not in ("", stored.declared):
+        return "the declaration of the counter has changed"
+    if status.foreign_at is not None:
+        return "processes with a different declaration of the counter were running"
+    if found := damage(status, stored.epoch):
+        return found
+    if status.server != server or status.batch < stored.finished:  # `server`, `behind`
+        return OTHER_REDIS
+    is_other = status.finished == stored.finished and status.mark != stored.batch_id  # `batch_id`
+    if status.finished > stored.finished or is_other:  # `past`
+        return "the database went back in time"
+    return ""
+
+
+def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: int = 0) -> bool:
+    """Start an epoch if there is a reason: the given one (`always`), or one that ``reason_for_epoch`` finds. ``ahead``
+    is a batch that was found in the totals; it is a reason if Redis has not cut it yet. The epoch lies above it, and
+    above those that Redis and the rows of the shards know. If other totals have later batches, the audit meets them,
+    and starts another epoch.
+
+    The lock is held until Redis and the database both know the epoch. Otherwise two processes could take turns forever.
+
+    Returns False if there is no reason, because another process has just started an epoch; if the epoch must wait for
+    processes of another declaration, during which readers count rows; or if other SHARDS are in force now.
+    """
+    # Another thread may have made its own buffers.
+    shard = [other.keys for other in counter.buffers].index(buffer.keys)
+    rows = shard_row(counter, shard)
+    if not rows.exists() and not shard_rows(counter).exclude(shards=options.SHARDS).exists():
+        make_row(counter, shard, declared=counter.fingerprint)
+    with transaction.atomic(using=counter.db):
+        stored = rows.select_for_update().first()
+        if stored is None:
+            return False
+        server = buffer.server()
+        status = buffer.status()
+        reason = reason or reason_for_epoch(status, stored, server)
+        if not reason and ahead > status.batch:
+            reason = "a stored total has a batch that is still to come"
+        if not reason:
+            return False
+        if stored.declared != counter.fingerprint or _is_too_early(stored, status, deploy_seconds(buffer)):  # `window`
+            buffer.forget(stored.declared)
+            return False
+        highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
+        if status.unreadable or status.epoch > highest + AHEAD:
+            buffer.drop_state()
+            status = buffer.status()
+        epoch = max(highest, status.epoch, ahead // BATCHES) + 1  # `ahead`
+        buffer.recover(epoch, server)
+        rows.update(epoch=epoch, finished=epoch * BATCHES, batch_id="", progress=0, audited="")
+    level = logging.WARNING if stored.epoch else logging.INFO
+    record_event("recovery", counter, level=level, reason=reason, shard=shard, epoch=epoch)
+    return True
+
+
+def start_epochs(counter: Declaration, reason: str) -> None:
+    """Start an epoch on every shard. The next heal then recounts everyone."""
+    for buffer in counter.buffers:
+        start_epoch(counter, buffer, reason)
+
+
+def deploy_seconds(buffer: Buffer) -> float:
+    """Return how long an epoch waits for processes of another declaration: DEPLOY_SECONDS; unless the site sets it, not
+    at all in development and in test databases."""
+    return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not (settings.DEBUG or buffer.ttl) else 0
+
+
+def _is_too_early(stored: Any, status: Status, wait: float) -> bool:
+    """Return whether processes of another declaration may still be running. Those that know this counter are heard of;
+    others get ``wait`` seconds from the change on."""
+    seconds = [(timezone.now() - stored.declared_at).total_seconds()]
+    if status.foreign_at is not None:
+        seconds.append(status.now - status.foreign_at)
+    return min(seconds) < wait

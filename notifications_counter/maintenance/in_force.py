@@ -1,0 +1,107 @@
+"""Which declaration of a counter, and which number of shards, are in force: every process of a site follows one."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import connections, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from ..conf import options
+from ..declaration import Declaration, switched_off
+from ..declaration.databases import identify, look_up_changed
+from .epochs import deploy_seconds
+from .history import record_event
+from .shards import all_shard_rows, make_row, shard_rows
+
+_started: dict[tuple[str, str], tuple[int, bool]] = {}
+"""SHARDS, and whether it and a counter's declaration were in force when this process last healed it, by counter and
+database."""
+
+
+def find_shards(counter: Declaration) -> bool:
+    """Ask the database for its id again, because it may have been emptied or replaced. Each run begins with this.
+    Returns whether the counter's declaration and SHARDS are in force.
+
+    A counter that is switched off is forgotten: its changes are not recorded, so everyone must be recounted once it is
+    switched on again.
+    """
+    database = look_up_changed(connections[counter.db])
+    off = switched_off(counter.source_label)
+    is_in_force = True
+    for row in all_shard_rows(counter.db).filter(counter__in=[counter.name, *off]):
+        if row.counter == counter.name:
+            is_in_force &= (row.declared, row.shards) == (counter.fingerprint, options.SHARDS)
+            continue
+        off[row.counter].make_buffer(database, row.shard, row.shards).forget()
+        row.delete()
+    return is_in_force
+
+
+def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
+    """Put this process's declaration of a counter, and its SHARDS, in force, if others are and this process heals the
+    counter for the first time. If it did so in each run, two processes with different settings would take turns
+    forever.
+
+    Returns whether they are in force now.
+    """
+    about = counter.name, identify(connections[counter.db]).id
+    shards, was_in_force = _started.get(about, (0, False))
+    is_first = shards != options.SHARDS  # a test may change it
+    if not is_in_force and is_first:
+        if not _replace(counter):
+            return False
+        is_in_force = True
+        record_event("declared", counter, level=logging.WARNING, wait=deploy_seconds(counter.buffers[0]))
+    elif not is_in_force and was_in_force and not is_first:
+        record_event("replaced", counter, level=logging.ERROR)
+    _started[about] = options.SHARDS, is_in_force
+    return is_in_force
+
+
+def _replace(counter: Declaration) -> bool:
+    """Use this process's declaration, and its number of shards. What waits in the old shards is dropped, because
+    everyone will be recounted. Transactions under way are registered in the new ones: one that has not committed yet
+    when its users are recounted, and whose process is killed when it has, would leave no trace.
+
+    It may be killed between any two steps, and begun again by a process with either number: the rows of both are there
+    until the end. Returns False if another process has put its number in force meanwhile.
+    """
+    declaration = {"declared": counter.fingerprint, "declared_at": timezone.now()}
+    rows, number = shard_rows(counter), options.SHARDS
+    highest = rows.exclude(shards=number).aggregate(Max("epoch"))["epoch__max"]
+    if highest is not None:
+        for shard in range(number):
+            make_row(counter, shard, **declaration, epoch=highest)
+    database = identify(connections[counter.db])
+    with transaction.atomic(using=counter.db):
+        old = [row for row in rows.order_by("pk").select_for_update() if row.shards != number]  # `alone`
+        if old and rows.filter(shards=number).count() < number:
+            return False
+        rows.filter(shards=number).update(**declaration)  # locks SQLite, too
+        for buffer in counter.buffers if old else ():
+            buffer.reuse()  # `reuse`
+        for row in old:
+            retired = counter.make_buffer(database, row.shard, row.shards)
+            retired.retire()  # `retire`: before its intents are read
+            for intent in retired.intents():
+                for buffer, members in counter.by_shard(intent.users or ()):
+                    buffer.register(intent.id, members)  # `register`
+            retired.drop_intents()
+            row.delete()
+    return True
+
+
+def shards_in_force(counter: Declaration) -> int:
+    """Return the number of shards that the flusher uses; this process's own if it has not run yet."""
+    found = set(shard_rows(counter).values_list("shards", flat=True))
+    return options.SHARDS if options.SHARDS in found or not found else found.pop()
+
+
+def kept_though_off(counter: Declaration) -> list[str]:
+    """Return the built-in counters of the same source that are switched off in this process, but that no run of the
+    flusher has forgotten."""
+    off = switched_off(counter.source_label)
+    rows = all_shard_rows(counter.db).filter(counter__in=off)
+    return list(rows.values_list("counter", flat=True).distinct()) if off else []
