@@ -19,10 +19,12 @@ from .conf import ENTRIES, SETTING, options
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import are_integers, many
 from .exceptions import ConfigurationError, DatabaseChanged
+from .maintenance.dry_run import DryRun
 from .maintenance.epochs import ShardStatus, shard_statuses
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, invalidate
 from .maintenance.history import record_event
+from .maintenance.owners import members_of
 from .maintenance.recount import Correction, Recounter, RecountResult
 from .reader import Reader
 
@@ -122,15 +124,11 @@ class Counter(Declaration):
         of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted less
         than an hour ago. Raises NotInTransaction inside a transaction.
         """
-        recounter = Recounter(self, report)
+        recounter = (DryRun if dry_run else Recounter)(self, report)
         if users is not None:
-            result = recounter.recount((member for user in many(users) for member in recounter.members(user)), dry_run)
-        elif dry_run:
-            result = recounter.recount_all(True, progress, stopped)
+            result = recounter.recount(member for user in many(users) for member in members_of(self, user))
         else:
-            buffer = self.buffers[0]
-            after = buffer.recounted() if resume else ""
-            result = recounter.recount_all(False, progress, stopped, after, buffer.note_recounted)
+            result = recounter.recount_all(progress, stopped, resume and not dry_run)
         if result.checked and not dry_run:
             record_event("recount", self, result)
         return result

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 from uuid import uuid4
 
 from django.db.models import QuerySet
@@ -29,24 +30,41 @@ SLOW = 10
 not depend on it."""
 
 
+class Slice(NamedTuple):
+    """The owners ``after`` a position up to the ``last`` one, and when they were claimed."""
+
+    after: str
+    last: str
+    at: int
+
+
 @dataclass
 class Progress:
     """How far the audit of a shard has come: the ``end`` of the slices that were claimed, whether these are ``all``,
-    and those that are not done, each with the position before it, its last one, and when it was claimed; ``at`` is the
-    time of the last step. Times are seconds of the Redis clock."""
+    and those that are not done, by token; ``at`` is the time of the last step. Times are seconds of the Redis clock."""
 
     end: str = ""
     all: bool = False
-    claimed: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    claimed: dict[str, Slice] = field(default_factory=dict)
     at: int = 0
 
     @classmethod
     def of(cls, text: str) -> Progress:
         """Return what the row of a shard says."""
-        return cls(**json.loads(text)) if text.startswith("{") else cls(text)
+        if not text.startswith("{"):
+            return cls(text)
+        progress = cls(**json.loads(text))
+        progress.claimed = {token: Slice(*about) for token, about in progress.claimed.items()}
+        return progress
 
     def __str__(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
+
+    def claim(self, slice_: Slice) -> str:
+        """Claim a slice. Returns its token."""
+        token = uuid4().hex
+        self.claimed[token] = slice_
+        return token
 
 
 class Audit:
@@ -102,42 +120,42 @@ class Audit:
     def _step(self, shards: list[int], text: str) -> tuple[str, bool]:
         """Recount the next slice of these shards, whose rows say the same, or complete them. Returns what the rows say
         then, if that is known, and whether a slice was recounted after which there are more."""
-        progress, now, token = self._without_finished(text), self._now(), uuid4().hex
-        everyone, fresh = self.recounter.everyone, None
+        progress, now = self._without_finished(text), self._now()
+        token, page = "", None
         if not progress.all:
-            fresh = everyone.page(everyone.start(progress.end), self.size)
-            if fresh:
-                progress.claimed[token] = progress.end, fresh.end, now
-                progress.end = fresh.end
-            progress.all = fresh is None or fresh.is_last
-            before, last = (progress.claimed[token][:2]) if fresh else ("", "")
+            page = self.recounter.everyone.page(self.recounter.everyone.start(progress.end), self.size)
+            progress.all = page is None or page.is_last
+            if page:
+                token = progress.claim(Slice(progress.end, page.end, now))
+                progress.end = page.end
         elif progress.claimed:
             slow = min(SLOW, options.HEAL_AFTER)
-            late = [name for name, (*_, at) in progress.claimed.items() if now - at >= slow]
+            late = [name for name, slice_ in progress.claimed.items() if now - slice_.at >= slow]
             if not late:
                 for shard in shards:  # others are at work
                     self.epochs.pop(shard)
                 return "", False
-            before, last, _ = progress.claimed.pop(late[0])
-            progress.claimed[token] = before, last, now
+            token = progress.claim(progress.claimed.pop(late[0])._replace(at=now))
         else:
-            self._complete(shards)
+            self._complete(shards)  # `slices`
             return "", False
         progress.at = now
         written = str(progress)
         claimed = self._stored(shards).filter(audited=text).update(audited=written)
-        if not claimed or not last:
+        if not claimed or not token:
             return "", False
         self.begun.update(shards)
-        started = time.monotonic()
-        buffers = [self.counter.buffers[shard] for shard in shards]
-        pages: Iterable[Page] = [fresh] if fresh else self.recounter.pages(before, last)
-        for page in pages:
-            self.done(self.recounter.recount_page(page, buffers))
-        quick = time.monotonic() - started < recount.TARGET_SECONDS
-        self.size = min(2 * self.size, recount.LARGE_PAGE) if quick else max(self.size // 2, 1)
+        slice_ = progress.claimed[token]
+        self._recount(shards, [page] if page else self.recounter.pages(slice_.after, slice_.last))
         self.finished.add(token)
         return written if claimed == len(shards) else "", not progress.all
+
+    def _recount(self, shards: list[int], pages: Iterable[Page]) -> None:
+        started = time.monotonic()
+        buffers = [self.counter.buffers[shard] for shard in shards]
+        for page in pages:
+            self.done(self.recounter.recount_page(page, buffers))
+        self.size = recount.next_size(self.size, started, recount.LARGE_PAGE)
 
     def _without_finished(self, text: str) -> Progress:
         progress = Progress.of(text)

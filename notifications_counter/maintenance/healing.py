@@ -17,7 +17,7 @@ from .audit import Audit
 from .epochs import reason_for_epoch, start_epoch, start_epochs
 from .history import record_event, record_rejected
 from .in_force import find_shards, put_in_force, shards_in_force
-from .recount import LARGE_PAGE, PAGE, TARGET_SECONDS, Correction, Recounter, RecountResult
+from .recount import LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
 from .shards import refuse_in_transaction, shard_row
 
 UNREADABLE_INTENT = "an open transaction in Redis cannot be read, because something else wrote to it"
@@ -174,7 +174,7 @@ class Healer:
                 if found.in_doubt:
                     buffer.snapshot(members, "end")  # the next run comes back to them at once
                     left += found.in_doubt
-                size = min(2 * size, PAGE) if time.monotonic() - started < TARGET_SECONDS else max(size // 2, 1)
+                size = next_size(size, started, PAGE)
             if time.monotonic() > self.until:
                 self.result.unfinished = True
                 return

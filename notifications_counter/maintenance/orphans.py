@@ -1,12 +1,12 @@
-"""Owners who were deleted, and their stored totals."""
+"""Removes the stored totals of deleted owners."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, Model, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from ..buffer.types import NOTHING
 from ..declaration import Declaration
@@ -41,23 +41,12 @@ def remove_orphans(counter: Declaration) -> int:
     return removed
 
 
-def missing_owners(counter: Declaration, keys: Iterable[Any]) -> Iterator[tuple[type[Model], Any]]:
-    """Yield each key, given as for ``recount``, whose first column refers to no row, and the model that lacks it."""
-    related = counter.owner_fields[0].remote_field
-    for key in keys if related else ():
-        first = counter.first_of_key(key) if counter.is_first(key) else counter.key(key)
-        if counter.has_several_columns:
-            first = first[0]
-        if not QuerySet(related.model, using=counter.db).filter(**{related.field_name: first}).exists():
-            yield related.model, key
-
-
 def _remove(counter: Declaration, shard: int, members: Sequence[str], gone: QuerySet[Any]) -> int:
     """Delete the totals of these members of a shard.
 
-    A row remembers which batches it has. Without it, a late flusher could apply one of them again, so the shard rejects
-    them from now on, for every counter with a total in the row. Corrections under way may have seen such a batch and
-    not the total, so their leases end.
+    `closed`: a row remembers which batches it has. Without it, a late flusher could apply one of them again, so the
+    shard rejects them from now on, for every counter with a total in the row. `removal_lease`: corrections under way
+    may have seen such a batch and not the total, so their leases end.
     """
     ended: dict[Declaration, int] = {}
     for sharing in counter.sharing:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import connections
@@ -49,6 +49,14 @@ class Page:
     def end(self) -> str:
         """Where the page ends, as text for ``Everyone.start``."""
         return f"{END}{self.last}"
+
+
+class Counted(NamedTuple):
+    """What the database has of an owner: rows that count, the stored total, and the last batch added to it."""
+
+    rows: int = 0
+    total: int = 0
+    batch: int = 0
 
 
 class Everyone:
@@ -100,11 +108,9 @@ class Everyone:
         owners = self._fetch(sql, params)
         return [*owners, *owners[-1:]]
 
-    def counts(
-        self, page: Page, batch: int, members: Sequence[str], only: Sequence[Any] = ()
-    ) -> dict[str, tuple[int, int, int]]:
-        """Return the number of rows, stored total and batch of these members, and of those in the page whose total
-        differs from the number of rows or has a later batch. ``only``: of the page, count no more than these keys."""
+    def counts(self, page: Page, batch: int, members: Sequence[str], only: Sequence[Any] = ()) -> dict[str, Counted]:
+        """Count these members, and those in the page whose total differs from the number of rows or has a later batch:
+        `above`. ``only``: of the page, count no more than these keys."""
         rows, totals = self._rows(page.after, page.last), self._totals(page.after, page.last)
         if only:
             rows = rows.filter(of_owners(self.counter, self.counter.owner_fields, only, self.counter.db))
@@ -128,7 +134,7 @@ class Everyone:
                 counts += f" OR {theirs}"
                 params += of_theirs
         found = self._fetch(counts, params)
-        return {str(self.counter.key_of(owner)): (rows, total, batch) for *owner, rows, total, batch in found}
+        return {str(self.counter.key_of(row[:-3])): Counted(*row[-3:]) for row in found}
 
     def _rows(self, after: Any, last: Any = None) -> QuerySet:
         counter = self.counter

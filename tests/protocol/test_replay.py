@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from copy import copy as clone
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
@@ -15,7 +14,7 @@ from notifications_counter.buffer.types import Delta
 from notifications_counter.conf import options
 from notifications_counter.declaration.primary_keys import CompositeKey, as_bytes, group_of
 from notifications_counter.maintenance import in_force
-from notifications_counter.maintenance.audit import Audit, Progress
+from notifications_counter.maintenance.audit import Audit, Progress, Slice
 from notifications_counter.maintenance.epochs import damage, reason_for_epoch, start_epoch
 from notifications_counter.maintenance.in_force import find_shards, put_in_force
 from notifications_counter.maintenance.recount import Recounter
@@ -370,7 +369,7 @@ class Replay:
         """In slices of one user."""
         stored, everyone = shard_row(votes, 0).filter(epoch=epoch), self.recounter.everyone
         while (text := stored.values_list("audited", flat=True).first()) is not None:
-            progress, token = Progress.of(text), uuid4().hex
+            progress = Progress.of(text)
             if not progress.all:
                 page = everyone.page(everyone.start(progress.end), 1)
                 if page is None:
@@ -378,9 +377,9 @@ class Replay:
                     stored.filter(audited=text).update(audited=str(progress))
                     yield
                     continue
-                progress.claimed[token], progress.end = (progress.end, page.end, 0), page.end
+                token, progress.end = progress.claim(Slice(progress.end, page.end, 0)), page.end
             elif progress.claimed:
-                progress.claimed[token] = progress.claimed.pop(next(iter(progress.claimed)))
+                token = progress.claim(progress.claimed.pop(next(iter(progress.claimed))))
             else:
                 yield
                 self.buffer.complete(epoch, self.buffer.server())
@@ -392,7 +391,8 @@ class Replay:
                 return
             yield
             if claimed:
-                for page in self.recounter.pages(*progress.claimed[token][:2]):
+                slice_ = progress.claimed[token]
+                for page in self.recounter.pages(slice_.after, slice_.last):
                     yield from self.recount(me, list(page.keys))
                 audit = Audit(votes, self.recounter, {}, lambda result: None, lambda: False)
                 audit.finished.add(token)

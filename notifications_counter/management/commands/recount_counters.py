@@ -7,7 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counter_named, counters_of_notifications, unread
-from ...maintenance.orphans import missing_owners, remove_orphans
+from ...maintenance.orphans import remove_orphans
+from ...maintenance.owners import missing_owners
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Correction, RecountResult
 from ..console import CounterCommand, Meter, find_counters, number, plain_errors, why_waiting

@@ -1,0 +1,40 @@
+"""The owners that a recount is given: those of one key, and those that do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from django.db.models import Model, QuerySet
+
+from ..declaration import Declaration
+from ..declaration.primary_keys import CompositeKey, group_of
+from ..reader import Reader
+
+
+def members_of(counter: Declaration, owner: Any) -> list[str]:
+    """Return the member that stands for an owner, as a list. Given all columns of owners but the last, return the
+    members of all such owners with rows that count, a stored total, or something waiting in Redis."""
+    if not counter.is_first(owner):
+        return [str(counter.key(owner))]
+    first = counter.first_of_key(owner)
+    group = group_of(first)
+    names = [field.attname for field in counter.total_fields]
+    totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
+    stored = totals.filter(**dict(zip(names, first, strict=False))).values_list(*names)
+    members = {str(CompositeKey((*first, last))) for last in Reader(counter).count_groups([first])[first]}
+    members |= {str(counter.key_of(owner)) for owner in stored}
+    for page in counter.buffer_of(group).waiting():
+        members |= {member for member in page if member.startswith(group)}
+    return sorted(members)
+
+
+def missing_owners(counter: Declaration, keys: Iterable[Any]) -> Iterator[tuple[type[Model], Any]]:
+    """Yield each key, given as for ``recount``, whose first column refers to no row, and the model that lacks it."""
+    related = counter.owner_fields[0].remote_field
+    for key in keys if related else ():
+        first = counter.first_of_key(key) if counter.is_first(key) else counter.key(key)
+        if counter.has_several_columns:
+            first = first[0]
+        if not QuerySet(related.model, using=counter.db).filter(**{related.field_name: first}).exists():
+            yield related.model, key
