@@ -195,10 +195,10 @@ class Reader:
         token = uuid4().hex if view.is_shared else ""
         members = {str(key): key for key in keys}
         snapshot = buffer.snapshot(list(members), "take free" if token else "", token)
-        if snapshot.recovering and token:
+        if snapshot.auditing and token:
             return self._repair(buffer, snapshot, token, members)
         trusted = {}
-        if snapshot.recovered and view.is_current:  # `ready`, `declared_read`
+        if snapshot.complete and view.is_current:  # `ready`, `declared_read`
             # `flying`, `dirty_counts`
             trusted = {member: key for member, key in members.items() if not snapshot.users[member].in_doubt}
         totals = self._sums(snapshot, trusted)

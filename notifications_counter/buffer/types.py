@@ -39,12 +39,12 @@ class InEpoch:
     epoch: int
 
     @property
-    def recovering(self) -> bool:
-        """Whether a recovery is under way. Then cached totals are right, and other users must be counted by rows."""
+    def auditing(self) -> bool:
+        """Whether everyone is being recounted. Cached totals are right; the rows of other users must be counted."""
         return self.ready.endswith("?")
 
     @property
-    def recovered(self) -> bool:
+    def complete(self) -> bool:
         """Whether everyone has been recounted since the epoch began."""
         return self.ready == str(self.epoch)
 
@@ -131,7 +131,7 @@ class Status(InEpoch):
     def backlog_age(self) -> int:
         """How many seconds the oldest change has waited to be flushed, or its user to be recounted. During a recovery,
         users wait for the audit."""
-        dirty_since = None if self.recovering else self.dirty_since
+        dirty_since = None if self.auditing else self.dirty_since
         since = [s for s in (self.waiting_since, self.flushing_since, dirty_since) if s is not None]
         return max(0, self.now - min(since)) if since else 0
 

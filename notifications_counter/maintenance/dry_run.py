@@ -35,6 +35,6 @@ class DryRun(Recounter):
             found = self._look(look.buffer, list(left)).compare(self._counts(left))
             suspects = {member: seen for member, seen in suspects.items() if found.get(member) == seen}
         snapshot = look.buffer.snapshot(list(suspects))
-        in_doubt = {m for m in suspects if snapshot.users[m].in_doubt or not snapshot.recovered}
+        in_doubt = {m for m in suspects if snapshot.users[m].in_doubt or not snapshot.complete}
         result.in_doubt += len(in_doubt)
         self._report([member for member in suspects if member not in in_doubt], keys, suspects, result)

@@ -45,7 +45,7 @@ class ShardStatus:
     def recovering(self) -> bool:
         """Whether everyone is being recounted, or will be, because Redis is new, was replaced or has lost data."""
         is_known = self.server == self.status.server and not damage(self.status, self.epoch)
-        return not is_known or not self.status.recovered
+        return not is_known or not self.status.complete
 
 
 def shard_statuses(counter: Declaration) -> list[ShardStatus]:

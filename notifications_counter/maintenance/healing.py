@@ -91,7 +91,7 @@ class Healer:
             if stored is None or reason_for_epoch(status, stored, server):
                 start_epoch(self.counter, buffer)
                 status = buffer.status()
-            if status.recovering:
+            if status.auditing:
                 epochs[shard] = status.epoch
             if status.ready:
                 ready.append(buffer)

@@ -56,7 +56,7 @@ def test_a_ready_that_cannot_be_read(healed, alice, redis_client, ready):
     redis_client.set(buffer().keys.ready, text)
     assert_reads(alice)
     unread.heal()
-    assert buffer().status().recovered
+    assert buffer().status().complete
     assert_exact(alice)
 
 
@@ -67,7 +67,7 @@ def test_an_intent_that_cannot_be_read(healed, alice, redis_client, entry):
     redis_client.hset(buffer().keys.intents, "part", entry)
     unread.heal()
     status = buffer().status()
-    assert (status.epoch, status.intents, status.recovered) == (epoch + 1, 0, True)
+    assert (status.epoch, status.intents, status.complete) == (epoch + 1, 0, True)
     assert_exact(alice)
 
 

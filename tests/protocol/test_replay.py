@@ -276,10 +276,10 @@ class Replay:
         snapshot = self.buffer.snapshot([member])
         total = totals[0] if totals else None
         yield
-        if total is None and snapshot.recovering:
+        if total is None and snapshot.auditing:
             snapshot = self.buffer.snapshot([member], "take free", reader.token)
             yield
-        if total is None and snapshot.recovering:
+        if total is None and snapshot.auditing:
             total = self.reader.count_rows([key]).get(key, 0)
             yield
             was = snapshot.value(member, *self.reader.stored([key]).get(key, (0, 0)))
@@ -340,7 +340,7 @@ class Replay:
                 if started:  # under one lock: nobody else sees the step between
                     yield
             status = self.buffer.status()
-            if status.recovered:
+            if status.complete:
                 yield from self.doubt(f"{me}", "suspects" in healer.flags)
             elif status.ready:
                 yield
