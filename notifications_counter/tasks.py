@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Tally
-from contextlib import suppress
 from datetime import timedelta
 
-from django.db import OperationalError, close_old_connections
+from django.db import close_old_connections
 
 from .counters import Counter, all_counters
 from .maintenance.cleaning import clean_everywhere
+from .maintenance.flush import heal_and_flush
 from .maintenance.orphans import remove_orphans
 from .maintenance.places import OUTAGES, LocalCounter, at_each, local_counters
 from .maintenance.retention import prune as prune_notifications
@@ -30,15 +30,11 @@ def flush() -> dict[str, int]:
     flushed: Tally[str] = Tally()
 
     def work(local: LocalCounter[Counter]) -> None:
-        unfinished = True
-        while unfinished:
-            try:
-                unfinished = local.counter.heal().unfinished
-            except OperationalError:  # if one owner cannot be counted, the others need not wait
-                with suppress(*OUTAGES):
-                    local.counter.flush()
-                raise
+        def flush() -> None:
             flushed[local.counter.name] += local.counter.flush().users
+
+        while heal_and_flush(local.counter.heal, flush):
+            pass
 
     at_each(local_counters(all_counters()), work)
     return dict(flushed)

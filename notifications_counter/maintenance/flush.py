@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import DataError, connections, transaction
+from django.db import DataError, OperationalError, connections, transaction
 
 from ..buffer import Buffer
 from ..buffer.types import Cut, parse_int
@@ -26,6 +26,8 @@ from ..writes.totals import maintained
 from .epochs import damage
 from .history import record_event, record_rejected, tally
 from .in_force import find_shards
+from .places import OUTAGES
+from .recount import RecountResult
 from .shards import lock_for_batch, note_progress, refuse_in_transaction, shard_row, shard_rows
 
 
@@ -41,10 +43,25 @@ class FlushResult:
     seconds: float = 0.0
 
 
-@dataclass
-class _ParsedChunk:
-    """A chunk of a batch: what can be applied; rejected members with their deltas; those of them to recount."""
+def heal_and_flush(heal: Callable[[], RecountResult], flush: Callable[[], object]) -> bool:
+    """Do what a run of the flusher does for one counter. If one owner cannot be counted, the others need not wait.
+    Returns whether more is to be healed."""
+    try:
+        healed = heal()
+    except OperationalError:
+        with suppress(*OUTAGES):
+            flush()
+        raise
+    flush()
+    return healed.unfinished
 
+
+@dataclass
+class _Slice:
+    """A slice of a batch, from a rank on: what can be applied; rejected members with their deltas; those of them to
+    recount."""
+
+    first: int
     chunk: Chunk
     rejected: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
@@ -101,52 +118,54 @@ class Flusher:
         refused: list[str] = []
         rejected = done = 0
         batch_id: str | None = ""
-        with closing(self._chunks(buffer, cut)) as chunks:
-            for first, parsed in chunks:
-                if (batch_id := self._apply(shard, cut, first, parsed)) is None:
+        with closing(self._slices(buffer, cut)) as slices:
+            for part in slices:
+                if (batch_id := self._apply(shard, cut, part)) is None:
                     return False
-                if parsed.rejected:
-                    buffer.reject(parsed.rejected)
-                    record_rejected(self.counter, parsed.rejected)
-                refused += parsed.refused
-                rejected += len(parsed.rejected)
-                done += len(parsed.chunk.deltas) + len(parsed.rejected)
-                result.users += len(parsed.chunk.deltas)
-                result.net += sum(parsed.chunk.deltas)
+                if part.rejected:
+                    buffer.reject(part.rejected)
+                    record_rejected(self.counter, part.rejected)
+                refused += part.refused
+                rejected += len(part.rejected)
+                done += len(part.chunk.deltas) + len(part.rejected)
+                result.users += len(part.chunk.deltas)
+                result.net += sum(part.chunk.deltas)
                 self.progress(done, cut.size)
                 if done < cut.size and self.stopped():
                     return False
+        # `refused`: the script marks them dirty.
         if not buffer.finish(cut.batch, batch_id or "", refused, time.monotonic() - started):
             return False
         result.batches += 1
         result.rejected += rejected
         return True
 
-    def _chunks(self, buffer: Buffer, cut: Cut) -> Generator[tuple[int, _ParsedChunk]]:
-        """Yield the batch in chunks, each with its first rank. The next one is fetched while the database works."""
+    def _slices(self, buffer: Buffer, cut: Cut) -> Generator[_Slice]:
+        """Yield the batch in slices. The next one is fetched while the database works."""
         size, step = cut.size, self.chunk_size
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
 
-            def fetch(first: int) -> Future[_ParsedChunk | None]:
+            def fetch(first: int) -> Future[_Slice | None]:
                 return thread.submit(self._fetch, buffer, cut.batch, first, min(first + step, size) - 1)
 
             coming = fetch(0)
             for first in range(0, size, step):
-                parsed = coming.result()
+                part = coming.result()
                 if first + step < size:
                     coming = fetch(first + step)
-                if parsed is None:
+                if part is None:
                     return
-                yield first, parsed
+                yield part
 
-    def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _ParsedChunk | None:
+    def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _Slice | None:
         if separator := self.counter.separator:
             texts = buffer.fetch_joined(batch, first, last, separator)
             if texts is None:
                 return None
             if (chunk := self._parse_joined(*texts)) is not None:
-                return _ParsedChunk(chunk)
-        return self._parse(buffer.fetch(batch, first, last))
+                return _Slice(first, chunk)
+        pairs = buffer.fetch(batch, first, last)
+        return self._parse(first, pairs) if pairs else None
 
     def _parse_joined(self, members: str, scores: str) -> Chunk | None:
         """Parse a whole chunk. None if some part of it cannot be applied."""
@@ -161,57 +180,55 @@ class Flusher:
         fit = max(map(abs, deltas)) < self.limit and len(columns[0]) == len(deltas)
         return Chunk(columns, deltas) if fit else None
 
-    def _parse(self, pairs: list[tuple[str, str]]) -> _ParsedChunk | None:
-        """Parse members one by one, and reject those that cannot be applied. None if there are none at all."""
-        if not pairs:
-            return None
+    def _parse(self, first: int, pairs: list[tuple[str, str]]) -> _Slice:
+        """Parse members one by one, and reject those that cannot be applied."""
         keys: list[Any] = []
         deltas: list[int] = []
-        parsed = _ParsedChunk(Chunk([], []))
+        part = _Slice(first, Chunk([], []))
         for member, score in pairs:
             try:
                 key = self.counter.decode(member)
             except ValidationError:
-                parsed.rejected[member] = score
+                part.rejected[member] = score
                 continue
             delta = parse_int(score)
             if delta is None or abs(delta) >= self.limit:
-                parsed.rejected[member] = score
-                parsed.refused.append(member)
+                part.rejected[member] = score
+                part.refused.append(member)
             else:
                 keys.append(key)
                 deltas.append(delta)
-        parsed.chunk = Chunk(self.counter.columns_of(keys), deltas)
-        return parsed
+        part.chunk = Chunk(self.counter.columns_of(keys), deltas)
+        return part
 
-    def _apply(self, shard: int, cut: Cut, first: int, parsed: _ParsedChunk) -> str | None:
-        """Write a chunk, and reject deltas that would take a count out of its column's range. Returns the id of the
-        last batch that the database has finished, or None if it does not accept the chunk."""
-        todo, parsed.chunk = [parsed.chunk], Chunk([], [])
+    def _apply(self, shard: int, cut: Cut, part: _Slice) -> str | None:
+        """Write a slice, and reject deltas that would take a count out of its column's range. Returns the id of the
+        last batch that the database has finished, or None if it does not accept the slice."""
+        todo, part.chunk = [part.chunk], Chunk([], [])
         batch_id = ""
         while todo:
             chunk = todo.pop()
             try:
                 with transaction.atomic(using=self.using):
-                    stored = lock_for_batch(self.counter, shard, cut, first)
+                    stored = lock_for_batch(self.counter, shard, cut, part.first)
                     if stored is None:
                         return None
                     if chunk.deltas:
                         with maintained():
                             self.apply(self.target, cut.batch, chunk)
                     if not todo:
-                        note_progress(stored, cut, first + self.chunk_size)
+                        note_progress(stored, cut, part.first + self.chunk_size)
                     batch_id = stored.batch_id
             except DataError:
                 if len(chunk.deltas) == 1:
                     member = str(self.counter.key_of([column[0] for column in chunk.columns]))
-                    parsed.rejected[member] = str(chunk.deltas[0])
-                    parsed.refused.append(member)
+                    part.rejected[member] = str(chunk.deltas[0])
+                    part.refused.append(member)
                     todo = todo or [Chunk([], [])]  # the progress is still to be noted
                 else:
                     half = len(chunk.deltas) // 2
-                    for part in (slice(half), slice(half, None)):
-                        todo.append(Chunk([column[part] for column in chunk.columns], chunk.deltas[part]))
+                    for some in (slice(half), slice(half, None)):
+                        todo.append(Chunk([column[some] for column in chunk.columns], chunk.deltas[some]))
             else:
-                parsed.chunk = Chunk([], parsed.chunk.deltas + chunk.deltas)
+                part.chunk = Chunk([], part.chunk.deltas + chunk.deltas)
         return batch_id

@@ -185,10 +185,10 @@ def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_row_back(house, c
     house.delete()
     cut = late.buffers[0].cut(1)
     flusher = Flusher(late, 100)
-    (chunk,) = flusher._chunks(late.buffers[0], cut)
+    (part,) = flusher._slices(late.buffers[0], cut)
     flush_both()
     assert remove_orphans(counter) == 1
-    assert flusher._apply(0, cut, *chunk) is None
+    assert flusher._apply(0, cut, part) is None
     assert totals(key) is None
 
 
@@ -271,12 +271,12 @@ class History:
         (buffer,) = counter.buffers
         flusher = Flusher(counter, 100)
         if cut := buffer.cut(buffer.status().epoch):
-            self.late[counter] = flusher, cut, list(flusher._chunks(buffer, cut))
+            self.late[counter] = flusher, cut, list(flusher._slices(buffer, cut))
 
     def wake(self, counter: Any) -> None:
-        flusher, cut, chunks = self.late.pop(counter, (None, None, ()))
-        for chunk in chunks:
-            flusher._apply(0, cut, *chunk)
+        flusher, cut, slices = self.late.pop(counter, (None, None, ()))
+        for part in slices:
+            flusher._apply(0, cut, part)
 
     def recount(self, counter: Any) -> None:
         assert counter.recount().wrong == 0

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import OperationalError, close_old_connections, connections
+from django.db import close_old_connections, connections
 
 from ...counters import Counter, all_counters
-from ...maintenance.places import OUTAGES, LocalCounter, at, at_each
+from ...maintenance.flush import heal_and_flush
+from ...maintenance.places import LocalCounter, at, at_each
+from ...maintenance.recount import RecountResult
 from ...monitoring.report import MAX_AGE, look
 from ..console import (
     CounterCommand,
@@ -136,19 +137,17 @@ class Command(CounterCommand):
         with at(place), Meter(self.stdout, self.verbosity) as meter:
             if self.verbosity > 1:
                 self.tell_shards(counter, name)
-            try:
-                healed = counter.heal(
-                    progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
-                )
-            except OperationalError:  # if one owner cannot be counted, the others need not wait
-                with suppress(*OUTAGES):
-                    self.flush(local, stop, meter, quiet)
-                raise
-            meter.end()
-            if healed.checked:
-                meter.say(f"{name}: recounted {number(healed.checked, 'user')}, corrected {healed.corrected:,}.")
-            self.flush(local, stop, meter, quiet)
-            return healed.unfinished
+            return heal_and_flush(lambda: self.heal(local, stop, meter), lambda: self.flush(local, stop, meter, quiet))
+
+    def heal(self, local: LocalCounter[Counter], stop: Stop, meter: Meter) -> RecountResult:
+        name, counter, _ = local
+        healed = counter.heal(
+            progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
+        )
+        meter.end()
+        if healed.checked:
+            meter.say(f"{name}: recounted {number(healed.checked, 'user')}, corrected {healed.corrected:,}.")
+        return healed
 
     def flush(self, local: LocalCounter[Counter], stop: Stop, meter: Meter, quiet: bool) -> None:
         if stop.asked():
