@@ -7,7 +7,7 @@ from .target import Chunk, Target
 
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
-    """Add the deltas of a chunk where its batch is not in the row yet."""
+    """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
     field, batch_field = target.counter.field, target.counter.batch_field
     rows: QuerySet = QuerySet(target.model, using=target.connection.alias)
     names = [field.attname for field in target.counter.total_fields]

@@ -9,7 +9,7 @@ from .target import Chunk, Target
 
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
-    """Add the deltas of a chunk where its batch is not in the row yet."""
+    """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
     t = target
     rows = json.dumps(list(zip(*t.db_columns(chunk), chunk.deltas, strict=True)), ensure_ascii=False, default=str)
     # BIGINT is faster. By default, a text has the character set of the database.

@@ -7,7 +7,7 @@ from .target import Chunk, Target
 
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
-    """Add the deltas of a chunk where its batch is not in the row yet."""
+    """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
     t = target
     columns = [_as_array(column) for column in (*t.db_columns(chunk), chunk.deltas)]
     names = ", ".join(f"owner{i}" for i in range(len(t.owners)))

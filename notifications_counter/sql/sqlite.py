@@ -6,7 +6,7 @@ from .target import Chunk, Target
 
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
-    """Add the deltas of a chunk where its batch is not in the row yet."""
+    """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
     t = target
     rows = json.dumps(list(zip(*t.db_columns(chunk), chunk.deltas, strict=True)), ensure_ascii=False)
     columns = ", ".join(f"json_extract(value, '$[{i}]')" for i in range(len(t.owners) + 1))

@@ -5,11 +5,14 @@ import re
 import pytest
 
 from tests.docs.test_docs import page
+from tests.source import PACKAGE
 
 from . import databases, shards
 from .model import BREAKS, RULES, SCENARIOS, TOGETHER, explore
 
 pytestmark = pytest.mark.once
+
+PROTOCOL = page("discussions/protocol.md")
 
 
 @pytest.mark.slow
@@ -25,5 +28,14 @@ def test_each_rule_is_needed(rule: str) -> None:
 
 
 def test_the_page_tells_of_each_rule() -> None:
-    told = re.findall(r"^- \*\*`(\w+)`", page("discussions/protocol.md"), re.MULTILINE)
+    told = re.findall(r"^- \*\*`(\w+)`", PROTOCOL, re.MULTILINE)
     assert sorted(told) == sorted([*RULES, *databases.RULES, *shards.RULES])
+
+
+def test_the_page_names_the_files_of_each_rule() -> None:
+    """Where a file keeps a rule, its comments name it."""
+    files = re.findall(r"^\| `([a-z_]+\.py|(?:maintenance|declaration|sql)/.*?)` \| (.*) \|$", PROTOCOL, re.MULTILINE)
+    assert len(files) == 11
+    for name, rules in files:
+        text = "".join(path.read_text() for path in PACKAGE.glob(f"{name}*.py" if name.endswith("/") else name))
+        assert [rule for rule in rules.split(", ") if rule not in text] == [], name
