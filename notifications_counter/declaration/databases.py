@@ -21,6 +21,7 @@ from uuid import uuid4
 from django.apps import apps
 from django.core import mail
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 from django.dispatch import receiver
 
@@ -70,6 +71,7 @@ class Database:
         system: Sequence[Any] = (),
         in_memory: bool = False,
     ):
+        # ``where``: on its server, which ``system`` names, or else ``host``, of which a cluster has several.
         self.row = row
         self.id = _hash(row, *where, *system)
         self.logs = _hash(row, *where)
@@ -114,7 +116,7 @@ def current() -> Database:
     return identify(connections[alias_for(apps.get_model("notifications_counter", "DatabaseId"))])
 
 
-def identify(connection: Any) -> Database:
+def identify(connection: BaseDatabaseWrapper) -> Database:
     """Return the database that a connection works on. BufferUnavailable if it has no id yet.
 
     Each process asks a database, or a schema, once.
@@ -124,7 +126,7 @@ def identify(connection: Any) -> Database:
     return _known.get(key) or look_up(connection)
 
 
-def look_up_changed(connection: Any) -> Database:
+def look_up_changed(connection: BaseDatabaseWrapper) -> Database:
     """Return the database, after checking that its row is still the same; if not, look it up again."""
     known = _known.get(_key(connection))
     with suppress(DatabaseError):
@@ -133,7 +135,7 @@ def look_up_changed(connection: Any) -> Database:
     return look_up(connection)
 
 
-def look_up(connection: Any) -> Database:
+def look_up(connection: BaseDatabaseWrapper) -> Database:
     """Ask the database for its id. If it has none, or its keys were left (`renew`), make a new one, except in a
     transaction, which may be rolled back.
 
@@ -167,7 +169,7 @@ def look_up(connection: Any) -> Database:
     return known
 
 
-def renew(connection: Any) -> None:
+def renew(connection: BaseDatabaseWrapper) -> None:
     """Give a database that has been restored a new id, because its old keys count other rows."""
     _rows(connection).update(uid=_new_row())
     look_up(connection)
@@ -184,29 +186,28 @@ def forget_buffers() -> None:
         database.buffers = {}
 
 
-def _key(connection: Any) -> tuple[str, Any, str | None]:
+def _key(connection: BaseDatabaseWrapper) -> tuple[str, Any, str | None]:
     return connection.alias, connection.settings_dict["NAME"], schema_of(connection)
 
 
-def schema_of(connection: Any) -> str | None:
+def schema_of(connection: BaseDatabaseWrapper) -> str | None:
     """Return the tenant's schema that a connection uses, as a tenant library has set it."""
     return getattr(connection, "schema_name", None)
 
 
-def in_schema(connection: Any, schema: str | None) -> AbstractContextManager[None]:
+def in_schema(connection: BaseDatabaseWrapper, schema: str | None) -> AbstractContextManager[None]:
     """Make a connection use the schema of another tenant for a while."""
     return nullcontext() if schema is None or schema_of(connection) == schema else _in_schema(connection, schema)
 
 
 @contextmanager
-def _in_schema(connection: Any, schema: str) -> Iterator[None]:
-    tenants = connection  # the tenant library's own wrapper of the connection
-    before = tenants.tenant
-    tenants.set_schema(schema)
+def _in_schema(connection: Any, schema: str) -> Iterator[None]:  # the tenant library's own class of connections
+    before = connection.tenant
+    connection.set_schema(schema)
     try:
         yield
     finally:
-        tenants.set_tenant(before)
+        connection.set_tenant(before)
 
 
 def outside_transactions(view: F) -> F:
@@ -216,12 +217,12 @@ def outside_transactions(view: F) -> F:
     return view
 
 
-def in_transaction(connection: Any) -> bool:
+def in_transaction(connection: BaseDatabaseWrapper) -> bool:
     """Return whether a connection is in a transaction, of ``atomic()``, without autocommit or begun by raw SQL."""
     return connection.in_atomic_block or not connection.get_autocommit() or has_begun_by_sql(connection)
 
 
-def require_autocommit(connection: Any) -> None:
+def require_autocommit(connection: BaseDatabaseWrapper) -> None:
     """Raise NotInTransaction if autocommit is switched off, or raw SQL has begun a transaction. Then ``atomic()``
     commits nothing."""
     if not connection.in_atomic_block and in_transaction(connection):
@@ -236,7 +237,7 @@ def own_rows(model: str, using: str) -> QuerySet[Any]:
     return QuerySet(apps.get_model("notifications_counter", model), using=using)
 
 
-def _rows(connection: Any) -> QuerySet[Any]:
+def _rows(connection: BaseDatabaseWrapper) -> QuerySet[Any]:
     return own_rows("DatabaseId", connection.alias)
 
 
@@ -268,7 +269,7 @@ def _read(connection: Any) -> Database | None:
     return Database(row, [name])
 
 
-def _read_epochs(connection: Any) -> dict[tuple[str, int, int], int]:
+def _read_epochs(connection: BaseDatabaseWrapper) -> dict[tuple[str, int, int], int]:
     shards = own_rows("CounterShard", connection.alias)
     return {tuple(about): epoch for *about, epoch in shards.values_list("counter", "shard", "shards", "epoch")}
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from django.apps import apps
 from django.core.signals import setting_changed
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, Model, Q
 from django.dispatch import receiver
 
@@ -32,6 +33,7 @@ from .primary_keys import as_bytes
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
+Shares = list[tuple[Buffer, Sequence[Any]]]
 Groups = list[tuple[Buffer, Sequence[Any], Sequence[bytes]]]
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 
@@ -218,7 +220,7 @@ class Declaration(Owners):
         yet."""
         return self.buffers_in(connections[self.db])
 
-    def buffers_in(self, connection: Any) -> list[Buffer]:
+    def buffers_in(self, connection: BaseDatabaseWrapper) -> list[Buffer]:
         """Return the buffers of all shards in the database of a connection."""
         database = identify(connection)
         try:
@@ -235,7 +237,7 @@ class Declaration(Owners):
         epoch = database.epoch_of(self.name, shard, shards)
         return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, fingerprint, epoch)
 
-    def buffer_of(self, member: str, connection: Any = None) -> Buffer:
+    def buffer_of(self, member: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
         """Return the buffer of an owner's shard."""
         connection = connection or connections[self.db]
         buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
@@ -244,7 +246,7 @@ class Declaration(Owners):
         (hash_,) = self.hashes(as_bytes([member]))
         return buffers[hash_ % len(buffers)]
 
-    def by_shard(self, members: Sequence[Any], connection: Any = None) -> list[tuple[Buffer, Sequence[Any]]]:
+    def by_shard(self, members: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
         """Return members, or primary keys, grouped by shard."""
         buffers = self.buffers_in(connection or connections[self.db]) if members else []
         if len(buffers) == 1:
@@ -271,7 +273,7 @@ def each_shard(
     counter: Declaration,
     members: Sequence[Any],
     call: Callable[[Buffer, Sequence[Any]], object],
-    connection: Any = None,
+    connection: BaseDatabaseWrapper | None = None,
 ) -> list[Any]:
     """Call a function with each shard and its members. Returns the members for which Redis was unreachable."""
     try:

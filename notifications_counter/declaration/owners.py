@@ -11,6 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from django.core.exceptions import ValidationError
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, IntegerField, Model
 
 from ..buffer.types import UNREADABLE
@@ -201,7 +202,7 @@ class Owners:
         """Return primary keys column by column."""
         return list(zip(*keys, strict=True)) if self.has_several_columns else [keys]
 
-    def db_columns(self, columns: Sequence[Sequence[Any]], connection: Any) -> list[list[Any]]:
+    def db_columns(self, columns: Sequence[Sequence[Any]], connection: BaseDatabaseWrapper) -> list[list[Any]]:
         """Convert columns of primary keys for the driver, except for integers, which need no conversion. The others are
         passed as prepared, because Django refuses 0 on MySQL otherwise."""
         return [
