@@ -87,32 +87,38 @@ def _id_of(place: Place) -> str | None:
         return str(place) if is_there else None  # as above
 
 
-def places(
-    model: Any,
-    database: str | None = None,
-    schema: str | None = None,
-    places_in: Callable[[str, str | None], list[Place]] = _places_in,
-    id_of: Callable[[Place], str | None] = _id_of,
-) -> list[Place]:
-    """Return the places where rows of a model are counted.
+class Finder:
+    """Finds places, and asks each database once."""
 
-    The database that the router names comes first, then every other database that has the app's tables. Two aliases of
-    one database are one place. ``database`` and ``schema`` restrict the result.
-    """
-    first = alias_for(model)
-    found: dict[str, Place] = {}
-    for alias in dict.fromkeys([first, *connections]):
-        if database not in (None, alias):
-            continue
-        for place in places_in(alias, schema):
-            if schema not in (None, place.schema):
+    def __init__(self) -> None:
+        self._places_in = cache(_places_in)
+        self._id_of = cache(_id_of)
+
+    def places(self, model: Any, database: str | None = None, schema: str | None = None) -> list[Place]:
+        """Return the places where rows of a model are counted.
+
+        The database that the router names comes first, then every other database that has the app's tables. Two aliases
+        of one database are one place. ``database`` and ``schema`` restrict the result.
+        """
+        first = alias_for(model)
+        found: dict[str, Place] = {}
+        for alias in dict.fromkeys([first, *connections]):
+            if database not in (None, alias):
                 continue
-            if alias != first and not place.schema and not router.allow_migrate_model(alias, model):
-                continue
-            id_ = id_of(place)
-            if id_ or (alias == first and not place.schema):
-                found.setdefault(id_ or str(place), place)
-    return list(found.values())
+            for place in self._places_in(alias, schema):
+                if schema not in (None, place.schema):
+                    continue
+                if alias != first and not place.schema and not router.allow_migrate_model(alias, model):
+                    continue
+                id_ = self._id_of(place)
+                if id_ or (alias == first and not place.schema):
+                    found.setdefault(id_ or str(place), place)
+        return list(found.values())
+
+
+def places(model: Any) -> list[Place]:
+    """Return the places where rows of a model are counted."""
+    return Finder().places(model)
 
 
 class LocalCounter(NamedTuple, Generic[C]):
@@ -127,8 +133,8 @@ def local_counters(
     counters: Iterable[C], database: str | None = None, schema: str | None = None
 ) -> list[LocalCounter[C]]:
     """Return every counter at each of its places."""
-    asked = cache(_places_in), cache(_id_of)  # once for all counters
-    return [local for c in counters for local in _named(c, places(c.source, database, schema, *asked))]
+    finder = Finder()
+    return [local for c in counters for local in _named(c, finder.places(c.source, database, schema))]
 
 
 def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[LocalCounter[C]]:
@@ -138,12 +144,12 @@ def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[Loc
     must not see other databases.
     """
     found: list[LocalCounter[C]] = []
-    asked = cache(_places_in), cache(_id_of)
+    finder = Finder()
     for counter in counters:
         mine = here(counter.source)
         seen = [mine]
         if (mine.schema or len(list(connections)) > 1) and not is_of_tenant(mine):
-            seen = places(counter.source, None, None, *asked)
+            seen = finder.places(counter.source)
             if for_users and mine in seen and not mine.schema:
                 seen = [mine]
         found += _named(counter, seen)
