@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..buffer import Buffer
@@ -12,8 +11,8 @@ from .recount import TRIES, Counts, Look, Recounter, RecountResult
 class DryRun(Recounter):
     """Finds what a recount would correct."""
 
-    def _look(self, buffer: Buffer, members: Sequence[str]) -> Look:
-        return Look(buffer, buffer.snapshot(members))
+    def _look(self, buffer: Buffer, keys: dict[str, Any]) -> Look:
+        return Look(buffer, keys, buffer.snapshot(list(keys)))
 
     def _is_in_force(self, look: Look) -> bool:
         return True
@@ -24,17 +23,17 @@ class DryRun(Recounter):
     def _note(self, position: str) -> None:
         pass
 
-    def _finish(self, look: Look, keys: dict[str, Any], counts: Counts, result: RecountResult) -> None:
+    def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
         """A difference is wrong only if every look shows the same one. One that comes from a transaction between its
         COMMIT and its confirmation goes away."""
         suspects = {member: seen for member, seen in look.compare(counts).items() if seen.was != seen.rows}
         for _ in range(TRIES - 1):
             if not suspects:
                 return
-            left = {member: keys[member] for member in suspects}
-            found = self._look(look.buffer, list(left)).compare(self._counts(left))
+            left = {member: look.keys[member] for member in suspects}
+            found = self._look(look.buffer, left).compare(self._counts(left))
             suspects = {member: seen for member, seen in suspects.items() if found.get(member) == seen}
         snapshot = look.buffer.snapshot(list(suspects))
         in_doubt = {m for m in suspects if snapshot.users[m].in_doubt or not snapshot.complete}
         result.in_doubt += len(in_doubt)
-        self._report([member for member in suspects if member not in in_doubt], keys, suspects, result)
+        self._report([member for member in suspects if member not in in_doubt], look, suspects, result)

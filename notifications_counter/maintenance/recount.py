@@ -88,19 +88,20 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A snapshot of some owners of one shard, and the token of the leases that were taken on them."""
+    """A snapshot of some owners of one shard, and the token of the leases that were taken on them. ``keys``: their
+    primary keys by member."""
 
     buffer: Buffer
+    keys: dict[str, Any]
     snapshot: Snapshot
     token: str = ""
 
     def compare(self, counts: Counts) -> dict[str, Compared]:
         """Compare the owners. Those for whom nothing waits, and who are not in ``counts``, are right and left out."""
-        users, value = self.snapshot.users, self.snapshot.value
         found = {}
-        for member in {*self.snapshot.waiting, *(counts.keys() & users.keys())}:
+        for member in {*self.snapshot.waiting, *(counts.keys() & self.keys.keys())}:
             rows, total, batch = counts.get(member, NOTHING)
-            found[member] = Compared(value(member, total, batch), rows)
+            found[member] = Compared(self.snapshot.value(member, total, batch), rows)
         return found
 
 
@@ -123,8 +124,8 @@ class Recounter:
             self._reject(buffer, rejected)
             result.checked += len(keys)
             for some in in_calls(list(keys), PAGE):
-                page = {member: keys[member] for member in some}
-                self._finish(self._look(buffer, some), page, self._counts(page), result)
+                look = self._look(buffer, {member: keys[member] for member in some})
+                self._finish(look, self._counts(look.keys), result)
         return result
 
     def recount_all(
@@ -173,7 +174,7 @@ class Recounter:
         result = RecountResult()
         bases = {buffer.keys.base for buffer in buffers}  # threads may each have made their own buffers
         looks = [
-            self._look(buffer, some)
+            self._look(buffer, {member: page.keys[member] for member in some})
             for buffer, mine in self.counter.by_shard(list(page.keys))
             if buffer.keys.base in bases
             for some in in_calls(mine)
@@ -182,27 +183,25 @@ class Recounter:
             return result
         counts = self._counts_of_page(page, looks)
         for look in looks:
-            mine = {member: page.keys[member] for member in look.snapshot.users}
-            result.checked += len(mine)
-            self._finish(look, mine, counts, result)
+            result.checked += len(look.keys)
+            self._finish(look, counts, result)
         return result
 
     def _counts_of_page(self, page: Page, looks: Sequence[Look]) -> Counts:
         """Count the rows of a whole page, or of the owners who were looked at, if these are a small part of it."""
         batch = min(look.snapshot.batch for look in looks)
         waiting = [m for look in looks for m, w in look.snapshot.users.items() if (w.pending, w.flushing) != (0, 0)]
-        if 2 * sum(len(look.snapshot.users) for look in looks) > len(page.keys):
+        if 2 * sum(len(look.keys) for look in looks) > len(page.keys):
             return self.everyone.counts(page, batch, waiting)
         counts: dict[str, Counted] = {}
         for look in looks:
-            mine = [m for m in waiting if m in look.snapshot.users]
-            only = [page.keys[member] for member in look.snapshot.users]
-            counts |= self.everyone.counts(page, batch, mine, only)
+            mine = [member for member in waiting if member in look.keys]
+            counts |= self.everyone.counts(page, batch, mine, only=list(look.keys.values()))
         return counts
 
-    def _look(self, buffer: Buffer, members: Sequence[str]) -> Look:
+    def _look(self, buffer: Buffer, keys: dict[str, Any]) -> Look:
         token = uuid4().hex
-        return Look(buffer, buffer.snapshot(members, "take", token), token)
+        return Look(buffer, keys, buffer.snapshot(list(keys), "take", token), token)
 
     def _is_in_force(self, look: Look) -> bool:
         """Return whether Redis takes corrections of this declaration. If not, a recovery is to come, which recounts
@@ -225,9 +224,9 @@ class Recounter:
             buffer.reject(rejected, dirty=True)
             record_rejected(self.counter, rejected)
 
-    def _finish(self, look: Look, keys: dict[str, Any], counts: Counts, result: RecountResult) -> None:
+    def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
         """End the recount of owners who were looked at and counted."""
-        self._look_again(look.buffer, self._fix(look, keys, counts, result), result)
+        self._look_again(look.buffer, self._fix(look, counts, result), result)
 
     def _look_again(self, buffer: Buffer, active: dict[str, Any], result: RecountResult) -> None:
         """Correct owners who were active during a look. Mark those dirty who are active all the time."""
@@ -248,24 +247,24 @@ class Recounter:
 
     def _look_and_fix(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> dict[str, Any]:
         """Look, count, fix. Returns the owners who were active meanwhile."""
-        look = self._look(buffer, list(keys))
-        return self._fix(look, keys, self._counts(keys), result)
+        look = self._look(buffer, keys)
+        return self._fix(look, self._counts(keys), result)
 
     def _counts(self, keys: dict[str, Any]) -> Counts:
         rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored(list(keys.values()))
         return {m: Counted(rows.get(key, 0), *stored.get(key, NOT_STORED)) for m, key in keys.items()}
 
-    def _fix(self, look: Look, keys: dict[str, Any], counts: Counts, result: RecountResult) -> dict[str, Any]:
+    def _fix(self, look: Look, counts: Counts, result: RecountResult) -> dict[str, Any]:
         """Fix what was counted after a look. Returns the owners who were active meanwhile, or whose count is unknown:
         the script refuses to correct them (`lease`, `fix_flying`)."""
         buffer, snapshot = look.buffer, look.snapshot
-        ahead = max((counts[member].batch for member in counts.keys() & keys.keys()), default=0)
+        ahead = max((counts[member].batch for member in counts.keys() & look.keys.keys()), default=0)
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
             # `ahead`: no flusher of this epoch wrote such a total, which would refuse every correction.
             self.started_epoch |= start_epoch(self.counter, buffer, ahead=ahead)
         compared = look.compare(counts)
-        corrections = dict.fromkeys(keys, 0)
+        corrections = dict.fromkeys(look.keys, 0)
         for member, (was, rows) in compared.items():
             if was is None:
                 del corrections[member]
@@ -274,13 +273,11 @@ class Recounter:
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
         corrected = [member for member, correction in corrections.items() if correction and fixed[member]]
         result.corrected += len(corrected)
-        self._report(corrected, keys, compared, result)
-        return {m: key for m, key in keys.items() if not fixed.get(m)}
+        self._report(corrected, look, compared, result)
+        return {member: key for member, key in look.keys.items() if not fixed.get(member)}
 
-    def _report(
-        self, wrong: list[str], keys: dict[str, Any], compared: dict[str, Compared], result: RecountResult
-    ) -> None:
+    def _report(self, wrong: list[str], look: Look, compared: dict[str, Compared], result: RecountResult) -> None:
         result.wrong += len(wrong)
         if self.report:
             for member in wrong:
-                self.report(Correction(keys[member], *compared[member]))
+                self.report(Correction(look.keys[member], *compared[member]))
