@@ -114,11 +114,11 @@ BREAKS = {  # the scenario in which that is found soonest
     "refused": "2 writers, flusher that is refused, healer",
     "closed": "2 writers, 2 flushers, remover",
     "removal_lease": "2 writers, flusher twice, healer, remover",
-    "everyone": "doubt about everyone, flusher, reader",
-    "forget": "doubt about everyone, flusher, reader",
-    "forget_late": "doubt about everyone, healer, reader",
-    "always": "doubt about everyone, healer, reader",
-    "epoch_first": "doubt about everyone, healer, reader",
+    "everyone": "request for everyone, flusher, reader",
+    "forget": "request for everyone, flusher, reader",
+    "forget_late": "request for everyone, healer, reader",
+    "always": "request for everyone, healer, reader",
+    "epoch_first": "request for everyone, healer, reader",
     "past": "2 writers, flusher twice, healer, database goes back",
     "past_apply": "2 writers, flusher twice, healer, database goes back",
     "past_note": "2 owners, 2 writers, 2 flushers, database goes back",
@@ -1171,7 +1171,7 @@ def W(intent: int, delta: int, *faults: str) -> Writer:
 
 
 def D(intent: int, delta: int, *faults: str) -> Writer:
-    """A doubt about everyone."""
+    """A request for everyone."""
     return Writer((), frozenset(faults), "statement", ((intent, (delta,)),))
 
 
@@ -1287,7 +1287,7 @@ SCENARIOS: dict[str, tuple] = {
     "recovery: writer, healer, eviction of ready, reader": (W(1, -1), H("h"), EVICTION, R()),
     "recovery: writer, healer, failover, reader": (W(1, -1), H("h"), FAILOVER, R("lags")),
     "recovery: writer, flusher twice, healer, remover, reader": (W(1, -1), F(2), H("h"), Remover(), R("unjudged")),
-    "recovery: doubt about everyone, healer, 2 readers": (D(1, -1, "kill"), H("h"), R(), R()),
+    "recovery: request for everyone, healer, 2 readers": (D(1, -1, "kill"), H("h"), R(), R()),
     "recovery begins: late flusher, healer, 2 readers": (LATE, H("h"), R("lags"), R("lags")),
     "recovery begins: late flusher, writer, healer, reader": (W(1, -1), LATE, H("h"), R("lags")),
     "2 writers, flusher twice, failover": (W(1, 1), W(2, 1), F(2), FAILOVER),
@@ -1316,34 +1316,34 @@ SCENARIOS: dict[str, tuple] = {
     "writer under suspicion, healer, 2 readers of a group": (W(1, 1, "retry"), H("h", 1, SUSPECTS), B("b"), B("c")),
     "writer, healer, restart, 2 readers of a group": (W(1, 1), H("h"), RESTART, B("b", "lags"), B("c", "lags")),
     "writer, healer, failover, 2 readers of a group": (W(1, 1), H("h"), FAILOVER, B("b", "lags"), B("c", "lags")),
-    "doubt about everyone, healer, 2 readers of a group": (D(1, 1, "kill"), H("h"), B("b"), B("c")),
-    "doubt about everyone, flusher, reader": (D(1, 1, "kill"), F(1), R()),
-    "doubt about everyone, healer, reader": (D(1, 1, "kill"), H("h"), R()),
-    "doubt about everyone, writer, healer, reader": (D(1, 1, "kill"), W(2, 1), H("h"), R()),
-    "doubt about everyone, 2 healers": (D(1, 1, "kill"), H("h"), H("i")),
-    "writer, doubt about everyone, flusher twice, healer": (W(1, 1), D(2, -1, "kill"), F(2), H("h")),
+    "request for everyone, healer, 2 readers of a group": (D(1, 1, "kill"), H("h"), B("b"), B("c")),
+    "request for everyone, flusher, reader": (D(1, 1, "kill"), F(1), R()),
+    "request for everyone, healer, reader": (D(1, 1, "kill"), H("h"), R()),
+    "request for everyone, writer, healer, reader": (D(1, 1, "kill"), W(2, 1), H("h"), R()),
+    "request for everyone, 2 healers": (D(1, 1, "kill"), H("h"), H("i")),
+    "writer, request for everyone, flusher twice, healer": (W(1, 1), D(2, -1, "kill"), F(2), H("h")),
     "2 doubts about everyone, healer, reader": (D(1, 1), D(2, 1, "kill"), H("h"), R()),
-    "writer with a doubt about everyone, flusher, healer, reader": (
+    "writer with a request for everyone, flusher, healer, reader": (
         Writer(((1, (1,)),), frozenset({"kill", "retry"}), "statement", ((2, (1,)),)),
         F(1),
         H("h"),
         R(),
     ),
-    "doubt about everyone, writer without announce or confirm, healer": (
+    "request for everyone, writer without announce or confirm, healer": (
         D(1, 1, "kill"),
         W(2, 1, "announce", "confirm"),
         H("h"),
     ),
-    "doubt about everyone not delivered, flusher, healer, reader": (D(1, 1, "forget"), F(1), H("h"), R("lags")),
-    "doubt about everyone in a manual transaction, healer twice, reader": (
+    "request for everyone not delivered, flusher, healer, reader": (D(1, 1, "forget"), F(1), H("h"), R("lags")),
+    "request for everyone in a manual transaction, healer twice, reader": (
         D(1, 1, "manual", "kill"),
         H("h", 2),
         R("lags"),
     ),
-    "doubt about everyone, healer, eviction of ready, reader": (D(1, 1, "kill"), H("h"), EVICTION, R()),
-    "doubt about everyone, flusher, healer, restart, reader": (D(1, 1, "kill"), F(1), H("h"), RESTART, R("lags")),
-    "doubt about everyone, healer, failover, reader": (D(1, 1, "kill"), H("h"), FAILOVER, R("lags")),
-    "doubt about everyone, healer, loss, reader": (D(1, 1, "kill"), H("h"), LOSS, R("lags")),
+    "request for everyone, healer, eviction of ready, reader": (D(1, 1, "kill"), H("h"), EVICTION, R()),
+    "request for everyone, flusher, healer, restart, reader": (D(1, 1, "kill"), F(1), H("h"), RESTART, R("lags")),
+    "request for everyone, healer, failover, reader": (D(1, 1, "kill"), H("h"), FAILOVER, R("lags")),
+    "request for everyone, healer, loss, reader": (D(1, 1, "kill"), H("h"), LOSS, R("lags")),
     # The declaration changes, and processes of the old one go on.
     "declaration: silent old writer, healer, reader": (old(1, 1, 0, "silent"), H("h"), R()),
     "declaration: old writer, healer, flusher, reader": (old(1, 1, -1, "kill", "retry"), H("h"), F(1), R()),
@@ -1370,7 +1370,7 @@ SCENARIOS: dict[str, tuple] = {
     "declaration: old writer, 2 healers, reader": (old(1, 1, 2), H("h"), H("i"), R()),
     "declaration: old writer, writer, healer, reader": (old(1, 1, 0), W(2, -1), H("h"), R()),
     "declaration: old writer, healer, restart, reader": (old(1, 1, 0), H("h"), RESTART, R("lags")),
-    "declaration: old writer, doubt about everyone, healer, reader": (old(1, 1, 0), D(2, 1, "kill"), H("h"), R()),
+    "declaration: old writer, request for everyone, healer, reader": (old(1, 1, 0), D(2, 1, "kill"), H("h"), R()),
     # Two owners, the second one last in each tuple of deltas.
     "2 owners, 2 writers, 2 flushers": (Writer(((1, (1, 0)),)), Writer(((2, (0, 1)),)), F(2), F(1)),
     "2 owners in one intent, 2 flushers, reader": (Writer(((1, (1, 1)),)), F(2), F(1), R()),
@@ -1388,7 +1388,7 @@ SCENARIOS: dict[str, tuple] = {
         Writer(((1, (1, 0)), (2, (0, 1))), frozenset({"announce", "confirm"})),
         H("h", 2),
     ),
-    "2 owners, writer, doubt about everyone, flusher, healer": (
+    "2 owners, writer, request for everyone, flusher, healer": (
         Writer(((1, (1, 0)),)),
         Writer((), frozenset({"kill"}), "statement", ((2, (-1, 1)),)),
         F(1),
@@ -1444,9 +1444,9 @@ LARGE: dict[str, tuple] = {  # for the command line only
     "recovery: writer, flusher, healer twice, failover, reader": (W(1, -1), F(1), H("h", 2), FAILOVER, R("lags")),
     "recovery: writer, healer, failover, 2 readers": (W(1, -1), H("h"), FAILOVER, R("lags"), R("lags")),
     "recovery begins: late flusher, writer, 2 healers, reader": (W(1, -1), LATE, H("h"), H("i"), R("lags")),
-    "doubt about everyone, 2 healers, eviction of ready, reader": (D(1, 1, "kill"), H("h"), H("i"), EVICTION, R()),
+    "request for everyone, 2 healers, eviction of ready, reader": (D(1, 1, "kill"), H("h"), H("i"), EVICTION, R()),
     "2 doubts about everyone, healer twice, reader": (D(1, 1), D(2, 1, "kill"), H("h", 2), R()),
-    "writer, doubt about everyone, flusher, healer twice, reader": (W(1, 1), D(2, 1, "kill"), F(1), H("h", 2), R()),
+    "writer, request for everyone, flusher, healer twice, reader": (W(1, 1), D(2, 1, "kill"), F(1), H("h", 2), R()),
 }
 
 
