@@ -58,6 +58,7 @@ class Command(CounterCommand):
     ) -> None:
         if restored and (counter or user or dry_run):
             raise CommandError("--restored recounts and corrects everyone. Leave out --counter, --user and --dry-run.")
+        self.dry_run, self.restored, self.restart = dry_run, restored, restart
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             if counter:
                 counters = [counter_named(name) for name in dict.fromkeys(counter)]
@@ -71,18 +72,11 @@ class Command(CounterCommand):
             for local in todo if restored else ():
                 with at(local.place):
                     local.counter.invalidate()
-            at_each(todo, lambda local: self.recount(local, user, dry_run, restored, restart, meter))
+            at_each(todo, lambda local: self.recount(local, user, meter))
 
-    def recount(
-        self,
-        local: LocalCounter[Counter],
-        keys: list[Any] | None,
-        dry_run: bool,
-        restored: bool,
-        restart: bool,
-        meter: Meter,
-    ) -> None:
+    def recount(self, local: LocalCounter[Counter], keys: list[Any] | None, meter: Meter) -> None:
         name, counter, _ = local
+        dry_run, restored = self.dry_run, self.restored
 
         def report(correction: Correction) -> None:
             count, change = "unreadable", ""
@@ -103,7 +97,7 @@ class Command(CounterCommand):
                 f"{number(healed.corrected, 'count')}."
             )
             healed = RecountResult()
-        resume = keys is None and not dry_run and not restart and not restored
+        resume = keys is None and not dry_run and not restored and not self.restart
         if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
             meter.say(f"{name}: resuming after user {after}, where a run was interrupted; --restart starts over.")
         for model, key in missing_owners(counter, keys or ()):
