@@ -367,12 +367,12 @@ OPERATIONS = [
     ),
     # maintenance
     Operation("`flush()`, nothing waits", lambda: unread.flush, 2, 3),
-    Operation("`flush()` of 1 user", lambda: waiting(1) and unread.flush, 6, 8),
-    Operation("`flush()` of 1,000 users", lambda: waiting(1000) and unread.flush, 6, 8),
+    Operation("`flush()` of 1 user", lambda: waiting(1) and unread.flush, 4, 8),
+    Operation("`flush()` of 1,000 users", lambda: waiting(1000) and unread.flush, 4, 8),
     Operation(
-        "`flush()` of 1,000 users in two chunks", lambda: waiting(1000) and partial(unread.flush, chunk_size=500), 7, 13
+        "`flush()` of 1,000 users in two chunks", lambda: waiting(1000) and partial(unread.flush, chunk_size=500), 5, 13
     ),
-    Operation("`flush()` of 2,500 users", lambda: waiting(2500) and unread.flush, 8, 8),
+    Operation("`flush()` of 2,500 users", lambda: waiting(2500) and unread.flush, 6, 8),
     Operation("`heal()`, all is well", lambda: unread.heal, 5, 4),
     Operation("`heal()`, 1 user in doubt", lambda: doubted(1) and unread.heal, 10, 6),
     Operation("`heal(0)`, 2,500 requests", lambda: requested(2500) and partial(unread.heal, 0), 12, 10),

@@ -62,7 +62,7 @@ def _happened(at: int, minutes: int, now: int) -> None:
     much = minutes * (0.65 + 0.35 * math.cos(2 * math.pi * (now - at) / DAY) if minutes < 24 * 60 else 0.65)
     if time.gmtime(at).tm_wday >= 5:
         much /= 2
-    rates = {"added": 70, "removed": 60, "flushed": 95, "flushes": 45}  # by minute
+    rates = {"added": 70, "removed": 60}  # by minute
     counts = {f"{unread.name}:{what}": round(rate * much * uniform(0.7, 1.3)) for what, rate in rates.items()}
     TimeSeries().update_counters(counts, now=at)
 

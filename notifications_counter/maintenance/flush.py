@@ -24,7 +24,7 @@ from ..sql import dialect
 from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .epochs import damage
-from .history import record_event, record_rejected, tally
+from .history import log_event, record_rejected
 from .in_force import find_shards
 from .places import OUTAGES
 from .recount import RecountResult
@@ -108,8 +108,7 @@ class Flusher:
                     break
         result.seconds = time.monotonic() - started
         if result.users or result.rejected:
-            record_event("flush", self.counter, result)
-            tally(self.counter, {"flushes": 1, "flushed": result.users})
+            log_event("flush", self.counter, result)
         return result
 
     def _flush_batch(self, shard: int, buffer: Buffer, cut: Cut, result: FlushResult) -> bool:

@@ -1,5 +1,4 @@
-"""The app's own history: an event log of flushes, recounts, recoveries and rejected members, and time-sliced counters
-of flushes."""
+"""The events of the app: each goes to the log, and all but flushes to an event log, its history."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ from ..declaration import Declaration
 from ..declaration.databases import working_on
 from ..events import EventLog
 from ..exceptions import BufferUnavailable
-from ..timeseries import TimeSeries
 
 logger = logging.getLogger("notifications_counter")
 
@@ -38,19 +36,20 @@ MESSAGES = {
 history = EventLog("history")
 
 
-def record_event(
-    type: str,
-    counter: Declaration,
-    result: Any = None,
-    level: int = logging.INFO,
-    **fields: Any,
-) -> None:
-    """Log an event with the fields of a ``result`` (a dataclass), and record it unless RECORD_EVENTS is off. Does not
-    raise if Redis is unreachable."""
+def log_event(
+    type: str, counter: Declaration, result: Any = None, level: int = logging.INFO, **fields: Any
+) -> dict[str, Any]:
+    """Log an event with the fields of a ``result``, a dataclass. Returns the fields."""
     event = {"counter": counter.name, **(asdict(result) if result else {}), **fields}
     if "member" in event:  # it may not be valid text
         event["member"] = event["member"].encode(errors="backslashreplace").decode()
     logger.log(level, f"%(counter)s: {MESSAGES[type]}", event, extra={"event": type, **event})
+    return event
+
+
+def record_event(type: str, counter: Declaration, result: Any = None, level: int = logging.INFO, **fields: Any) -> None:
+    """Log an event, and record it unless RECORD_EVENTS is off. Does not raise if Redis is unreachable."""
+    event = log_event(type, counter, result, level, **fields)
     if not options.RECORD_EVENTS:
         return
     try:
@@ -58,26 +57,11 @@ def record_event(
             history.record_event({"type": type, **event})
             history.trim_events(max_length=LENGTH)
     except BufferUnavailable as error:
-        _not_recorded(f"an event of type {type!r}", error)
+        about = {"event": "unrecorded", "type": type, "reason": str(error)}
+        logger.info("Not recorded: an event of type %r: %s", type, error, extra=about)
 
 
 def record_rejected(counter: Declaration, rejected: Mapping[str, str]) -> None:
     """Record each rejected member with its delta."""
     for member, delta in rejected.items():
         record_event("rejected", counter, level=logging.ERROR, member=member, delta=delta)
-
-
-def tally(counter: Declaration, counts: dict[str, int]) -> None:
-    """Add to the time-sliced counters of flushes if RECORD_ACTIVITY is on. Does not raise if Redis is out of
-    reach."""
-    if not options.RECORD_ACTIVITY:
-        return
-    try:
-        with working_on(counter.db):
-            TimeSeries().update_counters({f"{counter.name}:{what}": n for what, n in counts.items() if n})
-    except BufferUnavailable as error:
-        _not_recorded("activity", error)
-
-
-def _not_recorded(what: str, error: BufferUnavailable) -> None:
-    logger.info("Not recorded: %s: %s", what, error, extra={"event": "unrecorded", "what": what, "reason": str(error)})

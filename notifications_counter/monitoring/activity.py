@@ -72,7 +72,7 @@ def precisions() -> dict[str, Precision]:
 
 
 def activity(counter: Counter, precision: Precision) -> Activity:
-    """Return the activity of a counter, in four round trips: one for each time-sliced counter."""
+    """Return the activity of a counter, in two round trips: one for each time-sliced counter."""
     series, starts = TimeSeries(), precision.starts()
     # Slices of a day are days in UTC. West of it, they would be named after the previous day.
     tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
@@ -82,25 +82,16 @@ def activity(counter: Counter, precision: Precision) -> Activity:
         found = dict(series.get_counter(f"{counter.name}:{what}", precision.seconds))
         return [found.get(start, 0) for start in starts]
 
-    added, removed, flushed, flushes = map(counts, ("added", "removed", "flushed", "flushes"))
-    columns = [
-        (_("Added"), added, sum(added)),
-        (_("Removed"), removed, sum(removed)),
-        (_("Flushes"), flushes, sum(flushes)),
-        (_("Users flushed"), flushed, sum(flushed)),
-        (_("Users per flush"), list(map(_mean, flushed, flushes)), _mean(sum(flushed), sum(flushes))),
-    ]
-    titles, numbers, _totals = zip(*columns, strict=True)
+    columns = {_("Added"): counts("added"), _("Removed"): counts("removed")}
     return Activity(
-        [(title, grouped(total), any(column)) for title, column, total in columns],
+        [(title, grouped(sum(column)), any(column)) for title, column in columns.items()],
         json.dumps([precision.label(at) for at in times]),
         grouped(1000)[1:-3],
         Table(
-            [_("Time"), *titles],
-            [[date_format(at, precision.name), *map(grouped, row)] for at, *row in zip(times, *numbers, strict=True)],
+            [_("Time"), *columns],
+            [
+                [date_format(at, precision.name), *map(grouped, row)]
+                for at, *row in zip(times, *columns.values(), strict=True)
+            ],
         ),
     )
-
-
-def _mean(whole: int, parts: int) -> int:
-    return round(whole / parts) if parts > 0 else 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
 from django.apps import apps
@@ -29,13 +29,11 @@ from ..maintenance.epochs import ShardStatus
 from ..maintenance.history import history
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
-from .display import Table, duration, grouped, moment, signed
+from .display import Table, duration, grouped, moment
 from .report import MAX_AGE, MAX_SUSPECTED, CounterReport, look
 
-T = TypeVar("T")
-
 EVENTS = 10
-"""Rows of the tables of flushes and events."""
+"""Rows of the table of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +58,10 @@ class CounterPanel:
 
 
 # ------------------------------------------------------------------------- state
-def panel(report: CounterReport, precision: Precision | None, flushes: Sequence[Event]) -> CounterPanel:
-    """Return the part of the page for a counter. Its charts cost four round trips, one for each time-sliced counter."""
+def panel(report: CounterReport, precision: Precision | None) -> CounterPanel:
+    """Return the part of the page for a counter. Its charts cost two round trips, one for each time-sliced counter."""
     counter = counter_named(report.counter)
-    shown = CounterPanel(counter.name, figures(report, flushes), shard_table(counter, report.shards))
+    shown = CounterPanel(counter.name, figures(report), shard_table(counter, report.shards))
     if not options.RECORD_ACTIVITY:
         shown.hint = _("For charts, set RECORD_ACTIVITY to True.")
     elif not precision:
@@ -73,8 +71,9 @@ def panel(report: CounterReport, precision: Precision | None, flushes: Sequence[
     return shown
 
 
-def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
-    found = [
+def figures(report: CounterReport) -> list[Figure]:
+    stats = report.stats
+    return [
         Figure(_("Waiting users"), grouped(report.backlog_users)),
         Figure(_("Oldest change"), duration(report.age), bad=report.age > MAX_AGE),
         Figure(
@@ -89,14 +88,12 @@ def figures(report: CounterReport, flushes: Sequence[Event]) -> list[Figure]:
             bad=report.suspected > MAX_SUSPECTED,
         ),
         Figure(_("Rejected"), grouped(report.rejected), bad=report.rejected > 0),
+        Figure(
+            _("Users flushed"),
+            grouped(stats.flushed),
+            ngettext("in %s batch", "in %s batches", stats.batches) % grouped(stats.batches),
+        ),
     ]
-
-    def last_flush(event: Event) -> Figure:
-        age = duration(max(0, round(time.time() - event["timestamp"])))
-        users = ngettext("%s user", "%s users", event["users"]) % grouped(event["users"])
-        return Figure(_("Since last flush"), age, users)
-
-    return found + readable((e for e in flushes if e.get("counter") == report.counter), last_flush)[:1]
 
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
@@ -173,54 +170,14 @@ def _number_in(info: Mapping[str, str], name: str, text: Callable[[int], str]) -
 
 
 # ------------------------------------------------------------------------ events
-def readable(events: Iterable[Event], show: Callable[[Event], T]) -> list[T]:
-    """Return what ``show`` makes of each event. Events without the fields or values that it expects are left out,
-    because something else wrote them."""
-    found: list[T] = []
-    for event in events:
-        with suppress(OSError, *UNREADABLE):
-            found.append(show(event))
-    return found
-
-
-def flush_table(flushes: Sequence[Event]) -> Table:
-    """Return the last flushes of all counters."""
-    return Table(
-        [
-            _("Time"),
-            _("Counter"),
-            pgettext("number", "Users"),
-            _("Net change"),
-            _("Batches"),
-            _("Rejected"),
-            _("Duration"),
-        ],
-        readable(
-            flushes,
-            lambda event: [
-                moment(event["timestamp"]),
-                event["counter"],
-                grouped(event["users"]),
-                signed(event["net"]),
-                grouped(event["batches"]),
-                grouped(event["rejected"]),
-                duration(event["seconds"]),
-            ],
-        ),
-        numbers=2,
-    )
-
-
 def event_table() -> Table:
-    """Return the last other events of all counters, in a round trip for each type."""
-    found = [event for type_ in TYPES for event in history.latest(EVENTS, type_)]
-    found.sort(key=lambda event: (event["timestamp"], event["id"]), reverse=True)
-    rows = readable(found, lambda e: [moment(e["timestamp"]), e["counter"], *TYPES[e["type"]](e)])
-    return Table(
-        [_("Time"), _("Counter"), _("Event"), _("Details")],
-        rows[:EVENTS],
-        numbers=4,
-    )
+    """Return the last events of all counters. Events without the fields or values that a type has are left out, because
+    something else wrote them."""
+    rows: list[list[str]] = []
+    for event in history.latest(EVENTS):
+        with suppress(OSError, *UNREADABLE):
+            rows.append([moment(event["timestamp"]), event["counter"], *TYPES[event["type"]](event)])
+    return Table([_("Time"), _("Counter"), _("Event"), _("Details")], rows, numbers=4)
 
 
 def _epoch(event: Event) -> str:
@@ -318,12 +275,10 @@ def page(by: str, where: str) -> dict[str, Any]:
 
 def details(reports: Sequence[CounterReport], precision: Precision | None, problems: list[str]) -> dict[str, Any]:
     """Return the parts of the page for the current database or schema. Problems of its servers go to ``problems``."""
-    flushes = history.latest(EVENTS, "flush")
     infos = servers(reports)
     problems += dict.fromkeys(f"{error.msg} {error.hint}" for info in infos for error in check_server(info))
     return {
-        "panels": [panel(report, precision, flushes) for report in reports],
+        "panels": [panel(report, precision) for report in reports],
         "servers": server_table(infos),
-        "flushes": flush_table(flushes),
         "events": event_table(),
     }

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.once
 
 MONITOR = page("howto/monitor.md")
 
+EVENT_FUNCTIONS = ("log_event", "record_event")
+
 
 @cache
 def nodes() -> list[ast.AST]:
@@ -56,7 +58,7 @@ def test_every_record_of_the_log_has_an_event() -> None:
 
 
 def test_every_message_of_an_event_is_used() -> None:
-    calls = [node for node in nodes() if isinstance(node, ast.Call) and ast.unparse(node.func) == "record_event"]
+    calls = [node for node in nodes() if isinstance(node, ast.Call) and ast.unparse(node.func) in EVENT_FUNCTIONS]
     assert {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)} == set(MESSAGES)
 
 

@@ -4,12 +4,11 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
-from tests.support import savepoint_create, sent
+from tests.support import savepoint_create
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -20,9 +19,8 @@ def _recorded() -> Iterator[None]:
         yield
 
 
-def activity(*names: str) -> dict[str, int]:
-    names = names or ("added", "removed")
-    return {name: sum(n for _, n in get_counter(f"unread:{name}", 86400)) for name in names}
+def activity() -> dict[str, int]:
+    return {name: sum(n for _, n in get_counter(f"unread:{name}", 86400)) for name in ("added", "removed")}
 
 
 def test_how_counts_rise_and_fall(make_user: Callable[..., Any]) -> None:
@@ -65,20 +63,7 @@ def test_what_is_rolled_back_has_not_happened(make_user: Callable[..., Any]) -> 
     assert activity()["added"] == 1
 
 
-def test_flushes_and_the_users_flushed(make_user: Callable[..., Any]) -> None:
-    users = [make_user() for _ in range(3)]
-    unread.heal()
-    for some in (users, users[:2], []):
-        Notification.objects.bulk_create([Notification(user=u, title="1") for u in some])
-        with sent() as commands:
-            unread.flush()
-        assert commands.count("update_series") == bool(some)
-    assert activity("flushes", "flushed") == {"flushes": 2, "flushed": 5}
-
-
 def test_nothing_is_recorded_unless_it_is_on(make_user: Callable[..., Any]) -> None:
     with isolated_counters(RECORD_ACTIVITY=False):
-        unread.heal()
         Notification.objects.create(user=make_user(), title="Hello")
-        unread.flush()
-        assert not any(activity("added", "flushes", "flushed").values())
+        assert activity() == {"added": 0, "removed": 0}

@@ -215,7 +215,7 @@ def test_logs_belong_to_a_database() -> None:
         with working_for(name):
             assert events.count_types() == {"login": number}
             assert [count for _, count in timeseries.get_counter("hits", 86400)] == [number]
-            assert history.count_type("flush") == 1
+            assert history.count_type("recovered") == 1
 
 
 def test_streams_tell_of_their_own_database(monkeypatch: pytest.MonkeyPatch) -> None:
