@@ -436,10 +436,10 @@ class Buffer:
     def monitor(self, heal_after: float) -> Monitored:
         """Return the statistics, and how many intents are older than ``heal_after`` seconds. Looks at about
         USERS_PER_CALL intents at most."""
-        suspected, oldest, *flat = self._run("monitor", math.ceil(heal_after), USERS_PER_CALL)
+        overdue, oldest, *flat = self._run("monitor", math.ceil(heal_after), USERS_PER_CALL)
         known = {f.name for f in fields(Stats)}
         stats = {name: parse_int(value) or 0 for field, value in pairs(flat) if (name := decode(field)) in known}
-        return Monitored(suspected, oldest, Stats(**stats))
+        return Monitored(overdue, oldest, Stats(**stats))
 
     def recover(self, epoch: int, server: str) -> bool:
         """Start an epoch and its recovery, and drop what is unflushed. Returns False if Redis is in this epoch, or a

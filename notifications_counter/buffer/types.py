@@ -157,9 +157,10 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Monitored:
-    """What monitoring asks of a shard besides its status. ``oldest`` is the age of the oldest intent in seconds."""
+    """What monitoring asks of a shard besides its status: how many intents are ``overdue``, and the age of the
+    ``oldest`` in seconds."""
 
-    suspected: int
+    overdue: int
     oldest: int
     stats: Stats
 

@@ -34,9 +34,9 @@ GAUGES: dict[str, tuple[str, Value]] = {
         lambda c: c.backlog_age,
     ),
     "dirty_users": ("Users that wait for a recount; their rows are counted.", lambda c: c.dirty_users),
-    "open_transactions": ("Parts of transactions that are announced to Redis and not confirmed.", lambda c: c.open),
-    "suspected_transactions": ("Open transactions older than HEAL_AFTER.", lambda c: c.suspected),
-    "oldest_transaction_age_seconds": ("Age of the oldest open transaction.", lambda c: c.oldest_open),
+    "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
+    "overdue_intents": ("Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
+    "oldest_intent_age_seconds": ("Age of the oldest intent in flight.", lambda c: c.oldest_intent),
     "recovering_shards": (
         "Shards whose recovery is in progress or about to start: the first read of each user counts rows.",
         lambda c: len(c.recovering),

@@ -20,7 +20,7 @@ from .in_force import find_shards, put_in_force, shards_in_force
 from .recount import LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
 from .shards import refuse_in_transaction, shard_row
 
-UNREADABLE_INTENT = "an open transaction in Redis cannot be read, because something else wrote to it"
+UNREADABLE_INTENT = "an intent in Redis cannot be read, because something else wrote to it"
 
 FEW = 10
 """Owners in the first look of a heal, and at most PAGE in a later one. A heal can take longer than it should by one

@@ -30,7 +30,7 @@ from ..maintenance.history import history
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment
-from .report import MAX_AGE, MAX_SUSPECTED, CounterReport, look
+from .report import MAX_AGE, MAX_OVERDUE, CounterReport, look
 
 EVENTS = 10
 """Rows of the table of events."""
@@ -82,10 +82,10 @@ def figures(report: CounterReport) -> list[Figure]:
             _("%s requested in the database") % grouped(report.requests) if report.requests else "",
         ),
         Figure(
-            _("Open transactions"),
-            grouped(report.open),
-            _("%s suspected dead") % grouped(report.suspected) if report.suspected else "",
-            bad=report.suspected > MAX_SUSPECTED,
+            _("Intents in flight"),
+            grouped(report.in_flight),
+            _("%s overdue") % grouped(report.overdue) if report.overdue else "",
+            bad=report.overdue > MAX_OVERDUE,
         ),
         Figure(_("Rejected"), grouped(report.rejected), bad=report.rejected > 0),
         Figure(
@@ -99,7 +99,7 @@ def figures(report: CounterReport) -> list[Figure]:
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
     return Table(
         [_("Shard"), _("State"), _("Epoch"), _("Batches"), pgettext("changes", "Waiting"),
-         pgettext("changes", "Oldest"), _("To recount"), pgettext("transactions", "Open"), _("Rejected")],
+         pgettext("changes", "Oldest"), _("To recount"), _("In flight"), _("Rejected")],
         [
             [
                 str(shard.shard),
@@ -223,7 +223,7 @@ def place_table(reports: Sequence[CounterReport], by: str) -> Table:
     """Return each counter at each place, with a link."""
     return Table(
         [_("Database or schema"), _("Counter"), _("State"), pgettext("changes", "Waiting"),
-         pgettext("changes", "Oldest"), _("To recount"), pgettext("transactions", "Open"), _("Rejected")],
+         pgettext("changes", "Oldest"), _("To recount"), _("In flight"), _("Rejected")],
         [
             [
                 format_html('<a href="?{}">{}</a>', urlencode({"by": by, "at": key_of(report.place)}), report.place),
@@ -232,7 +232,7 @@ def place_table(reports: Sequence[CounterReport], by: str) -> Table:
                 grouped(report.backlog_users),
                 duration(report.age),
                 grouped(report.dirty_users),
-                grouped(report.open),
+                grouped(report.in_flight),
                 grouped(report.rejected),
             ]
             for report in reports

@@ -33,9 +33,9 @@ MAX_AGE = 300.0
 MOST_REQUESTS = 10_000
 """Requests that are counted. After an outage there may be many more, and monitoring is not to wait for them."""
 
-MAX_SUSPECTED = 10
-"""Old open transactions of a counter that are not a problem. Whenever a process is killed in a transaction, or Redis
-answers too late, one is left until MAX_TRANSACTION_AGE."""
+MAX_OVERDUE = 10
+"""Overdue intents of a counter that are not a problem. Whenever a process is killed between the announcement and the
+confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class CounterReport:
     ``backlog_users``    users with a change that waits to be flushed
     ``backlog_age``      age of the oldest change that waits to be flushed, or user that waits for a recount
     ``dirty_users``      users that wait for a recount; readers count their rows
-    ``open``             parts of transactions that are announced to Redis and not confirmed
-    ``suspected``        how many of them are older than HEAL_AFTER, of at most 1,000 that are looked at in each shard
-    ``oldest_open``      age of the oldest of them
+    ``in_flight``        intents that are announced and not confirmed; a transaction may have several
+    ``overdue``          how many of them are older than HEAL_AFTER, of at most 1,000 that are looked at in each shard
+    ``oldest_intent``    age of the oldest of them
     ``requests``         RecountRequests, of the MOST_REQUESTS oldest
     ``requests_age``     age of the oldest of them
     ``rejected``         members that could not be stored, kept for inspection
@@ -84,9 +84,9 @@ class CounterReport:
     backlog_users: int
     backlog_age: int
     dirty_users: int
-    open: int
-    suspected: int
-    oldest_open: int
+    in_flight: int
+    overdue: int
+    oldest_intent: int
     requests: int
     requests_age: float
     rejected: int
@@ -147,18 +147,20 @@ class CounterReport:
             )
             values = {"count": self.requests, "age": round(self.requests_age), "limit": max_age}
             found.append(("requests", text % _grouped(values)))
-        if self.suspected > MAX_SUSPECTED:
+        if self.overdue > MAX_OVERDUE:
             text = _(
-                "%(count)s transactions have been open for longer than HEAL_AFTER (%(limit)s s), the oldest for "
+                "%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s s), the oldest for "
                 "%(age)s s. Their users are recounted. Find out whether processes are killed, Redis answers too late, "
-                "or transactions take that long."
+                "or a COMMIT takes that long."
             )
-            values = {"count": self.suspected, "age": self.oldest_open, "limit": options.HEAL_AFTER}
-            found.append(("suspected", text % _grouped(values)))
+            values = {"count": self.overdue, "age": self.oldest_intent, "limit": options.HEAL_AFTER}
+            found.append(("overdue", text % _grouped(values)))
         if self.rejected:
             text = ngettext(
-                "%(count)s member could not be stored. It is kept in `rejected` for inspection.",
-                "%(count)s members could not be stored. They are kept in `rejected` for inspection.",
+                "%(count)s member could not be stored, and is kept in `rejected`. Find out what wrote it: the log has "
+                "its name and delta. Then delete the key.",
+                "%(count)s members could not be stored, and are kept in `rejected`. Find out what wrote them: the log "
+                "has their names and deltas. Then delete the key.",
                 self.rejected,
             )
             found.append(("rejected", text % _grouped({"count": self.rejected})))
@@ -286,9 +288,9 @@ def look_at(counter: Counter) -> CounterReport:
         backlog_users=sum(s.pending + s.flushing for s in states),
         backlog_age=max(s.backlog_age for s in states),
         dirty_users=sum(s.dirty for s in states),
-        open=sum(s.intents for s in states),
-        suspected=sum(m.suspected for m in monitored),
-        oldest_open=max(m.oldest for m in monitored),
+        in_flight=sum(s.intents for s in states),
+        overdue=sum(m.overdue for m in monitored),
+        oldest_intent=max(m.oldest for m in monitored),
         requests=requests["number"],
         requests_age=max(0, age),
         rejected=sum(s.rejected for s in states),

@@ -174,7 +174,7 @@ def test_a_transaction_that_began_before_the_clock_was_set_back(healed, alice, r
     began = part["began"] + 86400
     tomorrow = json.dumps({**part, "began": began, "checked": began}, separators=(",", ":"))
     redis_client.hset(buffer().keys.intents, "part", tomorrow)
-    assert buffer().monitor(60).suspected == 1
+    assert buffer().monitor(60).overdue == 1
     assert unread.heal().corrected == 1
     assert_reads(alice)
     [part] = buffer().intents()

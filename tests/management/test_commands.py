@@ -66,7 +66,7 @@ def test_flush_says_that_there_is_nothing(few_healed):
 def test_flush_says_what_is_left_for_the_next_run(few_healed):
     unread.buffers[0].announce("part", ["7"]).read()
     assert of_unread(run("flush_counters")) == [
-        "unread: nothing flushed; for the next runs: 0 changes, 0 users to recount, 1 open transaction."
+        "unread: nothing flushed; for the next runs: 0 changes, 0 users to recount, 1 intent in flight."
     ]
 
 
@@ -114,7 +114,7 @@ def test_flush_tells_of_shards_and_chunks_if_told_so(few_healed, make_user):
         notify(make_user())
     lines = of_unread(run("flush_counters", verbosity=2, chunk_size=2))
     assert lines[0] == (
-        "unread, shard 0: epoch 1, batch 1000000000, pending 3, flushing 0, open 0, dirty 0, rejected 0"
+        "unread, shard 0: epoch 1, batch 1000000000, pending 3, flushing 0, in flight 0, dirty 0, rejected 0"
     )
     assert lines[1:3] == ["unread: users flushed: 2 of 3", "unread: users flushed: 3 of 3"]
 

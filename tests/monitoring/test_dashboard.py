@@ -89,8 +89,8 @@ def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
     with entries(HEAL_AFTER=0):
         response = admin_client.get(url)
     assert "1 member could not be stored" in health(response)
-    assert "11 transactions have been open" in health(response)
-    assert figures(response)["Open transactions"] == "11 11 suspected dead"
+    assert "11 intents have been in flight" in health(response)
+    assert figures(response)["Intents in flight"] == "11 11 overdue"
     assert figures(response)["Rejected"] == "1"
 
 

@@ -42,7 +42,7 @@ def ago(seconds: int) -> int:
     return unread.buffers[0].status().now - seconds
 
 
-def open_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
+def in_flight_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
     """A part of a transaction that has been open for a while, of a user whose key looks like a time."""
     unread.buffers[0].announce(part, [user]).read()
     entry = redis("HGET", "intents", part).decode()
@@ -69,7 +69,7 @@ def test_nothing_is_wrong_with_a_counter_at_rest(healed):
     assert report.problems(max_age=0) == []
     assert report.errors == report.unreachable == []
     (counter,) = report.counters
-    assert (counter.backlog_users, counter.age, counter.open, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
+    assert (counter.backlog_users, counter.age, counter.in_flight, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
 
 
 def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(few_healed, alice):
@@ -99,27 +99,27 @@ def test_a_counter_that_is_switched_off_but_not_in_the_flusher_is_a_problem(heal
     assert kinds() == []
 
 
-def test_transactions_are_suspected_when_they_are_older_than_heal_after(healed):
-    open_since(30)
+def test_intents_are_overdue_when_they_are_older_than_heal_after(healed):
+    in_flight_since(30)
     assert kinds() == []
-    open_since(120, part="other")
+    in_flight_since(120, part="other")
     counter = look_at(unread)
-    assert (counter.open, counter.suspected) == (2, 1)
-    assert 120 <= counter.oldest_open < 150
+    assert (counter.in_flight, counter.overdue) == (2, 1)
+    assert 120 <= counter.oldest_intent < 150
     assert kinds() == []
     for i in range(10):
-        open_since(120, part=f"part {i}")
-    assert kinds() == ["suspected"]
+        in_flight_since(120, part=f"part {i}")
+    assert kinds() == ["overdue"]
     with entries(HEAL_AFTER=1000):
         assert kinds() == []
 
 
-def test_no_more_than_a_thousand_open_parts_are_looked_at(healed):
+def test_no_more_than_a_thousand_intents_are_looked_at(healed):
     for i in range(2500):
         redis("HSET", "intents", str(i), '{"began":1}')
     counter = look_at(unread)
-    assert counter.open == 2500
-    assert 1000 <= counter.suspected < 1500
+    assert counter.in_flight == 2500
+    assert 1000 <= counter.overdue < 1500
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -138,7 +138,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
         RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(i)) for i in range(50))
         notify(alice)
         assert cost() == (3 * shards, 2)
-        assert look_at(unread).open == 50
+        assert look_at(unread).in_flight == 50
 
 
 def test_a_redis_that_is_out_of_reach_is_a_problem(healed, unreachable_redis):
@@ -225,7 +225,7 @@ def check(*arguments: str) -> tuple[str, str]:
 def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
     requested_since(400)
     for i in range(11):
-        open_since(90 + i, part=f"part {i}")
+        in_flight_since(90 + i, part=f"part {i}")
     redis("HSET", "rejected", "nobody", "1")
     waiting_since(1000)
     out, error = check()
@@ -234,8 +234,8 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
         r"unread: The oldest change has waited for 1,0\d\d s, more than 300 s: is flush_counters running, with the "
         r"current code\?",
         r"unread: 1 recount request, written .*, has waited for 4\d\d s, more than 300 s: is flush_counters running\?",
-        r"unread: 11 transactions have been open for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s\. .*",
-        r"unread: 1 member could not be stored\. It is kept in `rejected` for inspection\.",
+        r"unread: 11 intents have been in flight for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s\. .*",
+        r"unread: 1 member could not be stored, and is kept in `rejected`\. .* Then delete the key\.",
     ]
     for line, sentence in zip(error.splitlines(), sentences, strict=True):
         assert re.fullmatch(sentence, line)
@@ -354,7 +354,7 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     notify(alice, 2)
     Notification.objects.create(user=alice, title="x")
     redis("HSET", "state", "waiting_since", ago(200))
-    open_since(90)
+    in_flight_since(90)
     requested_since(50)
     redis("HSET", "rejected", "nobody", "1")
     seen = scrape()
@@ -362,8 +362,8 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     assert set(seen["up"].values()) == {1}
     expected = {
         "backlog_users": 1,
-        "open_transactions": 1,
-        "suspected_transactions": 1,
+        "intents_in_flight": 1,
+        "overdue_intents": 1,
         "recovering_shards": 0,
         "epoch": 1,
         "recount_requests": 1,
@@ -373,7 +373,7 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     }
     assert {name: seen[name]["unread", "default", ""] for name in expected} == expected
     assert 200 <= seen["backlog_age_seconds"]["unread", "default", ""] < 230
-    assert 90 <= seen["oldest_transaction_age_seconds"]["unread", "default", ""] < 120
+    assert 90 <= seen["oldest_intent_age_seconds"]["unread", "default", ""] < 120
     assert 50 <= seen["recount_requests_age_seconds"]["unread", "default", ""] < 80
     assert seen["redis_outages_total"] == {(): 0}
 

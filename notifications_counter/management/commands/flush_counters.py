@@ -174,13 +174,13 @@ class Command(CounterCommand):
         if reason := why_waiting(counter):
             return f"nothing flushed. {reason}"
         states = [shard.status for shard in counter.status()]
-        waiting, dirty, open_ = (
+        waiting, dirty, intents = (
             sum(each) for each in zip(*((s.pending + s.flushing, s.dirty, s.intents) for s in states), strict=True)
         )
-        if waiting or dirty or open_:
+        if waiting or dirty or intents:
             return (
                 f"nothing flushed; for the next runs: {number(waiting, 'change')}, {number(dirty, 'user')} to recount, "
-                f"{number(open_, 'open transaction')}."
+                f"{number(intents, 'intent')} in flight."
             )
         return "nothing to flush."
 
@@ -195,8 +195,8 @@ class Command(CounterCommand):
             s = shard.status
             self.stdout.write(
                 f"{name}, shard {shard.shard}: epoch {shard.epoch}{', recovering' * shard.recovering}, "
-                f"batch {s.batch}, pending {s.pending:,}, flushing {s.flushing:,}, open {s.intents:,}, "
-                f"dirty {s.dirty:,}, rejected {s.rejected:,}"
+                f"batch {s.batch}, pending {s.pending:,}, flushing {s.flushing:,}, "
+                f"in flight {s.intents:,}, dirty {s.dirty:,}, rejected {s.rejected:,}"
             )
 
     # ------------------------------------------------------------------ check
