@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import escape
 from django.utils.http import urlencode
 
-from notifications_counter import admin
+from notifications_counter.admin import base, totals
 from notifications_counter.counters import unread, unread_by_kind, unseen
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import assert_reads, buffer, messages, sent, unheard
@@ -85,7 +85,7 @@ def test_filters(admin_client, make_user, query, found):
     ],
 )
 def test_no_list_reads_or_sorts_a_whole_table(admin_client, healed, monkeypatch, model, query):
-    monkeypatch.setattr(admin, "COUNTED", 250)
+    monkeypatch.setattr(base, "COUNTED", 250)
     users = [get_user_model().objects.create(username=str(i)) for i in range(300)]
     Notification.objects.bulk_create(Notification(user=user, title="x", kind="news") for user in users)
     unread.flush()
@@ -331,7 +331,7 @@ def test_a_flush_of_all_counters_has_one_deadline(admin_client, make_user, monke
         deadlines.append(lambda: True)
         return deadlines[-1]
 
-    monkeypatch.setattr(admin, "out_of_patience", out_of_patience)
+    monkeypatch.setattr(totals, "out_of_patience", out_of_patience)
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
     assert len(messages(act(admin_client, UserNotificationsCount, "flush", [row]))) == 3
     assert len(deadlines) == 1

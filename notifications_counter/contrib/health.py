@@ -11,7 +11,8 @@ from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from ..exceptions import CounterError
-from ..monitoring.report import MAX_AGE, look
+from ..monitoring.problems import MAX_AGE
+from ..monitoring.report import look
 
 
 @dataclass

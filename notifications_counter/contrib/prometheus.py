@@ -20,7 +20,8 @@ from prometheus_client.registry import Collector
 from ..buffer.troubles import KINDS
 from ..declaration.databases import outside_transactions
 from ..maintenance.places import Place
-from ..monitoring.report import CounterReport, Report, look
+from ..monitoring.report import Report, look
+from ..monitoring.state import CounterReport
 
 PREFIX = "notifications_counter_"
 LABELS = ["counter", "database", "schema"]

@@ -30,7 +30,9 @@ from ..maintenance.history import history
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment
-from .report import MAX_AGE, MAX_OVERDUE, CounterReport, look
+from .problems import MAX_AGE, MAX_OVERDUE
+from .report import look
+from .state import CounterReport
 
 EVENTS = 10
 """Rows of the table of events."""

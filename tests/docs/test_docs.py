@@ -27,7 +27,8 @@ from notifications_counter.models import (
     UserKindNotificationsCount,
     UserNotificationsCount,
 )
-from notifications_counter.monitoring.report import CounterReport, Report
+from notifications_counter.monitoring.report import Report
+from notifications_counter.monitoring.state import CounterReport
 from notifications_counter.templatetags.notifications_counter import register
 from notifications_counter.timeseries import CleanResult, TimeSeries
 

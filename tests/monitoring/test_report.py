@@ -25,7 +25,9 @@ from notifications_counter.maintenance.history import history
 from notifications_counter.maintenance.shards import shard_rows
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring import dashboard
-from notifications_counter.monitoring.report import look, look_at
+from notifications_counter.monitoring.problems import problems_of
+from notifications_counter.monitoring.report import look
+from notifications_counter.monitoring.state import look_at
 from tests.support import buffer, entries, notify, sent, stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -483,16 +485,16 @@ def test_an_audit_under_way_says_how_far_it_has_come(healed, make_user):
     shard_rows(unread).update(audited=str(Progress(f"owner:{users[0].pk}", at=ago(4))))
     report = look_at(unread)
     assert (report.audited, report.backlog_age) == (str(users[0].pk), 0)
-    [problem] = report.problems()
+    [problem] = problems_of(report)
     assert problem.kind == "recovering"
     assert f"is recounting everyone: up to user {users[0].pk}" in problem.text
     shard_rows(unread).update(audited=str(Progress(f"owner:{users[0].pk}", at=ago(900))))
-    [problem] = look_at(unread).problems()
+    [problem] = problems_of(look_at(unread))
     assert "Until flush_counters has recovered shard 0" in problem.text
 
 
 @pytest.mark.once
 def test_requests_that_are_counted(healed, monkeypatch):
-    monkeypatch.setattr("notifications_counter.monitoring.report.MOST_REQUESTS", 2)
+    monkeypatch.setattr("notifications_counter.monitoring.state.MOST_REQUESTS", 2)
     RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(n)) for n in range(3))
     assert look_at(unread).requests == 2

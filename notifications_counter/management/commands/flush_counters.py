@@ -10,7 +10,8 @@ from ...counters import Counter, all_counters
 from ...maintenance.flush import heal_and_flush
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import RecountResult
-from ...monitoring.report import MAX_AGE, look
+from ...monitoring.problems import MAX_AGE
+from ...monitoring.report import look
 from ..console import (
     CounterCommand,
     Meter,

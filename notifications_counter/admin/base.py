@@ -1,0 +1,116 @@
+"""What the pages share: the look of the site's others, first pages, rows to view only, flushes and recounts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from django.apps import apps
+from django.contrib import admin, messages
+from django.contrib.auth import get_user_model
+from django.core.paginator import Paginator
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ..counters import Counter
+from ..exceptions import CounterError
+from ..monitoring.display import grouped
+
+if not TYPE_CHECKING and apps.is_installed("unfold"):
+    from unfold.admin import ModelAdmin  # so that the pages match the site's others
+else:
+    ModelAdmin = admin.ModelAdmin
+
+T = TypeVar("T")
+
+USERNAME = get_user_model().USERNAME_FIELD
+
+PATIENCE = 20.0
+"""Seconds after which an action stops, so that no web server times out."""
+
+COUNTED = 10_000
+"""Rows of a list that are counted, and whose pages are linked. To count millions takes seconds."""
+
+
+class FirstPages(Paginator):
+    """The pages of the first rows."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return rows.order_by()[:COUNTED].count()
+
+
+class ReadOnly:
+    """An admin for rows that only the counters write."""
+
+    paginator: ClassVar[type] = FirstPages
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class Maintains:
+    """An admin that can flush and recount, each with its own permission."""
+
+    message_user: Callable[..., None]
+
+    def has_flush_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("notifications_counter.flush_unread_counts")
+
+    def has_recount_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("notifications_counter.recount_unread_counts")
+
+    def do_flush(self, request: HttpRequest, counter: Counter, stopped: Callable[[], bool]) -> None:
+        result = self._try(request, counter, lambda: counter.flush(stopped=stopped))
+        if result:
+            text = ngettext("%(users)s user was flushed.", "%(users)s users were flushed.", result.users)
+            self.message_user(request, text % {"users": grouped(result.users)})
+
+    def do_recount(self, request: HttpRequest, counter: Counter, users: Iterable[Any] | None) -> None:
+        stopped = out_of_patience()
+        result = self._try(request, counter, lambda: counter.recount(users, stopped=stopped, resume=True))
+        if result:
+            text = ngettext(
+                "%(checked)s user was recounted, %(corrected)s corrected.",
+                "%(checked)s users were recounted, %(corrected)s corrected.",
+                result.checked,
+            )
+            numbers = {"checked": result.checked, "corrected": result.corrected}
+            self.message_user(request, text % {name: grouped(number) for name, number in numbers.items()})
+        if result and result.in_doubt:
+            text = ngettext(
+                "%(users)s user in doubt is left to flush_counters.",
+                "%(users)s users in doubt are left to flush_counters.",
+                result.in_doubt,
+            )
+            self.message_user(request, text % {"users": grouped(result.in_doubt)})
+        if result and users is None and stopped():
+            self.message_user(request, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
+
+    def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
+        """Return the result of an action. If it fails, tell the user why and return None."""
+        try:
+            if any(shard.recovering for shard in counter.status()):
+                raise CounterError(
+                    _("Redis does not hold complete counts. The next run of flush_counters recovers them.")
+                )
+            return action()
+        except CounterError as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return None
+
+
+def out_of_patience() -> Callable[[], bool]:
+    until = time.monotonic() + PATIENCE
+    return lambda: time.monotonic() > until

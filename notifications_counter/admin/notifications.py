@@ -1,0 +1,81 @@
+"""Notifications to edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ..models import Notification, NotificationQuerySet
+from ..monitoring.display import grouped
+from .base import USERNAME, FirstPages, ModelAdmin
+
+if TYPE_CHECKING:
+    NotificationModelAdmin = admin.ModelAdmin[Notification]
+else:
+    NotificationModelAdmin = ModelAdmin
+
+RECENT = 1000
+"""The newest notifications, whose kinds can be filtered by."""
+
+
+class KindFilter(admin.SimpleListFilter):
+    """Of the kinds of recent notifications, because to find all would take a look at every row."""
+
+    title = _("kind")
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
+        recent = model_admin.get_queryset(request).order_by("-pk").values_list("kind", flat=True)[:RECENT]
+        return [(kind, kind) for kind in sorted({*recent, self.value() or ""}) if kind]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+class ReadFilter(admin.SimpleListFilter):
+    title = _("read state")
+    parameter_name = "read"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
+        return (("no", _("Unread")), ("yes", _("Read")))
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        how = {"no": "unread", "yes": "read"}.get(self.value() or "")
+        return getattr(queryset, how)() if how else queryset
+
+
+@admin.register(Notification)
+class NotificationAdmin(NotificationModelAdmin):
+    list_display = ["title", "user", "kind", "created_at", "read_at"]
+    list_filter = [ReadFilter, KindFilter, "created_at"]
+    list_select_related = ["user"]
+    search_fields = ["title", f"user__{USERNAME}"]
+    # No list reads or sorts the whole table.
+    ordering = ["-pk"]
+    sortable_by = ()
+    paginator: ClassVar[type] = FirstPages
+    show_full_result_count = False
+    raw_id_fields = ["user"]
+    readonly_fields = ["created_at"]
+    actions = ["mark_as_read", "mark_as_unread"]
+
+    @admin.action(description=_("Mark selected notifications as read"), permissions=["change"])
+    def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
+        count = queryset.mark_as_read()
+        text = ngettext(
+            "%(count)s notification was marked as read.", "%(count)s notifications were marked as read.", count
+        )
+        self.message_user(request, text % {"count": grouped(count)})
+
+    @admin.action(description=_("Mark selected notifications as unread"), permissions=["change"])
+    def mark_as_unread(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
+        count = queryset.mark_as_unread()
+        text = ngettext(
+            "%(count)s notification was marked as unread.", "%(count)s notifications were marked as unread.", count
+        )
+        self.message_user(request, text % {"count": grouped(count)})

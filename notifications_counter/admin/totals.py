@@ -1,0 +1,123 @@
+"""The stored totals of notifications, each with what waits in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth import get_user_model
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext_lazy as _
+
+from ..counters import counters_of_notifications, unread, unseen
+from ..declaration.databases import outside_transactions
+from ..exceptions import BufferUnavailable
+from ..models import UserNotificationsCount
+from ..monitoring.display import grouped, signed
+from .base import USERNAME, Maintains, ModelAdmin, ReadOnly, out_of_patience
+
+if TYPE_CHECKING:
+    CountModelAdmin = admin.ModelAdmin[UserNotificationsCount]
+else:
+    CountModelAdmin = ModelAdmin
+
+
+def look(rows: Iterable[Any]) -> None:
+    """Add to stored counts what their rows lack: the user, what waits in Redis, and the count. All rows are looked up
+    together, to save queries and round trips."""
+    by_member = {str(row.pk): row for row in rows}
+    keys = [row.pk for row in by_member.values()]
+    users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
+    counts = unread.counts(keys)
+    news = {} if unseen.disabled else unseen.counts(keys)
+    for row in by_member.values():
+        row.shown_user = users.get(row.pk, row.pk)
+        row.shown_total = counts[row.pk]
+        row.shown_unseen = news.get(row.pk)
+        row.shown_waiting = None
+    with suppress(BufferUnavailable):
+        for buffer, members in unread.by_shard(list(by_member)):
+            snapshot = buffer.snapshot(members)
+            for member in members:
+                row = by_member[member]
+                row.shown_waiting = snapshot.value(member, 0, row.flushed_batch)
+
+
+class CountList(ChangeList):
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list: Any = list(self.result_list)
+        look(self.result_list)
+
+
+@admin.register(UserNotificationsCount)
+class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
+    fields = ["owner", "stored", "waiting", "total", "updated_at", "flushed_batch"]
+    search_fields = ["user"]
+    ordering = ["pk"]
+    sortable_by = ["owner"]
+    actions = ["flush", "recount"]
+
+    # ------------------------------------------------------------------ pages
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return ["owner", "stored", "waiting", "total", *(() if unseen.disabled else ["total_unseen"]), "updated_at"]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return CountList
+
+    def get_object(self, *args: Any, **kwargs: Any) -> UserNotificationsCount | None:
+        row = super().get_object(*args, **kwargs)
+        if row is not None:
+            look([row])
+        return row
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        """Search by name or key, without a join, which would hide deleted users."""
+        if not search_term:
+            return queryset, False
+        users = get_user_model()._base_manager.filter(**{f"{USERNAME}__icontains": search_term})
+        found = Q(pk__in=users.values("pk"))
+        with suppress(ValueError):
+            found |= Q(pk=unread.key(search_term))
+        return queryset.filter(found), False
+
+    @admin.display(description=_("user"), ordering="pk")
+    def owner(self, row: Any) -> str:
+        return str(row.shown_user)
+
+    @admin.display(description=_("stored"), ordering="unread_count")
+    def stored(self, row: UserNotificationsCount) -> str:
+        return grouped(row.unread_count)
+
+    @admin.display(description=_("waiting in Redis"))
+    def waiting(self, row: Any) -> str | None:
+        return None if row.shown_waiting is None else signed(row.shown_waiting)
+
+    @admin.display(description=_("total"))
+    def total(self, row: Any) -> str:
+        return grouped(row.shown_total)
+
+    @admin.display(description=_("unseen"))
+    def total_unseen(self, row: Any) -> str:
+        return grouped(row.shown_unseen)
+
+    # ---------------------------------------------------------------- actions
+    @outside_transactions
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Flushes and recounts refuse to run inside a transaction."""
+        return super().changelist_view(request, extra_context)
+
+    @admin.action(description=_("Flush all users (ignores the selection)"), permissions=["flush"])
+    def flush(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
+        stopped = out_of_patience()
+        for counter in counters_of_notifications():
+            self.do_flush(request, counter, stopped)
+
+    @admin.action(description=_("Recount selected users"), permissions=["recount"])
+    def recount(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
+        for counter in counters_of_notifications():
+            self.do_recount(request, counter, queryset.values_list("pk", flat=True))

@@ -1,0 +1,150 @@
+"""What can be wrong with the counters, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..buffer.troubles import Trouble
+from ..conf import options
+from .display import grouped
+from .state import CounterReport
+
+MAX_AGE = 300.0
+"""Seconds that a change may wait before that is a problem."""
+
+MAX_OVERDUE = 10
+"""Overdue intents of a counter that are not a problem. Whenever a process is killed between the announcement and the
+confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem with a ``counter``, or with Redis or a database (then ``counter`` is None): its ``kind``, which is a
+    stable name, a sentence about it, and the ``reason`` that Redis gave, which may name hosts and users."""
+
+    counter: str | None
+    kind: str
+    text: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.text} ({self.reason})" if self.reason else self.text
+        return f"{self.counter}: {text}" if self.counter else text
+
+
+def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Problem]:
+    """Yield what is wrong with a counter, if changes, users and requests may wait for ``max_age`` seconds."""
+    if text := _why_rows_are_counted(counter, max_age):
+        yield Problem(counter.name, "recovering", text)
+    if counter.backlog_age > max_age:
+        text = _(
+            "The oldest change has waited for %(age)s s, more than %(limit)s s: is flush_counters running, with the "
+            "current code?"
+        )
+        yield Problem(counter.name, "backlog", text % _grouped(age=counter.backlog_age, limit=max_age))
+    if counter.requests_age > max_age:
+        text = ngettext(
+            "%(count)s recount request, written while Redis was unreachable, has waited for %(age)s s, more "
+            "than %(limit)s s: is flush_counters running?",
+            "%(count)s recount requests, written while Redis was unreachable, have waited for up to %(age)s s, "
+            "more than %(limit)s s: is flush_counters running?",
+            counter.requests,
+        )
+        values = _grouped(count=counter.requests, age=round(counter.requests_age), limit=max_age)
+        yield Problem(counter.name, "requests", text % values)
+    if counter.overdue > MAX_OVERDUE:
+        text = _(
+            "%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s s), the oldest for "
+            "%(age)s s. Their users are recounted. Find out whether processes are killed, Redis answers too late, "
+            "or a COMMIT takes that long."
+        )
+        values = _grouped(count=counter.overdue, age=counter.oldest_intent, limit=options.HEAL_AFTER)
+        yield Problem(counter.name, "overdue", text % values)
+    if counter.rejected:
+        text = ngettext(
+            "%(count)s member could not be stored, and is kept in `rejected`. Find out what wrote it: the log has "
+            "its name and delta. Then delete the key.",
+            "%(count)s members could not be stored, and are kept in `rejected`. Find out what wrote them: the log "
+            "has their names and deltas. Then delete the key.",
+            counter.rejected,
+        )
+        yield Problem(counter.name, "rejected", text % _grouped(count=counter.rejected))
+
+
+def _why_rows_are_counted(counter: CounterReport, max_age: float) -> str:
+    """Return why readers cannot trust Redis, and what ends that; empty if they can."""
+    if any(shard.status.foreign_at is not None for shard in counter.shards):
+        text = _(
+            "The counter is new, or its declaration has changed. Rows are counted until no process of another "
+            "release has been heard of for %(limit)s s (DEPLOY_SECONDS) and flush_counters has counted everyone."
+        )
+        return text % _grouped(limit=counter.wait)
+    if counter.audit_age is not None and counter.audit_age <= max_age:
+        text = _(
+            "Redis was restarted or replaced, or lost data. flush_counters is recounting everyone: up to user "
+            "%(last)s, %(age)s s ago. Until it is done, the first read of each user counts rows."
+        )
+        return text % {"last": counter.audited, "age": grouped(counter.audit_age)}
+    if not counter.recovering:
+        return ""
+    text = _(
+        "Redis does not hold complete counts. Until flush_counters has recovered shard %(shards)s, they are "
+        "read from the database. If Redis came back with older data, they can be wrong until flush_counters "
+        "runs."
+    )
+    text %= {"shards": ", ".join(map(str, counter.recovering))}
+    if any(shard.status.epoch != shard.epoch for shard in counter.shards):
+        text += " " + _(
+            "If flush_counters is running, it uses another Redis than this process: compare CACHES, "
+            "CACHE_ALIAS and KEY_PREFIX."
+        )
+    return text
+
+
+def switched_off(name: str) -> Problem:
+    """Return the problem of a built-in counter that is switched off, but not in the flusher."""
+    text = _(
+        "The counter is switched off, but not in flush_counters. Restart flush_counters with the current settings."
+    )
+    return Problem(name, "switched_off", text)
+
+
+def other_shards(name: str, number: int) -> Problem:
+    """Return the problem of a counter for which the flusher has another number of shards."""
+    text = _(
+        "SHARDS is %(mine)s in this process, and %(its)s in flush_counters. Until both are the same, this process "
+        "counts rows, and its changes reach other processes with the next run of flush_counters. Correct the "
+        "setting, and restart what has the wrong one."
+    )
+    return Problem(name, "other_shards", text % _grouped(mine=options.SHARDS, its=number))
+
+
+def problem_of(trouble: Trouble) -> Problem:
+    """Return the problem of trouble with Redis that goes on."""
+    texts = {
+        "full": _(
+            "Redis is out of memory. Counts are read from the database, and changed users wait for a recount. Raise "
+            "maxmemory, or find out what fills it."
+        ),
+        "slow": _(
+            "Processes do not get an answer from Redis within READ_TIMEOUT or WRITE_TIMEOUT, and read counts from the "
+            "database. Look for slow commands, a busy server or a slow network."
+        ),
+        "refused": _(
+            "Redis does not run a command that the counters need, and counts are read from the database. Run "
+            "'manage.py check --deploy --tag notifications_counter_redis'."
+        ),
+        "broken": _(
+            "Something else writes to the keys of the counters in Redis. What it has written is deleted, and everyone "
+            "is recounted. Find out what it is."
+        ),
+    }
+    return Problem(None, f"redis_{trouble.kind}", texts[trouble.kind], trouble.reason)
+
+
+def _grouped(**numbers: float) -> dict[str, str]:
+    return {name: grouped(number) for name, number in numbers.items()}
