@@ -23,20 +23,13 @@ from django.db.migrations.writer import MigrationWriter
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
-from django.db.models.functions.datetime import TimezoneMixin
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
 from django.db.models.sql.constants import CURSOR, ROW_COUNT
 from django.db.models.sql.where import AND, OR, ExtraWhere, WhereNode
-from django.utils import numberformat
-from django.utils.cache import get_conditional_response
-from django.utils.crypto import salted_hmac
-from django.utils.formats import date_format, get_format, number_format
-from django.utils.functional import Promise
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.module_loading import autodiscover_modules
-from django.utils.text import Truncator
 
 __all__ = [
     # Every write of the ORM ends in a method of these, which the door wraps.
@@ -58,8 +51,6 @@ __all__ = [
     "Col",
     "ExtraWhere",
     "WhereNode",
-    # Expressions on a datetime, which use the active time zone by default.
-    "TimezoneMixin",
     # Writes the condition of a counter as code that is the same in every process.
     "MigrationWriter",
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
@@ -69,15 +60,7 @@ __all__ = [
     # The page that Django shows for an exception, with the handler404 of the site.
     "response_for_exception",
     # Helpers that Django's own apps use as well.
-    "Promise",
-    "Truncator",
     "autodiscover_modules",
-    "date_format",
-    "get_conditional_response",
-    "get_format",
-    "number_format",
-    "numberformat",
-    "salted_hmac",
     "url_has_allowed_host_and_scheme",
 ]
 
@@ -227,7 +210,6 @@ ATTRIBUTES = {
         "close_if_unusable_or_obsolete": "Django calls it between requests; a command calls it between runs.",
         "commit_on_exit": "False in an atomic block inside such a transaction, which does not commit it.",
         "connection": "The driver's connection, None until it is needed.",
-        "display_name": "Django's name for the kind of database, for a message.",
         "execute_wrappers": "A list. We insert ours at the front for a while; execute_wrapper() pops the last one.",
         "features": "What the database can do: see features.",
         "is_usable": "Asks the server whether it still answers, past all wrappers.",
@@ -243,20 +225,19 @@ ATTRIBUTES = {
     },
     "connections": {
         "all": "With initialized_only, the connections of this thread, without making the others.",
-        "close_all": "Closes those of this thread.",
     },
     "features": {
         "can_return_columns_from_insert": "INSERT … RETURNING.",
         "can_return_rows_from_bulk_insert": "The same for several rows.",
         "can_return_rows_from_update": "UPDATE … RETURNING, from Django 6.0 on.",
+        "has_select_for_update": "FOR UPDATE.",
         "has_select_for_update_skip_locked": "FOR UPDATE SKIP LOCKED.",
         "update_can_self_select": "If not, Django selects the rows of an UPDATE of several tables first.",
         "max_query_params": "Parameters that one statement can have, None if there is no limit.",
     },
     "ops": {
-        "adapt_datetimefield_value": "A datetime as the driver takes it in a statement of our own.",
         "compiler": "The class for a name such as SQLInsertCompiler. Another class is not Django's.",
-        "limit_offset_sql": "LIMIT in the database's syntax.",
+        "for_update_sql": "FOR UPDATE in the database's syntax.",
     },
     "query": {
         "add_fields": "The columns of a SELECT.",
@@ -265,7 +246,6 @@ ATTRIBUTES = {
         "chain": "A copy as a query of another class: the SELECT of the rows that a statement will change.",
         "clear_ordering": "ORDER BY has no place in a subquery or an UPDATE by primary keys.",
         "clear_select_clause": "Drops columns, select_related() and only().",
-        "clone": "A copy.",
         "combinator": "UNION and the like. As for annotations.",
         "compiler": "The name of its compiler's class.",
         "count_active_tables": "If it is 1, an UPDATE needs no subquery.",
@@ -292,13 +272,10 @@ ATTRIBUTES = {
         "children": "Conditions and WhereNodes.",
         "connector": "AND, OR or XOR.",
         "negated": "NOT around all of them.",
-        "output_field": "The field whose type an expression has.",
-        "relabeled_clone": "The expression with another alias for its table.",
     },
     "compiler": {
         "apply_converters": "Converts the driver's values to those of fields. Rows must be lists.",
         "as_sql": "SQL and parameters; of an INSERT, a list of these. Ours, on an instance, adds RETURNING.",
-        "compile": "The SQL and parameters of an expression.",
         "connection": "Where the statement goes.",
         "execute_returning_sql": "UPDATE … RETURNING, from Django 6.0 on; wrapped like execute_sql().",
         "execute_sql": "Sends the statement. An UPDATE or DELETE returns a number of rows, or the cursor, for CURSOR.",
@@ -311,9 +288,6 @@ ATTRIBUTES = {
         "generated": "Whether it is a GeneratedField, whose value only the database knows.",
         "target_field": "The field that a foreign key refers to.",
         "prepare_database_save": "Of an instance: what a foreign key to it stores.",
-    },
-    "options": {
-        "local_concrete_fields": "The columns of the model's own table.",
     },
     "apps": {
         "models_ready": "Models can be looked up, before ready() of every app has run.",

@@ -15,10 +15,10 @@ from django.db.models.lookups import Exact, In
 
 from ..counters import Counter, all_counters
 from ..declaration.condition import is_lookup_of_django
-from ..internals import ExtraWhere, Query, TimezoneMixin
+from ..internals import ExtraWhere, Query
 from ..models import BaseCount
 from ..models.fields import is_converted_by_django
-from ..sql.target import other_fields
+from ..sql.target import other_fields, own_columns
 from ..writes.door import missing
 from .registration import TAG, Messages, check, id_, mistake_in
 
@@ -218,7 +218,7 @@ def _starts_at_zero(field: Any) -> bool:
 def _check_on_delete(counter: Counter) -> Messages:
     """The database deletes and changes no rows by itself, as Django 6.1 and newer can ask it to: no statement of the
     ORM shows that."""
-    for field in counter.source._meta.local_concrete_fields:
+    for field in own_columns(counter.source):
         on_delete = getattr(field.remote_field, "on_delete", None)
         if type(on_delete).__name__ == "DatabaseOnDelete":
             yield Error(
@@ -286,7 +286,7 @@ def _no_choices(nodes: Iterable[Any]) -> dict[Any, list[str]]:
 def _depends_on_time_zone(node: Any) -> bool:
     """Return whether this is a part of a datetime, such as its day, which depends on the time zone."""
     return (
-        isinstance(node, TimezoneMixin)
-        and node.tzinfo is None
-        and isinstance(node.get_source_expressions()[0].output_field, models.DateTimeField)  # type: ignore[attr-defined]
+        isinstance(node, models.Func)
+        and getattr(node, "tzinfo", "") is None  # Extract and Trunc have one
+        and isinstance(node.get_source_expressions()[0].output_field, models.DateTimeField)
     )

@@ -11,9 +11,10 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import Error as DriverError
 from django.db import OperationalError, ProgrammingError, connections
 from django.db.models import CharField, TextField
+from django.template.defaultfilters import truncatechars
 
 from ..counters import all_counters
-from ..internals import Truncator, statement_of
+from ..internals import statement_of
 from .registration import TAG, id_, sound_counters
 
 
@@ -61,7 +62,7 @@ def reason_of(error: BaseException, where: str = "") -> str:
         return forgotten
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, DriverError) and (sql := " ".join(statement_of(error).split())):
-        reason = f"{reason.rstrip('.')}. The statement was: {Truncator(sql).chars(LENGTH)}"
+        reason = f"{reason.rstrip('.')}. The statement was: {truncatechars(sql, LENGTH)}"
         if TIMEOUT.search(str(error)):
             reason += (
                 " – Give the database user of flush_counters a longer time limit, and the counted table an index that "

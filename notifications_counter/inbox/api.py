@@ -15,16 +15,15 @@ from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import reverse
-from django.utils.cache import patch_cache_control, set_response_etag
+from django.utils.cache import patch_cache_control
 from django.utils.dateparse import parse_datetime
 from django.utils.decorators import method_decorator
 from django.utils.timezone import is_naive, make_aware, make_naive
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import conditional_page, require_safe
 
 from ..declaration.primary_keys import fits
-from ..internals import get_conditional_response
 from ..models import Notification, NotificationQuerySet
 from .badges import badges_of, count_all
 from .openapi import MAX_IDS, MAX_LIMIT, document
@@ -178,11 +177,10 @@ def openapi(request: HttpRequest) -> HttpResponse:
     return answer(request, document(reverse("notifications:inbox", current_app=match.namespace if match else None)))
 
 
+@conditional_page
 def answer(request: HttpRequest, data: Any) -> HttpResponse:
     """Return JSON, or 304 if the browser has it already."""
-    response: HttpResponse = JsonResponse(data)
-    set_response_etag(response)
-    return get_conditional_response(request, response["ETag"], response=response) or response
+    return JsonResponse(data)
 
 
 def check_csrf(request: HttpRequest) -> None:

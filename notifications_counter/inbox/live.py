@@ -157,7 +157,8 @@ class Live:
                     logger.warning(text, reason, exc_info=unforeseen, extra=about)
                 self._is_deaf = True
             finally:
-                connections.close_all()
+                for connection in connections.all(initialized_only=True):
+                    connection.close()
             time.sleep(max(IDLE, options.RETRY_AFTER))
             if not self._is_needed():
                 return

@@ -19,17 +19,17 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Ht
 from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.cache import set_response_etag
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.http import conditional_page
 from django.views.generic import TemplateView, View
 
 from ..counters import unread_by_kind, unseen
 from ..declaration.primary_keys import fits
-from ..internals import get_conditional_response, response_for_exception, url_has_allowed_host_and_scheme
+from ..internals import response_for_exception, url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
 from .badges import count_once, kinds_of
 from .controller import NotificationController
@@ -109,10 +109,13 @@ class InboxView(OwnPage, TemplateView):
         if request.headers.get("X-Part") != "list":
             return super().get(request, *args, **kwargs)
         parts = [self.list_template_name, *["notifications_counter/tabs.html"] * self.has_numbers]
-        context = self.get_context_data(**kwargs)
-        response = HttpResponse("".join(render_to_string(part, context, request) for part in parts))
-        set_response_etag(response)
-        return get_conditional_response(request, response["ETag"], response=response) or response
+        return self.render_parts(request, parts, self.get_context_data(**kwargs))
+
+    @staticmethod
+    @conditional_page
+    def render_parts(request: HttpRequest, parts: list[str], context: dict[str, Any]) -> HttpResponse:
+        """Return templates one after another, or 304 if the browser has them already."""
+        return HttpResponse("".join(render_to_string(part, context, request) for part in parts))
 
     def mark_as_seen(self) -> None:
         """Mark everything that this view can show as seen. If nothing is unseen, only Redis is asked."""

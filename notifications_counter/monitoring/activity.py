@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from django.template.defaultfilters import date as date_format
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..conf import options
 from ..counters import Counter
-from ..internals import Promise, date_format
 from ..timeseries import TimeSeries
 from .display import Table, grouped
 
@@ -25,7 +25,7 @@ class Precision:
     number of ``slots``, the date format for the ``name`` of a slice, and its ``label`` on the axis, if any."""
 
     seconds: int
-    title: str | Promise
+    title: object
     slots: int
     name: str
     label: Callable[[datetime], str]

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from django.apps import apps
 from django.db.models import QuerySet
-from django.template.defaultfilters import filesizeformat
+from django.template.defaultfilters import filesizeformat, truncatechars
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
@@ -23,7 +23,6 @@ from ..conf import options
 from ..counters import Counter, all_counters, counter_named
 from ..events import Event
 from ..exceptions import CounterError
-from ..internals import Truncator
 from ..maintenance.audit import Progress
 from ..maintenance.epochs import ShardStatus
 from ..maintenance.history import history
@@ -196,7 +195,7 @@ def _recount(event: Event) -> tuple[str, str]:
 
 
 def _rejected(event: Event) -> tuple[str, str]:
-    member = Truncator(repr(event["member"])).chars(60)
+    member = truncatechars(repr(event["member"]), 60)
     return _("Rejected"), _("member %(member)s, change %(delta)s") % {"member": member, "delta": event["delta"]}
 
 

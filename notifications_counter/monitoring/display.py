@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.template.defaultfilters import date as date_format
+from django.template.defaultfilters import floatformat
 from django.utils import timezone
 from django.utils.translation import pgettext
-
-from ..internals import date_format, get_format, number_format, numberformat
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +23,12 @@ class Table:
 
 
 def grouped(number: float) -> str:
-    """Return a number with grouped digits: in threes, with commas, if the locale does not say how."""
-    separator = get_format("THOUSAND_SEPARATOR")
-    return numberformat.format(
-        int(number) if number == int(number) else number,
-        get_format("DECIMAL_SEPARATOR"),
-        grouping=separator and get_format("NUMBER_GROUPING") or 3,
-        thousand_sep=separator or ",",
-        force_grouping=True,
-    )
+    """Return a number with grouped digits: in threes if the locale does not say how."""
+    text = floatformat(number, "-2g")
+    if not re.match(r"-?\d{4}", text):
+        return text
+    comma = "," if floatformat(0.5, 1) == "0.5" else "."
+    return re.sub(r"(?<=\d)(?=(\d{3})+(?!\d))", comma, text)
 
 
 def signed(number: int) -> str:
@@ -48,7 +46,7 @@ def duration(seconds: float) -> str:
             return text % grouped(int(seconds // length))
     if 0 < seconds < 1:
         return pgettext("milliseconds", "%s ms") % grouped(math.ceil(1000 * seconds))
-    return pgettext("seconds", "%s s") % number_format(seconds, 0 if seconds >= 10 or seconds == int(seconds) else 2)
+    return pgettext("seconds", "%s s") % floatformat(int(seconds) if seconds >= 10 else seconds, -2)
 
 
 def moment(timestamp: float) -> str:

@@ -88,7 +88,7 @@ class Everyone:
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
         sql = (
             f"SELECT {self.owner} FROM ({rows_sql}) r UNION SELECT {self.owner} FROM ({totals_sql}) t"
-            f" ORDER BY {self.owner} {self.connection.ops.limit_offset_sql(0, size)}"
+            f" ORDER BY {self.owner} LIMIT {size}"
         )
         owners = self._owners(sql, (*rows_params, *totals_params))
         if not owners:

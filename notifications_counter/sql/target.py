@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Field
+from django.db.models import Field, Model
 from django.utils import timezone
 
 from ..declaration import Declaration
@@ -21,13 +21,18 @@ class Chunk:
     deltas: list[int]
 
 
+def own_columns(model: type[Model]) -> list[Any]:
+    """Return the fields that are columns of the model's own table."""
+    return [field for field in model._meta.get_fields(include_parents=False) if field.concrete]
+
+
 def other_fields(counter: Declaration) -> list[Field]:
     """Return the fields of the totals model that a flush of this counter sets to their default in a new row, except
     those with a database default."""
     model = counter.totals
     own = {field.name for field in (model._meta.pk, *counter.total_fields)}
     own |= {counter.field, counter.batch_field, "updated_at"}
-    others = [field for field in model._meta.local_concrete_fields if field.name not in own and not field.generated]
+    others = [field for field in own_columns(model) if field.name not in own and not field.generated]
     return [field for field in others if not field.has_db_default()]
 
 
@@ -81,8 +86,9 @@ class Target:
     def values(self, batch: int) -> tuple[Any, ...]:
         """Return what new rows have in common: the batch, the time, and the defaults of the other fields."""
         row = self.model()
+        updated_at: Any = row._meta.get_field("updated_at")
         defaults = (field.get_db_prep_save(field.pre_save(row, add=True), self.connection) for field in self.others)
-        return (batch, self.connection.ops.adapt_datetimefield_value(timezone.now()), *defaults)
+        return (batch, updated_at.get_db_prep_save(timezone.now(), self.connection), *defaults)
 
     def db_columns(self, chunk: Chunk) -> list[list[Any]]:
         """Return the keys as the driver takes them, column by column."""
