@@ -1,0 +1,185 @@
+"""Names of Django and asgiref: classes, attributes, and small functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asgiref.sync import SyncToAsync
+from django.apps.registry import Apps
+from django.core.handlers.exception import response_for_exception
+from django.db.backends.utils import CursorWrapper
+from django.db.migrations.writer import MigrationWriter
+from django.db.models import QuerySet
+from django.db.models.constants import OnConflict
+from django.db.models.expressions import Col
+from django.db.models.query_utils import DeferredAttribute
+from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
+from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
+from django.db.models.sql.constants import CURSOR, ROW_COUNT
+from django.db.models.sql.where import AND, OR, ExtraWhere, WhereNode
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.module_loading import autodiscover_modules
+
+__all__ = [
+    # Every write of the ORM ends in a method of these, which the door wraps.
+    "SQLDeleteCompiler",
+    "SQLInsertCompiler",
+    "SQLUpdateCompiler",
+    # What they compile. A query of another class may do anything, so its rows are in doubt.
+    "DeleteQuery",
+    "InsertQuery",
+    "Query",
+    "UpdateQuery",
+    # The result types of their execute_sql(), and the ON CONFLICT of an INSERT.
+    "CURSOR",
+    "ROW_COUNT",
+    "OnConflict",
+    # The nodes of a condition, which Python can evaluate only if it knows them.
+    "AND",
+    "OR",
+    "Col",
+    "ExtraWhere",
+    "WhereNode",
+    # Writes the condition of a counter as code that is the same in every process.
+    "MigrationWriter",
+    # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
+    "DeferredAttribute",
+    # A registry for a model of another package's table, which belongs to no app.
+    "Apps",
+    # The page that Django shows for an exception, with the handler404 of the site.
+    "response_for_exception",
+    # Helpers that Django's own apps use as well.
+    "autodiscover_modules",
+    "url_has_allowed_host_and_scheme",
+    # Ours, below.
+    "ATTRIBUTES",
+    "end_request_thread",
+    "mark_as_logged",
+    "raw_delete",
+    "statement_of",
+]
+
+
+ATTRIBUTES = {
+    "connection": {
+        "autocommit": "False if it was switched off by hand. get_autocommit() would connect.",
+        "close_if_unusable_or_obsolete": "Django calls it between requests; a command calls it between runs.",
+        "commit_on_exit": "False in an atomic block inside such a transaction, which does not commit it.",
+        "connection": "The driver's connection, None until it is needed.",
+        "execute_wrappers": "A list. We insert ours at the front for a while; execute_wrapper() pops the last one.",
+        "features": "What the database can do: see features.",
+        "is_usable": "Asks the server whether it still answers, past all wrappers.",
+        "in_atomic_block": "Whether atomic() has opened a transaction. Already False when it commits.",
+        "introspection": "The tables that exist. Another app's migration may write before ours are created.",
+        "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
+        "isolation_level": "MySQL: the level that Django has set, from OPTIONS. PostgreSQL is asked instead.",
+        "mysql_is_mariadb": "The exact collations of the two have different names.",
+        "pg_version": "From 180000 on, PostgreSQL has the old row in RETURNING.",
+        "run_on_commit": "A list of (savepoint ids, function, robust), called in this order. A rollback empties it.",
+        "settings_dict": "The database's entry of DATABASES, with defaults.",
+        "wrap_database_errors": "Makes the driver's errors Django's, also outside of a cursor.",
+    },
+    "connections": {
+        "all": "With initialized_only, the connections of this thread, without making the others.",
+    },
+    "features": {
+        "can_return_columns_from_insert": "INSERT … RETURNING.",
+        "can_return_rows_from_bulk_insert": "The same for several rows.",
+        "can_return_rows_from_update": "UPDATE … RETURNING, from Django 6.0 on.",
+        "has_select_for_update": "FOR UPDATE.",
+        "has_select_for_update_skip_locked": "FOR UPDATE SKIP LOCKED.",
+        "update_can_self_select": "If not, Django selects the rows of an UPDATE of several tables first.",
+        "max_query_params": "Parameters that one statement can have, None if there is no limit.",
+    },
+    "ops": {
+        "compiler": "The class for a name such as SQLInsertCompiler. Another class is not Django's.",
+        "for_update_sql": "FOR UPDATE in the database's syntax.",
+    },
+    "query": {
+        "add_fields": "The columns of a SELECT.",
+        "alias_refcount": "The tables that it uses, and how often: 0 if a join was dropped.",
+        "annotations": "If there are any, the query is not just rows of its table.",
+        "chain": "A copy as a query of another class: the SELECT of the rows that a statement will change.",
+        "clear_ordering": "ORDER BY has no place in a subquery or an UPDATE by primary keys.",
+        "clear_select_clause": "Drops columns, select_related() and only().",
+        "combinator": "UNION and the like. As for annotations.",
+        "compiler": "The name of its compiler's class.",
+        "count_active_tables": "If it is 1, an UPDATE needs no subquery.",
+        "distinct": "As for annotations.",
+        "extra": "As for annotations.",
+        "fields": "INSERT: the fields that are written.",
+        "get_compiler": "Compiles it for a database.",
+        "get_initial_alias": "The table's own alias, which is made if it is missing.",
+        "get_meta": "The options of its model, whose table is written to.",
+        "group_by": "As for annotations.",
+        "is_sliced": "Whether it has LIMIT or OFFSET.",
+        "model": "Its model, which may be a proxy, a parent or that of a migration.",
+        "objs": "INSERT: the instances.",
+        "on_conflict": "INSERT: an OnConflict, or None.",
+        "raw": "INSERT: loaddata, which does not call pre_save().",
+        "related_updates": "UPDATE: values of a parent's table, for another statement.",
+        "select_related": "Joins that FOR UPDATE would lock.",
+        "update_fields": "INSERT: what ON CONFLICT DO UPDATE sets.",
+        "values": "UPDATE: triples (field, model, value).",
+        "where": "The conditions, a WhereNode.",
+    },
+    "where": {
+        "add": "Adds a condition to a copy of a statement, for what is below the ORM.",
+        "children": "Conditions and WhereNodes.",
+        "connector": "AND, OR or XOR.",
+        "negated": "NOT around all of them.",
+    },
+    "compiler": {
+        "apply_converters": "Converts the driver's values to those of fields. Rows must be lists.",
+        "as_sql": "SQL and parameters; of an INSERT, a list of these. Ours, on an instance, adds RETURNING.",
+        "connection": "Where the statement goes.",
+        "execute_returning_sql": "UPDATE … RETURNING, from Django 6.0 on; wrapped like execute_sql().",
+        "execute_sql": "Sends the statement. An UPDATE or DELETE returns a number of rows, or the cursor, for CURSOR.",
+        "get_converters": "The converters for apply_converters().",
+        "pre_sql_setup": "UPDATE: of several tables, may select the primary keys, and put them into the WHERE.",
+        "query": "What it compiles.",
+        "single_alias": "DELETE: False if a subquery selects the rows. Then MariaDB has no RETURNING.",
+    },
+    "field": {
+        "generated": "Whether it is a GeneratedField, whose value only the database knows.",
+        "target_field": "The field that a foreign key refers to.",
+        "prepare_database_save": "Of an instance: what a foreign key to it stores.",
+    },
+    "apps": {
+        "models_ready": "Models can be looked up, before ready() of every app has run.",
+    },
+    "signal": {
+        "receivers": "Empty if nobody listens. Then we need not find out what to send.",
+    },
+}
+"""Attributes of Django's objects that its documentation does not have."""
+
+
+def statement_of(error: BaseException) -> str:
+    """Return the SQL, without its parameters, of the statement that raised a database error; empty if it is unknown.
+    Neither Django nor the drivers tell."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is CursorWrapper._execute.__code__:  # type: ignore[attr-defined]
+            return str(traceback.tb_frame.f_locals.get("sql", ""))
+        traceback = traceback.tb_next
+    return ""
+
+
+def raw_delete(queryset: QuerySet[Any], using: str) -> int:
+    """Delete rows without signals, cascades or a SELECT. Returns their number."""
+    return queryset._raw_delete(using)
+
+
+def mark_as_logged(response: Any) -> None:
+    """Keep Django from logging a response with a status of 500 or more, and mailing it to the admins."""
+    response._has_been_logged = True
+
+
+def end_request_thread() -> None:
+    """End the thread that has run the synchronous code of an async request. Otherwise it lives as long as the request,
+    which takes minutes for a stream."""
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
+    if executor:
+        executor.shutdown(wait=False)

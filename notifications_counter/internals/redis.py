@@ -1,0 +1,152 @@
+"""Names of redis-py and django-redis. It loads redis-py only when it is used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+__all__ = [
+    "connection_factory",
+    "default_socket_timeout",
+    "disconnect_idle",
+    "disconnect_nodes",
+    "has_input",
+    "is_exhausted",
+    "limit_setup",
+    "limit_wait",
+    "new_cluster",
+    "new_connection",
+    "node_pool",
+    "pool_options",
+    "reload_nodes",
+    "send_packed",
+    "socket_of",
+]
+
+
+# ------------------------------------------------------------ redis-py: connections
+def limit_setup(pool: Any, seconds: Callable[[], float | None]) -> None:
+    """Have the connections of a pool wait for at most ``seconds()`` for each reply while they are set up. None: for as
+    long as the site has set. A pool that limits their number sets them up itself, before it returns them."""
+    pool.connection_class = _limited(pool.connection_class, seconds)
+
+
+@cache
+def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
+    if hasattr(kind, "setup_is_limited"):
+        return kind
+
+    class Limited(kind):  # type: ignore[misc]
+        setup_is_limited = True
+
+        def _connect(self: Any) -> Any:
+            if (limit := seconds()) is None:
+                return super()._connect()
+            theirs = self.socket_timeout, self.socket_connect_timeout
+            self.socket_timeout, self.socket_connect_timeout = (
+                limit if timeout is None else min(limit, timeout) for timeout in theirs
+            )
+            try:  # the socket keeps the limit for what follows, such as AUTH
+                return super()._connect()
+            finally:
+                self.socket_timeout, self.socket_connect_timeout = theirs
+
+    return Limited
+
+
+def limit_wait(connection: Any, limit: float | None) -> None:
+    """Have a connection wait for at most ``limit`` seconds for each reply from now on. None: for as long as the site
+    has set. It does nothing if the connection is still to be set up."""
+    timeout, sock = connection.socket_timeout, connection._sock
+    if limit is not None and (timeout is None or limit < timeout):
+        timeout = limit
+    if sock is not None and sock.gettimeout() != timeout:  # setting it is a system call
+        sock.settimeout(timeout)
+
+
+def socket_of(connection: Any) -> Any:
+    """Return the socket of a connection; None if it is closed. redis-py may close it, and open another one later."""
+    return connection._sock
+
+
+def new_connection(pool: Any) -> Any:
+    """Make a connection with the class and arguments of a pool. The bookkeeping of a plain ``ConnectionPool`` would
+    take a quarter of the time of a command."""
+    return pool.connection_class(**pool.connection_kwargs)
+
+
+def is_exhausted(error: Exception) -> bool:
+    """Return whether all connections that the site allows are in use. redis-py has an exception for that only from
+    version 7 on."""
+    return str(error) == "Too many connections"
+
+
+def disconnect_idle(pool: Any) -> None:
+    """Close the connections of a pool that nobody uses. Before redis-py 7, a BlockingConnectionPool would also close
+    those in use, so it closes none."""
+    if "inuse_connections" in inspect.signature(pool.disconnect).parameters:
+        pool.disconnect(inuse_connections=False)
+
+
+def has_input(connection: Any) -> bool:
+    """Return whether there is something to read. On an idle connection, that is its end, or the rest of a reply."""
+    return connection.can_read()
+
+
+def send_packed(connection: Any, commands: Iterable[bytes]) -> None:
+    """Send packed commands. ``send_command`` would pack them itself, more slowly."""
+    connection.send_packed_command(commands)
+
+
+def default_socket_timeout() -> float | None:
+    """Return how many seconds a connection waits for a reply by default. Versions of redis-py differ."""
+    from redis.connection import AbstractConnection
+
+    return inspect.signature(AbstractConnection.__init__).parameters["socket_timeout"].default
+
+
+# ---------------------------------------------------------------- redis-py: clusters
+def new_cluster(url: str, seconds: Callable[[], float | None], **options: Any) -> Any:
+    """Make the client of a cluster, whose connections are set up as those of ``limit_setup`` are; with TLS, only after
+    it has found the nodes for the first time."""
+    from redis.cluster import RedisCluster
+    from redis.connection import Connection
+
+    cluster = RedisCluster.from_url(url, **{"connection_class": _limited(Connection, seconds), **options})
+    theirs = cluster.nodes_manager.connection_kwargs
+    theirs["connection_class"] = _limited(theirs["connection_class"], seconds)
+    return cluster
+
+
+def node_pool(cluster: Any, key: str) -> Any:
+    """Return the pool of the node that holds a key. ``execute_command`` would retry, and could count a delta twice."""
+    return cluster.get_redis_connection(cluster.get_node_from_key(key)).connection_pool
+
+
+def reload_nodes(cluster: Any) -> None:
+    """Ask the cluster which node holds what. redis-py does so only in ``execute_command``.
+
+    Before version 8, it closes all connections to the node that it asked, even those in use. So let it ask over a new
+    one.
+    """
+    nodes = cluster.nodes_manager
+    nodes.startup_nodes = {node.name: type(node)(node.host, node.port) for node in list(nodes.startup_nodes.values())}
+    nodes.initialize()
+
+
+def disconnect_nodes(cluster: Any) -> None:
+    """Close the connections to all nodes. After ``close``, the client might not be usable anymore."""
+    cluster.disconnect_connection_pools()
+
+
+# --------------------------------------------------------------------- django-redis
+def connection_factory(cache: Any) -> Any:
+    """Return the CONNECTION_FACTORY of a cache, or None if it is not a django-redis cache."""
+    return getattr(getattr(cache, "client", None), "connection_factory", None)
+
+
+def pool_options(factory: Any) -> dict[str, Any]:
+    """Return the CONNECTION_POOL_KWARGS of a django-redis connection factory."""
+    return factory.pool_cls_kwargs
