@@ -15,8 +15,8 @@ from ..checks.tables import reason_of
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
-from ..maintenance.places import LocalCounter, at, visible_counters
 from ..maintenance.in_force import kept_though_off, shards_in_force
+from ..maintenance.places import LocalCounter, at, visible_counters
 from .problems import MAX_AGE, Problem, other_shards, problem_of, problems_of, switched_off
 from .state import CounterReport, look_at
 

@@ -13,9 +13,8 @@ from ..buffer.types import Stats
 from ..conf import options
 from ..counters import Counter
 from ..maintenance.audit import Progress
-from ..maintenance.epochs import ShardStatus
+from ..maintenance.epochs import ShardStatus, deploy_seconds
 from ..maintenance.places import Place, here
-from ..maintenance.epochs import deploy_seconds
 
 MOST_REQUESTS = 10_000
 """Requests that are counted. After an outage there may be many more, and monitoring is not to wait for them."""
