@@ -114,7 +114,7 @@ def test_a_confirmation_has_a_limit_too(use, relay, alice):
     client = use()
     unread.heal()
     notify(alice)
-    with entries(WRITE_TIMEOUT=0.3), ExitStack() as slow:
+    with entries(READ_TIMEOUT=0.3), ExitStack() as slow:
         with transaction.atomic():
             Notification.objects.create(user=alice, title="x")
             begin_now()

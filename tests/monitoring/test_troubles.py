@@ -104,7 +104,9 @@ def test_redis_is_slow(use, server, client, alice):
     with entries(READ_TIMEOUT=0.2), relay.slow(0.6):
         assert unread.count(alice) == 0
         wait_until(lambda: client.hexists(key, "slow_reason"))  # noted while it is slow
+        use(server.url)
         assert seen() == []
+        use(relay.url)
         change(client, "slow_at", -5)  # as if the time had passed
         change(client, "slow_since", -5)
         at = client.hget(key, "slow_at")
@@ -112,7 +114,8 @@ def test_redis_is_slow(use, server, client, alice):
         client_of("default").breaker.retry_at = 0.0
         assert unread.count(alice) == 0
         wait_until(lambda: client.hget(key, "slow_at") != at)
-        assert seen() == ["redis_slow"]
+    use(server.url)
+    assert seen() == ["redis_slow"]
     change(client, "slow_at", -61)
     assert seen() == []
     relay.socket.close()
