@@ -4,12 +4,14 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connection
+from django.test import TransactionTestCase
 from django_redis import get_redis_connection
 
 from notifications_counter import counters
@@ -37,6 +39,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in stats.get("skipped", [])]
         missing = [reason for reason in reasons if reason.startswith(("missing: ", "could not import "))]
         Path(path).write_text(json.dumps({"failed": list(failed), "missing": missing}))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _same_session() -> Iterator[None]:
+    """Go on with the connection after a test that commits. What a new session of PostgreSQL has to learn of the tables
+    takes longer than most tests."""
+    with mock.patch.object(TransactionTestCase, "_should_reload_connections", return_value=False):
+        yield
 
 
 @pytest.fixture(autouse=True)
