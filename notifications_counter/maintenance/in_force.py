@@ -76,10 +76,12 @@ def _replace(counter: Declaration) -> bool:
             make_row(counter, shard, **declaration, epoch=highest)
     database = identify(connections[counter.db])
     with transaction.atomic(using=counter.db):
-        old = [row for row in rows.order_by("pk").select_for_update() if row.shards != number]  # `alone`
-        if old and rows.filter(shards=number).count() < number:
+        found = list(rows.order_by("pk").select_for_update())
+        mine, old = ([row for row in found if (row.shards == number) == is_mine] for is_mine in (True, False))
+        if old and len(mine) < number:  # `alone`
             return False
-        rows.filter(shards=number).update(**declaration)  # locks SQLite, too
+        # By key: MariaDB would lock the rows by another index, in another order than flushers. It locks SQLite, too.
+        rows.filter(pk__in=[row.pk for row in mine]).update(**declaration)
         for buffer in counter.buffers if old else ():
             buffer.reuse()  # `reuse`
         for row in old:
