@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from ..counters import counters_of_notifications, unread, unseen
-from ..declaration.databases import outside_transactions
+from ..declaration.transactions import outside_transactions
 from ..exceptions import BufferUnavailable
 from ..models import UserNotificationsCount
 from ..monitoring.display import grouped, signed

@@ -25,8 +25,8 @@ from django.urls import NoReverseMatch
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from ..declaration.databases import require_autocommit
 from ..declaration.primary_keys import primary_key
+from ..declaration.transactions import require_autocommit
 from ..exceptions import ConfigurationError
 from ..internals import Apps
 from ..maintenance.places import OUTAGES

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 from socket import gethostname
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from django.apps import apps
@@ -28,10 +28,9 @@ from django.dispatch import receiver
 from ..buffer import Buffer
 from ..buffer.client import keys_left
 from ..buffer.shard import left_databases
-from ..exceptions import BufferUnavailable, NotInTransaction
-from ..internals import as_manual_transaction, has_begun_by_sql
-
-F = TypeVar("F", bound=Callable[..., Any])
+from ..exceptions import BufferUnavailable
+from ..internals import as_manual_transaction
+from .transactions import in_transaction
 
 OF_TESTS = "test"
 """The prefix of the rows of test databases."""
@@ -208,28 +207,6 @@ def _in_schema(connection: Any, schema: str) -> Iterator[None]:  # the tenant li
         yield
     finally:
         connection.set_tenant(before)
-
-
-def outside_transactions(view: F) -> F:
-    """Let Django call a view outside of a transaction, whichever databases have ATOMIC_REQUESTS."""
-    for alias in connections:
-        transaction.non_atomic_requests(alias)(view)
-    return view
-
-
-def in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether a connection is in a transaction, of ``atomic()``, without autocommit or begun by raw SQL."""
-    return connection.in_atomic_block or not connection.get_autocommit() or has_begun_by_sql(connection)
-
-
-def require_autocommit(connection: BaseDatabaseWrapper) -> None:
-    """Raise NotInTransaction if autocommit is switched off, or raw SQL has begun a transaction. Then ``atomic()``
-    commits nothing."""
-    if not connection.in_atomic_block and in_transaction(connection):
-        raise NotInTransaction(
-            "Nothing was done, because nothing would be committed. Switch autocommit on, in DATABASES or by hand, and "
-            "end a transaction that raw SQL has begun."
-        )
 
 
 def own_rows(model: str, using: str) -> QuerySet[Any]:

@@ -7,34 +7,23 @@ sites call.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from django.apps import apps
-from django.core.signals import setting_changed
-from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, Model, Q
-from django.dispatch import receiver
 
-from ..buffer import Buffer
-from ..buffer.client import client_of
-from ..buffer.keys import Keys
-from ..conf import SETTING, options
-from ..exceptions import BufferUnavailable, ConfigurationError
+from ..exceptions import ConfigurationError
 from .condition import Condition
-from .databases import Database, alias_for, forget_buffers, identify
 from .fingerprint import fingerprint_of, kind_of
-from .owners import Owners, target_of
-from .primary_keys import as_bytes
+from .owners import target_of
+from .sharding import Sharded
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, Tables | None] = {}
-Shares = list[tuple[Buffer, Sequence[Any]]]
-Groups = list[tuple[Buffer, Sequence[Any], Sequence[bytes]]]
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 
 
@@ -73,7 +62,7 @@ def counters_of_table(table: str) -> Tables | None:
     return _by_table.get(table)
 
 
-class Declaration(Owners):
+class Declaration(Sharded):
     """Which rows a counter counts, for whom, and where the totals are stored.
 
     ``name``         1 to 100 characters; part of the keys in Redis
@@ -208,93 +197,7 @@ class Declaration(Owners):
             return True
         return set(map(_identity, self.columns)) <= set(map(_identity, model._meta.concrete_fields))
 
-    @property
-    def db(self) -> str:
-        """The alias of the database in which this thread or task uses this counter."""
-        return alias_for(self.source)
-
-    # ---------------------------------------------------------------- buffers
-    @property
-    def buffers(self) -> list[Buffer]:
-        """The buffers of all shards, in the database that this thread works on. BufferUnavailable if it has no id
-        yet."""
-        return self.buffers_in(connections[self.db])
-
-    def buffers_in(self, connection: BaseDatabaseWrapper) -> list[Buffer]:
-        """Return the buffers of all shards in the database of a connection."""
-        database = identify(connection)
-        try:
-            return database.buffers[self]
-        except KeyError:
-            shards = options.SHARDS
-            buffers = [self.make_buffer(database, shard, shards) for shard in range(shards)]
-            return database.buffers.setdefault(self, buffers)
-
-    def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
-        """Return the buffer of one of so many ``shards``."""
-        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.address)
-        fingerprint = "" if self.disabled else self.fingerprint
-        epoch = database.epoch_of(self.name, shard, shards)
-        return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, fingerprint, epoch)
-
-    def buffer_of(self, member: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
-        """Return the buffer of an owner's shard."""
-        connection = connection or connections[self.db]
-        buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
-        if len(buffers) == 1:
-            return buffers[0]
-        (hash_,) = self.hashes(as_bytes([member]))
-        return buffers[hash_ % len(buffers)]
-
-    def by_shard(self, members: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
-        """Return members, or primary keys, grouped by shard."""
-        buffers = self.buffers_in(connection or connections[self.db]) if members else []
-        if len(buffers) == 1:
-            return [(buffers[0], members)]
-        return [(buffer, mine) for buffer, mine, _ in self._grouped(buffers, members, as_bytes(members))]
-
-    def encoded_by_shard(self, keys: Sequence[Any]) -> Groups:
-        """Return primary keys grouped by shard, each group also as members, encoded for Redis."""
-        if not keys:
-            return []
-        buffers, (keys, members) = self.buffers, self.encoded(keys)
-        return [(buffers[0], keys, members)] if len(buffers) == 1 else self._grouped(buffers, keys, members)
-
-    def _grouped(self, buffers: Sequence[Buffer], keys: Sequence[Any], members: Sequence[bytes]) -> Groups:
-        grouped: list[tuple[Buffer, list[Any], list[bytes]]] = [(buffer, [], []) for buffer in buffers]
-        for key, member, hash_ in zip(keys, members, self.hashes(members), strict=True):
-            _, its_keys, its_members = grouped[hash_ % len(grouped)]
-            its_keys.append(key)
-            its_members.append(member)
-        return [group for group in grouped if group[1]]
-
-
-def each_shard(
-    counter: Declaration,
-    members: Sequence[Any],
-    call: Callable[[Buffer, Sequence[Any]], object],
-    connection: BaseDatabaseWrapper | None = None,
-) -> list[Any]:
-    """Call a function with each shard and its members. Returns the members for which Redis was unreachable."""
-    try:
-        shards = counter.by_shard(members, connection)
-    except BufferUnavailable:  # nobody knows which keys are those of this database
-        return list(members)
-    failed: list[Any] = []
-    for buffer, mine in shards:
-        try:
-            call(buffer, mine)
-        except BufferUnavailable:
-            failed += mine
-    return failed
-
 
 def _identity(field: Any) -> tuple[str, str, str, str]:
     """Return what two models of a table must have in common so that expressions on this column fit both."""
     return field.name, field.attname, field.column, kind_of(target_of(field))
-
-
-@receiver(setting_changed)
-def _drop_buffers(*, setting: str, **_: Any) -> None:
-    if setting in ("CACHES", SETTING):
-        forget_buffers()

@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
-from zlib import crc32
 
 from django.core.exceptions import ValidationError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -126,12 +125,6 @@ class Owners:
             keys = sorted(keys)
             return keys, str(keys)[1:-1].encode().split(b", ")
         return keys, as_bytes(keys)
-
-    def hashes(self, members: Iterable[bytes]) -> Iterable[int]:
-        """Return a number for each member, which decides about its shard."""
-        if self.has_several_columns:  # owners that differ only in the last of them share a shard
-            members = (member.rpartition(TAB.encode())[0] for member in members)
-        return map(crc32, members)
 
     def key_of(self, values: Iterable[Any]) -> Any:
         """Return the key made up of these values of the columns, as the database or a member has them."""

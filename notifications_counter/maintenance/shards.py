@@ -13,7 +13,8 @@ from ..buffer.shard import BATCHES
 from ..buffer.types import Cut
 from ..conf import options
 from ..declaration import Declaration
-from ..declaration.databases import in_transaction, own_rows
+from ..declaration.databases import own_rows
+from ..declaration.transactions import in_transaction
 from ..exceptions import NotInTransaction
 
 

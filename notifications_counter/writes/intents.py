@@ -23,7 +23,8 @@ from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration, each_shard
-from ..declaration.databases import in_schema, in_transaction
+from ..declaration.databases import in_schema
+from ..declaration.transactions import in_transaction
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from .doubt import request_recounts
 

@@ -17,6 +17,7 @@ from notifications_counter.conf import ENTRIES
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration
 from notifications_counter.declaration.owners import Owners
+from notifications_counter.declaration.sharding import Sharded
 from notifications_counter.events import EventLog
 from notifications_counter.inbox import api, views
 from notifications_counter.inbox.controller import NotificationController
@@ -135,7 +136,7 @@ def test_every_name_of_the_inbox_is_documented() -> None:
 @pytest.mark.parametrize(
     ("heading", "kinds"),
     [
-        ("Counters", [Counter, Declaration, Owners]),
+        ("Counters", [Counter, Declaration, Sharded, Owners]),
         ("`NotificationQuerySet`", [NotificationQuerySet]),
         ("`NotificationController(user)`", [NotificationController]),
         ("Time-sliced counters", [TimeSeries, CleanResult]),

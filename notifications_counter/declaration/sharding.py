@@ -1,0 +1,125 @@
+"""The shards of a counter, and the owners in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from zlib import crc32
+
+from django.core.signals import setting_changed
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.dispatch import receiver
+
+from ..buffer import Buffer
+from ..buffer.client import client_of
+from ..buffer.keys import Keys
+from ..conf import SETTING, options
+from ..exceptions import BufferUnavailable
+from .databases import Database, alias_for, forget_buffers, identify
+from .owners import Owners
+from .primary_keys import TAB, as_bytes
+
+Shares = list[tuple[Buffer, Sequence[Any]]]
+"""Members, or primary keys, by shard."""
+
+EncodedShares = list[tuple[Buffer, Sequence[Any], Sequence[bytes]]]
+"""Primary keys, and their members, encoded for Redis, by shard."""
+
+
+class Sharded(Owners):
+    """The part of a declaration that is about its shards. Each has a buffer."""
+
+    disabled: str
+    fingerprint: Any
+
+    @property
+    def db(self) -> str:
+        """The alias of the database in which this thread or task uses this counter."""
+        return alias_for(self.source)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers of all shards, in the database that this thread works on. BufferUnavailable if it has no id
+        yet."""
+        return self.buffers_in(connections[self.db])
+
+    def buffers_in(self, connection: BaseDatabaseWrapper) -> list[Buffer]:
+        """Return the buffers of all shards in the database of a connection."""
+        database = identify(connection)
+        try:
+            return database.buffers[self]
+        except KeyError:
+            shards = options.SHARDS
+            buffers = [self.make_buffer(database, shard, shards) for shard in range(shards)]
+            return database.buffers.setdefault(self, buffers)
+
+    def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
+        """Return the buffer of one of so many ``shards``."""
+        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.address)
+        fingerprint = "" if self.disabled else self.fingerprint
+        epoch = database.epoch_of(self.name, shard, shards)
+        return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, fingerprint, epoch)
+
+    def buffer_of(self, member: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
+        """Return the buffer of an owner's shard."""
+        connection = connection or connections[self.db]
+        buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
+        if len(buffers) == 1:
+            return buffers[0]
+        (hash_,) = self._hashes(as_bytes([member]))
+        return buffers[hash_ % len(buffers)]
+
+    def by_shard(self, members: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
+        """Return members, or primary keys, grouped by shard."""
+        buffers = self.buffers_in(connection or connections[self.db]) if members else []
+        if len(buffers) == 1:
+            return [(buffers[0], members)]
+        return [(buffer, mine) for buffer, mine, _ in self._grouped(buffers, members, as_bytes(members))]
+
+    def encoded_by_shard(self, keys: Sequence[Any]) -> EncodedShares:
+        """Return primary keys grouped by shard, each group also as members, encoded for Redis."""
+        if not keys:
+            return []
+        buffers, (keys, members) = self.buffers, self.encoded(keys)
+        return [(buffers[0], keys, members)] if len(buffers) == 1 else self._grouped(buffers, keys, members)
+
+    def _grouped(self, buffers: Sequence[Buffer], keys: Sequence[Any], members: Sequence[bytes]) -> EncodedShares:
+        grouped: list[tuple[Buffer, list[Any], list[bytes]]] = [(buffer, [], []) for buffer in buffers]
+        for key, member, hash_ in zip(keys, members, self._hashes(members), strict=True):
+            _, its_keys, its_members = grouped[hash_ % len(grouped)]
+            its_keys.append(key)
+            its_members.append(member)
+        return [group for group in grouped if group[1]]
+
+    def _hashes(self, members: Iterable[bytes]) -> Iterable[int]:
+        """Return a number for each member, which decides about its shard."""
+        if self.has_several_columns:  # owners that differ only in the last of them share a shard
+            members = (member.rpartition(TAB.encode())[0] for member in members)
+        return map(crc32, members)
+
+
+def each_shard(
+    counter: Sharded,
+    members: Sequence[Any],
+    call: Callable[[Buffer, Sequence[Any]], object],
+    connection: BaseDatabaseWrapper | None = None,
+) -> list[Any]:
+    """Call a function with each shard and its members. Returns the members for which Redis was unreachable."""
+    try:
+        shards = counter.by_shard(members, connection)
+    except BufferUnavailable:  # nobody knows which keys are those of this database
+        return list(members)
+    failed: list[Any] = []
+    for buffer, mine in shards:
+        try:
+            call(buffer, mine)
+        except BufferUnavailable:
+            failed += mine
+    return failed
+
+
+@receiver(setting_changed)
+def _drop_buffers(*, setting: str, **_: Any) -> None:
+    if setting in ("CACHES", SETTING):
+        forget_buffers()
