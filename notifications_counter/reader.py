@@ -22,7 +22,7 @@ from .buffer.shard import in_calls, totals_of
 from .conf import options
 from .declaration import Declaration
 from .declaration.databases import alias_for
-from .declaration.primary_keys import CompositeKey, group_of
+from .declaration.primary_keys import CompositeKey, First, Key, group_of
 from .exceptions import BufferUnavailable
 from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
@@ -30,6 +30,9 @@ from .writes.doubt import mark_dirty
 from .writes.follower import READ_COMMITTED
 from .writes.ledger import Ledger
 from .writes.rows import chunks
+
+Breakdown = dict[Any, int]
+"""Counts by the last column of their owners."""
 
 
 class Stored(NamedTuple):
@@ -70,7 +73,7 @@ class Reader:
         """The alias of the database in which this thread or task reads."""
         return alias_for(self.counter.source)
 
-    def count(self, key: Any) -> int:
+    def count(self, key: Key) -> int:
         """Return the count of one owner."""
         counter, member = self.counter, str(key)
         connection = connections[alias_for(counter.source)]
@@ -87,7 +90,7 @@ class Reader:
             return self._rows([key])[key]
         return total if total >= 0 else self._negative([key])[key]
 
-    def counts(self, keys: Sequence[Any]) -> dict[Any, int]:
+    def counts(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the counts of many owners."""
         counter, ledger = self.counter, Ledger.of(self.using)
         rest, by_rows = keys, []
@@ -96,10 +99,10 @@ class Reader:
         elif touched := ledger.all_touched(counter):
             by_rows = [key for key in keys if str(key) in touched]
             rest = [key for key in keys if str(key) not in touched]
-        result: dict[Any, Any] = dict.fromkeys(keys)  # in their order
+        result: dict[Key, Any] = dict.fromkeys(keys)  # in their order
         with Patience(options.READ_TIMEOUT):
             asked: list[tuple[Buffer, Sequence[bytes]]] = []
-            whose: list[Sequence[Any]] = []
+            whose: list[Sequence[Key]] = []
             try:
                 for buffer, of_shard, members in counter.encoded_by_shard(rest):
                     asked += ((buffer, some) for some in in_calls(members, ARGUMENTS - 1))
@@ -120,16 +123,16 @@ class Reader:
                             by_rows += some
         return result | self._rows(by_rows) if by_rows else result
 
-    def breakdown(self, first: tuple[Any, ...]) -> dict[Any, int]:
+    def breakdown(self, first: First) -> Breakdown:
         """Return the counts of owners with these values in all columns but the last, by the last. Zeros are left
         out."""
         return self.breakdowns([first])[first]
 
-    def breakdowns(self, firsts: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[Any, int]]:
+    def breakdowns(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
         """Return the same for many. Rows that must be counted are counted together."""
         counter, ledger = self.counter, Ledger.of(self.using)
-        found: dict[tuple[Any, ...], dict[Any, int]] = {}
-        missed: dict[tuple[Any, ...], Buffer] = {}
+        found: dict[First, Breakdown] = {}
+        missed: dict[First, Buffer] = {}
         by_rows = ledger.doubts(counter) or ledger.sees_old_data()
         touched = ledger.all_touched(counter)
         with Patience(options.READ_TIMEOUT):
@@ -154,8 +157,8 @@ class Reader:
         return found
 
     def _miss_groups(
-        self, ledger: Ledger, missed: dict[tuple[Any, ...], Buffer], firsts: Sequence[tuple[Any, ...]]
-    ) -> dict[tuple[Any, ...], dict[Any, int]]:
+        self, ledger: Ledger, missed: dict[First, Buffer], firsts: Sequence[First]
+    ) -> dict[First, Breakdown]:
         """Count rows, and cache the counts that were ``missed`` if nothing has changed meanwhile: `group_flying`,
         `group_room` and `group_dirty` in the scripts."""
         token, ready = f"?{uuid4().hex}", {}
@@ -175,10 +178,10 @@ class Reader:
                 missed[first].keep_group(epoch, group, token, counts)
         return found
 
-    def count_groups(self, firsts: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[Any, int]]:
+    def count_groups(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
         """Return the number of rows that count, by the owner's values in all columns but the last, then by the last."""
         *names, last = self.counter.owner_attnames
-        found: dict[tuple[Any, ...], dict[Any, int]] = {first: {} for first in firsts}
+        found: dict[First, Breakdown] = {first: {} for first in firsts}
         for chunk in chunks(firsts, self.using):
             if len(names) == 1:
                 theirs = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
@@ -188,7 +191,7 @@ class Reader:
                 found.setdefault(tuple(first), {})[value] = count
         return found
 
-    def _miss(self, ledger: Ledger, buffer: Buffer, keys: Sequence[Any]) -> dict[Any, int]:
+    def _miss(self, ledger: Ledger, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:
         """Add the stored total to what waits in Redis, because no total is cached, and cache the sum if nothing has
         changed meanwhile. During a recovery, count rows and repair the counts."""
         view = self._view(ledger)
@@ -210,7 +213,7 @@ class Reader:
                 buffer.keep(snapshot, right)
         return result | {members[member]: total for member, total in right.items()}
 
-    def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, members: dict[str, Any]) -> dict[Any, int]:
+    def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, members: dict[str, Key]) -> dict[Key, int]:
         """Count rows, and correct the owners as a recount does. From now on they have cached totals that follow each
         change, so the recovery need not come to them first. `repair_fix`: the script caches only what it corrects."""
         rows = self._rows(list(members.values()))
@@ -219,43 +222,43 @@ class Reader:
             buffer.fix(snapshot.epoch, token, corrections, {m: rows[key] for m, key in members.items()})
         return rows
 
-    def _sums(self, snapshot: Snapshot, members: dict[str, Any]) -> dict[str, int]:
+    def _sums(self, snapshot: Snapshot, members: dict[str, Key]) -> dict[str, int]:
         """Add what a snapshot found waiting to the totals that are stored now. Left out are owners whose count cannot
         be known: `later`."""
         stored = self.stored(list(members.values()))
         found = {m: snapshot.value(m, *stored.get(key, NOT_STORED)) for m, key in members.items()}
         return {member: total for member, total in found.items() if total is not None}
 
-    def _negative(self, keys: Sequence[Any]) -> dict[Any, int]:
+    def _negative(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Count rows, and have the owners recounted. A count below zero is wrong, or lacks a delta that was committed
         and not sent yet."""
         mark_dirty((self.counter, str(key)) for key in keys)
         return self._rows(keys)
 
-    def _rows(self, keys: Sequence[Any]) -> dict[Any, int]:
+    def _rows(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the number of rows that count for each of these owners."""
         return dict.fromkeys(keys, 0) | self.count_rows(keys)
 
-    def count_rows(self, keys: Sequence[Any]) -> dict[Any, int]:
+    def count_rows(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the number of rows that count. Owners without such rows are left out."""
         counter = self.counter
-        found: dict[Any, int] = {}
+        found: dict[Key, int] = {}
         for chunk in chunks(keys, self.using):
             found |= self._counted(of_owners(counter, counter.owner_fields, chunk, self.using))
         return found
 
-    def _counted(self, whose: Any) -> dict[Any, int]:
+    def _counted(self, whose: Any) -> dict[Key, int]:
         counter = self.counter
         rows: QuerySet = QuerySet(counter.source, using=self.using).filter(counter.q).filter(whose).order_by()
         counts = rows.values_list(*counter.owner_attnames).annotate(Count("pk"))
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
-    def stored(self, keys: Sequence[Any]) -> dict[Any, Stored]:
+    def stored(self, keys: Sequence[Key]) -> dict[Key, Stored]:
         """Return the stored totals that exist."""
         counter, connection = self.counter, connections[self.using]
         target = Target(counter, connection)
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE "
-        found: dict[Any, Stored] = {}
+        found: dict[Key, Stored] = {}
         for chunk in chunks(keys, self.using):
             theirs, params = is_one_of(counter, target.owners, chunk, connection)
             with connection.cursor() as cursor:  # the ORM is slower

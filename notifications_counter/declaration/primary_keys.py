@@ -13,6 +13,12 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db.models import Field
 
+Key = Any
+"""An owner's primary key; a CompositeKey if the owner has several columns."""
+
+First = tuple[Any, ...]
+"""The values of all columns of an owner but the last."""
+
 LIMIT = 2**63
 """Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
 

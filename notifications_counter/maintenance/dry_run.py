@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..buffer import Buffer
+from ..declaration.primary_keys import Key
 from .recount import TRIES, Counts, Look, Recounter, RecountResult
 
 
 class DryRun(Recounter):
     """Finds what a recount would correct."""
 
-    def _look(self, buffer: Buffer, keys: dict[str, Any]) -> Look:
+    def _look(self, buffer: Buffer, keys: dict[str, Key]) -> Look:
         return Look(buffer, keys, buffer.snapshot(list(keys)))
 
     def _is_in_force(self, look: Look) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
@@ -16,6 +16,7 @@ from django.core.exceptions import ValidationError
 from ..buffer import Buffer, Snapshot
 from ..buffer.shard import in_calls
 from ..declaration import Declaration
+from ..declaration.primary_keys import Key
 from ..reader import NOT_STORED, Reader
 from ..sql.everyone import Counted, Everyone, Page
 from .epochs import start_epoch
@@ -44,7 +45,7 @@ def next_size(size: int, started: float, most: int) -> int:
 class Correction:
     """A wrong count: the primary key of the ``user``, what the count ``was``, and the number of ``rows``."""
 
-    user: Any
+    user: Key
     was: int | None
     rows: int
 
@@ -92,7 +93,7 @@ class Look:
     primary keys by member."""
 
     buffer: Buffer
-    keys: dict[str, Any]
+    keys: dict[str, Key]
     snapshot: Snapshot
     token: str = ""
 
@@ -199,7 +200,7 @@ class Recounter:
             counts |= self.everyone.counts(page, batch, mine, only=list(look.keys.values()))
         return counts
 
-    def _look(self, buffer: Buffer, keys: dict[str, Any]) -> Look:
+    def _look(self, buffer: Buffer, keys: dict[str, Key]) -> Look:
         token = uuid4().hex
         return Look(buffer, keys, buffer.snapshot(list(keys), "take", token), token)
 
@@ -210,7 +211,7 @@ class Recounter:
             look.buffer.be_heard()
         return bool(look.snapshot.ready)
 
-    def _decode(self, members: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    def _decode(self, members: Sequence[str]) -> tuple[dict[str, Key], dict[str, str]]:
         keys, rejected = {}, {}
         for member in members:
             try:
@@ -228,7 +229,7 @@ class Recounter:
         """End the recount of owners who were looked at and counted."""
         self._look_again(look.buffer, self._fix(look, counts, result), result)
 
-    def _look_again(self, buffer: Buffer, active: dict[str, Any], result: RecountResult) -> None:
+    def _look_again(self, buffer: Buffer, active: dict[str, Key], result: RecountResult) -> None:
         """Correct owners who were active during a look. Mark those dirty who are active all the time."""
         groups = [(active, TRIES - 1)] if active else []
         left: list[str] = []
@@ -245,17 +246,17 @@ class Recounter:
             buffer.mark_dirty(left)
             result.in_doubt += len(left)
 
-    def _look_and_fix(self, buffer: Buffer, keys: dict[str, Any], result: RecountResult) -> dict[str, Any]:
+    def _look_and_fix(self, buffer: Buffer, keys: dict[str, Key], result: RecountResult) -> dict[str, Key]:
         """Look, count, fix. Returns the owners who were active meanwhile."""
         look = self._look(buffer, keys)
         return self._fix(look, self._counts(keys), result)
 
-    def _counts(self, keys: dict[str, Any]) -> Counts:
+    def _counts(self, keys: dict[str, Key]) -> Counts:
         rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored(list(keys.values()))
         return {m: Counted(rows.get(key, 0), *stored.get(key, NOT_STORED)) for m, key in keys.items()}
 
-    def _fix(self, look: Look, counts: Counts, result: RecountResult) -> dict[str, Any]:
+    def _fix(self, look: Look, counts: Counts, result: RecountResult) -> dict[str, Key]:
         """Fix what was counted after a look. Returns the owners who were active meanwhile, or whose count is unknown:
         the script refuses to correct them (`lease`, `fix_flying`)."""
         buffer, snapshot = look.buffer, look.snapshot
