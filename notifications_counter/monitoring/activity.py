@@ -37,11 +37,20 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
-    """A ``table``, newest slice first. For the ``charts`` of its columns: title, total, and whether there is anything
-    to draw; the ``labels`` of the axis as JSON; and the thousands ``separator``."""
+class Chart:
+    """A chart of one column: its ``title``, the ``total`` of the column, and whether there is nothing to draw."""
 
-    charts: list[tuple[str, str, bool]]
+    title: str
+    total: str
+    is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """A ``table``, newest slice first, and for its ``charts`` the ``labels`` of the axis as JSON and the thousands
+    ``separator``."""
+
+    charts: list[Chart]
     labels: str
     separator: str
     table: Table
@@ -84,7 +93,7 @@ def activity(counter: Counter, precision: Precision) -> Activity:
 
     columns = {_("Added"): counts("added"), _("Removed"): counts("removed")}
     return Activity(
-        [(title, grouped(sum(column)), any(column)) for title, column in columns.items()],
+        [Chart(title, grouped(sum(column)), not any(column)) for title, column in columns.items()],
         json.dumps([precision.label(at) for at in times]),
         grouped(1000)[1:-3],
         Table(

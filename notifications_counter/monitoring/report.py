@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import Error as DatabaseFailure
@@ -24,16 +24,14 @@ from .state import CounterReport, look_at
 @dataclass(frozen=True)
 class Report:
     """The state of the ``counters`` that could be read; the counters that are ``unreachable``, and the ``errors`` that
-    say why; the ``outages`` of Redis that processes have noticed, None during one; and the built-in counters that are
-    switched ``off``, but not in the flusher; and the counters for which SHARDS is another number in the flusher, with
-    that number, ``shards``."""
+    say why; the ``outages`` of Redis that processes have noticed, None during one; and the settings that are
+    ``other_settings`` than the flusher's."""
 
     counters: list[CounterReport]
     unreachable: list[LocalCounter[Counter]]
     errors: list[str]
     outages: Outages | None
-    off: Sequence[str] = ()
-    shards: Mapping[str, int] = field(default_factory=dict)
+    other_settings: Sequence[Problem] = ()
 
     def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
         """Return everything that is wrong, beginning with what is unreachable."""
@@ -41,8 +39,7 @@ class Report:
             *(Problem(None, "unreachable", error) for error in self.errors),
             *map(problem_of, self.troubles),
             *(problem for counter in self.counters for problem in problems_of(counter, max_age)),
-            *map(switched_off, self.off),
-            *(other_shards(name, number) for name, number in self.shards.items()),
+            *self.other_settings,
         ]
 
     @property
@@ -79,8 +76,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
     query.
     """
     found: list[CounterReport] = []
-    off: set[str] = set()
-    shards: dict[str, int] = {}
+    other_settings: dict[Problem, None] = {}  # each once
     unreachable: list[LocalCounter[Counter]] = []
     errors: dict[str, str] = {}  # of Redis, or by the alias of a database, which is not asked again
     if local is None:
@@ -91,10 +87,10 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
             if place.alias not in errors:
                 with at(place):
                     if (number := shards_in_force(counter)) != options.SHARDS:
-                        shards[name] = number
+                        other_settings[other_shards(name, number)] = None
                         continue
                     found.append(replace(look_at(counter), name=name))
-                    off.update(kept_though_off(counter))
+                    other_settings |= dict.fromkeys(map(switched_off, kept_though_off(counter)))
                 continue
         except CounterError as error:
             errors.setdefault("", reason_of(error))
@@ -102,7 +98,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
             errors[place.alias] = reason_of(error, f"Database {place.alias!r}, counter {counter.name!r}")
             connections[place.alias].close_if_unusable_or_obsolete()
         unreachable.append(each)
-    return Report(found, unreachable, list(errors.values()), _outages(), sorted(off), shards)
+    return Report(found, unreachable, list(errors.values()), _outages(), list(other_settings))
 
 
 def _outages() -> Outages | None:

@@ -175,9 +175,8 @@ class Command(CounterCommand):
         if reason := why_waiting(counter):
             return f"nothing flushed. {reason}"
         states = [shard.status for shard in counter.status()]
-        waiting, dirty, intents = (
-            sum(each) for each in zip(*((s.pending + s.flushing, s.dirty, s.intents) for s in states), strict=True)
-        )
+        waiting = sum(s.pending + s.flushing for s in states)
+        dirty, intents = sum(s.dirty for s in states), sum(s.intents for s in states)
         if waiting or dirty or intents:
             return (
                 f"nothing flushed; for the next runs: {number(waiting, 'change')}, {number(dirty, 'user')} to recount, "
