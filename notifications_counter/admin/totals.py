@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -26,32 +27,39 @@ else:
     CountModelAdmin = ModelAdmin
 
 
-def look(rows: Iterable[Any]) -> None:
-    """Add to stored counts what their rows lack: the user, what waits in Redis, and the count. All rows are looked up
-    together, to save queries and round trips."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the pages show beside a stored total: its ``user``, or the key of a deleted one; the whole ``total``, and
+    what is ``pending`` of it, None if that is unknown; how many notifications are ``unseen``, None if that is not
+    counted."""
+
+    user: object
+    total: int
+    pending: int | None
+    unseen: int | None
+
+
+def annotate(rows: Iterable[Any]) -> None:
+    """Set ``shown`` of stored totals, of all together, to save queries and round trips."""
     by_member = {str(row.pk): row for row in rows}
     keys = [row.pk for row in by_member.values()]
     users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
-    counts = unread.counts(keys)
+    totals = unread.counts(keys)
     news = {} if unseen.disabled else unseen.counts(keys)
-    for row in by_member.values():
-        row.shown_user = users.get(row.pk, row.pk)
-        row.shown_total = counts[row.pk]
-        row.shown_unseen = news.get(row.pk)
-        row.shown_waiting = None
+    pending: dict[str, int | None] = {}
     with suppress(BufferUnavailable):
         for buffer, members in unread.by_shard(list(by_member)):
             snapshot = buffer.snapshot(members)
-            for member in members:
-                row = by_member[member]
-                row.shown_waiting = snapshot.value(member, 0, row.flushed_batch)
+            pending |= {member: snapshot.value(member, 0, by_member[member].flushed_batch) for member in members}
+    for member, row in by_member.items():
+        row.shown = Shown(users.get(row.pk, row.pk), totals[row.pk], pending.get(member), news.get(row.pk))
 
 
 class CountList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.result_list: Any = list(self.result_list)
-        look(self.result_list)
+        annotate(self.result_list)
 
 
 @admin.register(UserNotificationsCount)
@@ -72,7 +80,7 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
     def get_object(self, *args: Any, **kwargs: Any) -> UserNotificationsCount | None:
         row = super().get_object(*args, **kwargs)
         if row is not None:
-            look([row])
+            annotate([row])
         return row
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
@@ -87,7 +95,7 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
 
     @admin.display(description=_("user"), ordering="pk")
     def owner(self, row: Any) -> str:
-        return str(row.shown_user)
+        return str(row.shown.user)
 
     @admin.display(description=_("stored"), ordering="unread_count")
     def stored(self, row: UserNotificationsCount) -> str:
@@ -95,15 +103,15 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
 
     @admin.display(description=_("waiting in Redis"))
     def waiting(self, row: Any) -> str | None:
-        return None if row.shown_waiting is None else signed(row.shown_waiting)
+        return None if row.shown.pending is None else signed(row.shown.pending)
 
     @admin.display(description=_("total"))
     def total(self, row: Any) -> str:
-        return grouped(row.shown_total)
+        return grouped(row.shown.total)
 
     @admin.display(description=_("unseen"))
     def total_unseen(self, row: Any) -> str:
-        return grouped(row.shown_unseen)
+        return grouped(row.shown.unseen)
 
     # ---------------------------------------------------------------- actions
     @outside_transactions

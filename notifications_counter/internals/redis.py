@@ -91,7 +91,7 @@ def disconnect_idle(pool: Any) -> None:
 
 
 def has_input(connection: Any) -> bool:
-    """Return whether there is something to read. On an idle connection, that is its end, or the rest of a reply."""
+    """Return whether there is something to read: an idle connection is closed, or out of sync."""
     return connection.can_read()
 
 

@@ -34,7 +34,7 @@ class CounterCommand(BaseCommand):
     """A command that prints a line of its own if Redis or the database is unreachable."""
 
     heals = False
-    """Whether the command repairs what a log of lost data is about."""
+    """True if the command repairs data loss itself, so that nobody need read of it in the log."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command. It reports outages itself, so the log need not."""
