@@ -22,7 +22,7 @@ compared with them.
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .search import Found, interleavings, misread, run, search, show
+from .search import Found, command_line, interleavings, misread, rule, search, show
 
 RULES = {
     "leave": "who enters with another id than the last one leaves the last one's keys: they are not ready any more",
@@ -50,11 +50,6 @@ BREAKS = {  # the scenario in which that is found soonest
 }
 MOVED = -1  # in place of the epoch of an intent
 IDS = 8  # of databases; the keys in the other Redis come after them
-dropped: set[str] = set()
-
-
-def rule(name: str) -> bool:
-    return name not in dropped
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
@@ -326,14 +321,9 @@ def wrong(state: tuple[World, tuple], final: bool) -> str:
 
 
 def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
-    """Explore a scenario, breadth first: the first violation is a shortest one."""
     spaces = Space(ready=True, epoch=1, value=1), *[Space()] * (2 * IDS - 1)
     start = World(spaces, last=(0, IDS), id=0, new=2), SCENARIOS[scenario]
-    dropped.update(drop)
-    try:
-        return search(start, interleavings, wrong, show, first_only)
-    finally:
-        dropped.difference_update(drop)
+    return search(start, interleavings, wrong, show, first_only, drop)
 
 
 W, R, H = Writer, Reader, Healer
@@ -358,4 +348,4 @@ SCENARIOS: dict[str, tuple] = {
 
 
 if __name__ == "__main__":
-    run(__doc__, RULES, SCENARIOS, explore)
+    command_line(__doc__, RULES, SCENARIOS, explore)

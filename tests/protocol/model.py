@@ -19,12 +19,11 @@ modelled: an intent whose transaction is over may be taken for dead at once, a l
 goes through a batch one owner at a time, and a recount looks at an owner once, not again when it was active.
 """
 
-import argparse
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .search import Found, search
+from .search import Found, command_line, rule, search
 
 RULES = {
     "registry": "confirm finds its intent in `intents`, else marks the owner dirty",
@@ -142,12 +141,6 @@ TOGETHER = {"finish_batch": ["past"], "declared": ["window"]}  # rules that are 
 OLD, NEW = 0, 1  # declarations
 BATCHES = 100  # batch = epoch * BATCHES + cuts in it
 LISTED = 99
-
-dropped: set[str] = set()
-
-
-def rule(name: str) -> bool:
-    return name not in dropped
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
@@ -1157,11 +1150,7 @@ def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -
         i, label, following = step
         return Move(i - 2, space.things[state[i]].step, label), space.world(following)
 
-    dropped.update(drop)
-    try:
-        found = search(space.start, space.successors, wrong, show, first_only)
-    finally:
-        dropped.difference_update(drop)
+    found = search(space.start, space.successors, wrong, show, first_only, drop)
     return found._replace(history=((None, space.world(space.start)), *found.history))
 
 
@@ -1450,7 +1439,8 @@ LARGE: dict[str, tuple] = {  # for the command line only
 }
 
 
-def show(found: Found) -> None:
+def lines(found: Found) -> Iterator[str]:
+    """Each move of a history, and what it changes."""
     before: dict[str, Any] = {}
     for move, (redis, db, processes) in found.history:
         now = {**redis._asdict(), "epoch in the database": db.epoch, "requests": set(db.requests)}
@@ -1462,25 +1452,9 @@ def show(found: Found) -> None:
         changes = ", ".join(f"{name} {v}" for name, v in now.items() if before and before[name] != v)
         if move:
             process = type(processes[move.process]).__name__
-            print(f"    {f'{process} {move.process}: {move.step} {move.label}':40s} {changes}")
+            yield f"{f'{process} {move.process}: {move.step} {move.label}':40s} {changes}"
         before = now
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--drop", action="append", default=[], choices=RULES, help="leave a rule out")
-    options.add_argument("--only", choices=SCENARIOS | LARGE, help="one scenario")
-    chosen = options.parse_args()
-    bad = 0
-    for scenario in [chosen.only] if chosen.only else SCENARIOS | LARGE:
-        found = explore(scenario, chosen.drop)
-        print(f"{scenario:66s} states {found.states:7d}  finals {found.finals:6d}  bad {found.bad}", flush=True)
-        if found.bad:
-            print(f"  {found.what}")
-            show(found)
-        bad += found.bad
-    raise SystemExit(1 if bad else 0)
-
-
 if __name__ == "__main__":
-    main()
+    command_line(__doc__, RULES, SCENARIOS | LARGE, explore, lines)

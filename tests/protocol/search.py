@@ -19,17 +19,28 @@ class Found(NamedTuple):
     history: tuple[Any, ...]
 
 
+dropped: set[str] = set()
+
+
+def rule(name: str) -> bool:
+    """Whether a rule is kept."""
+    return name not in dropped
+
+
 def search(
     start: Hashable,
     successors: Callable[[Any], Iterable[tuple[Any, ...]]],
     wrong: Callable[[Any, bool], str],
     show: Callable[[Any, tuple[Any, ...]], Any],
     first_only: bool,
+    drop: Iterable[str],
 ) -> Found:
     """``successors`` yields steps: tuples that end with the next state. ``wrong(state, is_final)`` says what is wrong
-    with a state. ``show(state, step)`` is called for each step of the history. The first bad state is a nearest one."""
+    with a state. ``show(state, step)`` is called for each step of the history. The first bad state is a nearest one.
+    Rules in ``drop`` are left out meanwhile."""
     parents: dict[Any, Any] = {start: None}
     queue, finals, bad, what, state = deque([start]), 0, 0, "", None
+    dropped.update(drop)
     gc.disable()  # of many small tuples, none of which is in a cycle, it takes half of the time
     try:
         while queue:
@@ -45,14 +56,15 @@ def search(
                 what, state = (what, state) if what else (broken, before)
                 if first_only:
                     break
+        path: list[Any] = []
+        while state is not None:
+            path.insert(0, state)
+            state = parents[state]
+        steps = [(one, next(step for step in successors(one) if step[-1] == other)) for one, other in pairwise(path)]
+        return Found(len(parents), finals, bad, what, tuple(show(*step) for step in steps))
     finally:
         gc.enable()
-    path: list[Any] = []
-    while state is not None:
-        path.insert(0, state)
-        state = parents[state]
-    steps = [(one, next(step for step in successors(one) if step[-1] == other)) for one, other in pairwise(path)]
-    return Found(len(parents), finals, bad, what, tuple(show(*step) for step in steps))
+        dropped.difference_update(drop)
 
 
 # ----------------------------------------------- models of a world, and of processes that take steps in it in any order
@@ -91,8 +103,14 @@ def show(state: tuple[Any, tuple], step: tuple) -> str:
     return f"{type(state[1][i]).__name__} {i}: {state[1][i].step} {label}".strip()
 
 
-def run(about: str | None, rules: Iterable[str], scenarios: Iterable[str], explore: Callable[..., Found]) -> None:
-    """The command line of such a model."""
+def command_line(
+    about: str | None,
+    rules: Iterable[str],
+    scenarios: Iterable[str],
+    explore: Callable[..., Found],
+    lines: Callable[[Found], Iterable[str]] = lambda found: found.history,
+) -> None:
+    """The command line of a model. A history is shown in ``lines``."""
     options = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--drop", action="append", default=[], choices=rules, help="leave a rule out")
     options.add_argument("--only", choices=scenarios, help="one scenario")
@@ -100,8 +118,8 @@ def run(about: str | None, rules: Iterable[str], scenarios: Iterable[str], explo
     bad = 0
     for scenario in [chosen.only] if chosen.only else scenarios:
         found = explore(scenario, chosen.drop)
-        print(f"{scenario:50s} states {found.states:7d}  bad {found.bad}", flush=True)
+        print(f"{scenario:66s} states {found.states:7d}  finals {found.finals:6d}  bad {found.bad}", flush=True)
         if found.bad:
-            print(f"  {found.what}", *found.history, sep="\n    ")
+            print(f"  {found.what}", *lines(found), sep="\n    ")
         bad += found.bad
     raise SystemExit(1 if bad else 0)

@@ -16,7 +16,7 @@ There is one shard of each number, with one owner: what ``model.py`` explores is
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .search import Found, interleavings, misread, run, search, show
+from .search import Found, command_line, interleavings, misread, rule, search, show
 
 RULES = {
     "retire": "nothing is announced or confirmed in old shards",
@@ -34,11 +34,6 @@ BREAKS = {  # the scenario in which that is found soonest
 }
 OLD, NEW = 0, 1  # numbers of shards
 RETIRED = -1  # in place of an epoch
-dropped: set[str] = set()
-
-
-def rule(name: str) -> bool:
-    return name not in dropped
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
@@ -346,13 +341,8 @@ def wrong(state: tuple[World, tuple], final: bool) -> str:
 
 
 def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -> Found:
-    """Explore a scenario, breadth first: the first violation is a shortest one."""
     start = World((Shard(1, "!", 1), Shard()), (Row(0, 1, False), None)), SCENARIOS[scenario]
-    dropped.update(drop)
-    try:
-        return search(start, interleavings, wrong, show, first_only)
-    finally:
-        dropped.difference_update(drop)
+    return search(start, interleavings, wrong, show, first_only, drop)
 
 
 W, R, F = Writer, Reader, Flusher
@@ -372,4 +362,4 @@ SCENARIOS: dict[str, tuple] = {
 }
 
 if __name__ == "__main__":
-    run(__doc__, RULES, SCENARIOS, explore)
+    command_line(__doc__, RULES, SCENARIOS, explore)
