@@ -1,6 +1,7 @@
 """Nobody waits for the reply to a confirmation: whoever uses the connection next reads it, or sees to its loss."""
 
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -20,11 +21,11 @@ from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.signals import redis_called
 from notifications_counter.writes.intents import Intents
 from tests.support import (
+    PATIENCE,
     OtherConnection,
     assert_exact,
     assert_heals,
     assert_reads,
-    begin_now,
     buffer,
     entries,
     sent,
@@ -69,6 +70,12 @@ def owed() -> int:
     return sum(len(connection.owed) for connection, _ in client_of("default")._connections._idle)
 
 
+def arrive() -> None:
+    """What is owed is here, and not read yet."""
+    sockets = [connection._sock for connection, _ in client_of("default")._connections._idle if connection.owed]
+    assert select.select(sockets, [], [], PATIENCE)[0] == sockets
+
+
 def write_then(act: Callable[[], Any], user: Any) -> None:
     """Write, and act between the COMMIT and the confirmation."""
     confirm = Intents._confirm
@@ -77,11 +84,14 @@ def write_then(act: Callable[[], Any], user: Any) -> None:
         write(user)
 
 
-@pytest.mark.parametrize("idle", [0.0, 0.15])
-def test_a_read_after_a_write_is_one_command(ready, alice, idle):
+FRESH_SECONDS = pytest.mark.parametrize("fresh_seconds", [0, 60], ids=["tested", "not tested"])
+
+
+@FRESH_SECONDS
+def test_a_read_after_a_write_is_one_command(ready, alice, fresh_seconds, monkeypatch):
+    monkeypatch.setattr(connections_module, "FRESH_SECONDS", fresh_seconds)
     write(alice)
     assert owed() == 1
-    time.sleep(idle)
     with sent() as commands:
         assert unread.count(alice) == 2
     assert commands == ["MGET"]
@@ -118,10 +128,8 @@ def test_a_limited_pool_waits(settings, ready, alice):
 
 
 def test_a_slow_statement_waits(ready, alice):
-    with entries(HEAL_AFTER=0.2), transaction.atomic():
+    with entries(HEAL_AFTER=0), transaction.atomic():
         write(alice)
-        begin_now()
-        time.sleep(0.15)
     assert owed() == 0
     assert_exact(alice)
 
@@ -236,7 +244,6 @@ idle = client_of("default")._connections._idle
 greenlets = [gevent.spawn(unread.count, user) for _ in range(2)]
 while idle:
     gevent.sleep(0.01)
-gevent.sleep(0.1)
 greenlets[0].kill()
 os.kill(server, signal.SIGCONT)
 print(json.dumps([greenlets[1].get(), unread.count(user), unread.count(user)]))
@@ -264,11 +271,11 @@ def test_a_connection_that_is_lost_with_the_reply(ready, alice, server):
     assert_heals(alice)
 
 
-@pytest.mark.parametrize("fresh_seconds", [0, 60], ids=["tested", "not tested"])
+@FRESH_SECONDS
 def test_a_connection_that_is_lost_after_the_reply(ready, alice, other, fresh_seconds, monkeypatch):
     monkeypatch.setattr(connections_module, "FRESH_SECONDS", fresh_seconds)
     write(alice)
-    time.sleep(0.05)  # the reply arrives
+    arrive()
     other.client_kill_filter(_type="normal", skipme=True)
     assert_reads(alice)
     assert not RecountRequest.objects.exists()
