@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 from asgiref.sync import async_to_sync
 from django.contrib.auth import get_user_model
@@ -22,7 +23,7 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from notifications_counter.buffer.client import Client, Reply
+from notifications_counter.buffer.client import Exchange
 from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
@@ -75,43 +76,23 @@ class Operation(NamedTuple):
 def round_trips() -> Iterator[SimpleNamespace]:
     """How often Redis is waited for meanwhile, and for how many commands, in whichever thread."""
     seen = SimpleNamespace(number=0, commands=0, on_the_way=False)
-    send, read = Client.send, Reply.read
-    send_all, read_all, leave = Pipeline.send, Pipeline.read, Pipeline.leave
+    send, give_back = Exchange._send, Exchange._return
 
-    def sending(*args: Any, **kwargs: Any) -> Reply:
+    def sending(self: Exchange, *args: Any) -> None:
         seen.on_the_way = True
-        seen.commands += 1
-        return send(*args, **kwargs)
+        seen.commands += len(self.calls) if isinstance(self, Pipeline) else 1
+        send(self, *args)
 
-    def sending_all(self: Pipeline, urgent: bool) -> None:
-        seen.on_the_way = True
-        seen.commands += len(self.calls)
-        send_all(self, urgent)
-
-    def reading(self: Reply, **kwargs: Any) -> Any:
-        seen.number += seen.on_the_way
+    def giving_back(self: Exchange, read_since: float | None = None) -> None:
+        if read_since is None:  # whoever uses the connection next reads the reply
+            seen.commands -= 1
+        else:
+            seen.number += seen.on_the_way
         seen.on_the_way = False
-        return read(self, **kwargs)
+        give_back(self, read_since)
 
-    def reading_all(self: Pipeline) -> Any:
-        seen.number += seen.on_the_way
-        seen.on_the_way = False
-        return read_all(self)
-
-    def leaving(self: Pipeline, on_failure: Callable[[], bool]) -> bool:
-        if not leave(self, on_failure):
-            return False
-        seen.on_the_way = False
-        seen.commands -= 1
-        return True
-
-    Client.send, Reply.read, Pipeline.send = sending, reading, sending_all  # type: ignore[method-assign]
-    Pipeline.read, Pipeline.leave = reading_all, leaving  # type: ignore[method-assign]
-    try:
+    with mock.patch.multiple(Exchange, _send=sending, _return=giving_back):
         yield seen
-    finally:
-        Client.send, Reply.read, Pipeline.send = send, read, send_all  # type: ignore[method-assign]
-        Pipeline.read, Pipeline.leave = read_all, leave  # type: ignore[method-assign]
 
 
 @contextmanager
