@@ -25,4 +25,4 @@ class Command(flush.Command):
             used = compress(names, cursor.fetchone())
             connection.ops.execute_sql_flush([f"DELETE FROM {name}" for name in used])
         if not options.get("inhibit_post_migrate"):
-            look_up(connection)  # as after Django's own command, the database is another one
+            look_up(connection)  # the database is another one, and the next test's counters will enter it
