@@ -290,6 +290,7 @@ class History:
         urgent_issues.heal()
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(steps, max_size=25))
 def test_any_history_of_two_counters(db, steps):

@@ -237,6 +237,7 @@ def test_a_statement_does_the_same_to_many_rows_as_without_counters(agents):
     assert_stored([agent.pk for agent in agents])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", TRIGGERS)
 def test_random_statements_do_the_same_as_without_counters(what, agents):
     """Beside triggers that do something."""

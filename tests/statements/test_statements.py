@@ -375,6 +375,7 @@ TRANSACTIONS = ["begin", "savepoint", "commit", "roll back"]
 ALL = (*COUNTERS, free_lots)
 
 
+@pytest.mark.slow
 def test_any_statements():
     """FUZZ="1000-1100" runs other histories."""
     first, last = map(int, os.environ.get("FUZZ", "0-3").split("-"))

@@ -100,6 +100,7 @@ def test_a_page_ends_early_when_its_counters_are_long():
     assert series.clean_counters().gone == 4
 
 
+@pytest.mark.slow
 def test_updates_and_cleaners_in_many_processes_lose_nothing(child_environment):
     series = actor.series
 
