@@ -102,14 +102,14 @@ class Audit:
     def _rows(self) -> dict[int, str]:
         """Return what the rows say, by shard. Leave out shards that somebody else has completed, or in which another
         epoch has begun."""
-        found = {shard: about for shard, *about in self._stored(self.epochs).values_list("shard", "epoch", "audited")}
+        found = {row.shard: row for row in self._stored(self.epochs)}
         for shard, epoch in list(self.epochs.items()):
-            now, text = found.get(shard, (0, ""))
-            if now != epoch or (shard in self.begun and not text):
+            row = found.get(shard)
+            if row is None or row.epoch != epoch or (shard in self.begun and not row.audited):
                 del self.epochs[shard]
-            elif text:
+            elif row.audited:
                 self.begun.add(shard)
-        return {shard: found[shard][1] for shard in sorted(self.epochs)}
+        return {shard: found[shard].audited for shard in sorted(self.epochs)}
 
     def _stored(self, shards: Iterable[int]) -> QuerySet:
         return shard_rows(self.counter).filter(shards=options.SHARDS, shard__in=list(shards))
