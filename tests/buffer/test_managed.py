@@ -19,7 +19,6 @@ PARTS = [
     "tests/maintenance/test_flush.py",
     "tests/maintenance/test_recovery.py",
     "tests/timeseries/test_counting.py",
-    "tests/writes/test_begin.py",
 ]
 
 
