@@ -21,7 +21,6 @@ from uuid import uuid4
 from django.apps import apps
 from django.core import mail
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 from django.dispatch import receiver
 
@@ -29,7 +28,7 @@ from ..buffer import Buffer
 from ..buffer.client import keys_left
 from ..buffer.shard import left_databases
 from ..exceptions import BufferUnavailable
-from ..internals import as_manual_transaction
+from ..internals import BaseDatabaseWrapper, as_manual_transaction
 from .transactions import in_transaction
 
 OF_TESTS = "test"

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, IntegerField, Model
 
 from ..buffer.types import UNREADABLE
+from ..internals import BaseDatabaseWrapper
 from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_bytes, as_json, fits, plain, primary_key
 
 

@@ -8,7 +8,6 @@ from zlib import crc32
 
 from django.core.signals import setting_changed
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.dispatch import receiver
 
 from ..buffer import Buffer
@@ -16,6 +15,7 @@ from ..buffer.client import client_of
 from ..buffer.keys import Keys
 from ..conf import SETTING, options
 from ..exceptions import BufferUnavailable
+from ..internals import BaseDatabaseWrapper
 from .databases import Database, alias_for, forget_buffers, identify
 from .owners import Owners
 from .primary_keys import TAB, as_bytes

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django.db import connections, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import NotInTransaction
-from ..internals import has_begun_by_sql
+from ..internals import BaseDatabaseWrapper, has_begun_by_sql
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,6 +7,7 @@ from typing import Any
 from asgiref.sync import SyncToAsync
 from django.apps.registry import Apps
 from django.core.handlers.exception import response_for_exception
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
 from django.db.models import QuerySet
@@ -48,6 +49,8 @@ __all__ = [
     "Apps",
     # The page that Django shows for an exception, with the handler404 of the site.
     "response_for_exception",
+    # The type of a connection.
+    "BaseDatabaseWrapper",
     # Helpers that Django's own apps use as well.
     "autodiscover_modules",
     "url_has_allowed_host_and_scheme",
