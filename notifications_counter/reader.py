@@ -15,10 +15,11 @@ from django.db import connections
 from django.db.models import Count, Q, QuerySet
 
 from .buffer import Buffer, Snapshot
+from .buffer.base import in_calls
 from .buffer.cached import are_counts
 from .buffer.client import ARGUMENTS
 from .buffer.patience import Patience
-from .buffer.shard import in_calls, totals_of
+from .buffer.shard import totals_of
 from .conf import options
 from .declaration import Declaration
 from .declaration.databases import alias_for
@@ -197,13 +198,13 @@ class Reader:
         view = self._view(ledger)
         token = uuid4().hex if view.is_shared else ""
         members = {str(key): key for key in keys}
-        snapshot = buffer.snapshot(list(members), "take free" if token else "", token)
+        snapshot = buffer.take_free_leases(list(members), token) if token else buffer.snapshot(list(members))
         if snapshot.auditing and token:
             return self._repair(buffer, snapshot, token, members)
         trusted = {}
         if snapshot.complete and view.is_current:  # `ready`, `declared_read`
             # `flying`, `dirty_counts`
-            trusted = {member: key for member, key in members.items() if not snapshot.users[member].in_doubt}
+            trusted = {member: key for member, key in members.items() if not snapshot.owners[member].in_doubt}
         totals = self._sums(snapshot, trusted)
         result = self._rows([key for member, key in members.items() if member not in totals])
         result |= self._negative([members[member] for member, total in totals.items() if total < 0])

@@ -1,4 +1,4 @@
-"""Cached totals as Redis has them: ``12``, or ``12!`` while the user is in flight."""
+"""Cached totals as Redis has them: ``12``, or ``12!`` while the owner is in flight."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ ROW_SECONDS = 5e-8
 """Seconds that a database takes to count a row."""
 
 FIRST_PAUSE = 0.0002
-"""Seconds after which Redis is asked again for the total of a user in flight, who has usually landed a millisecond
+"""Seconds after which Redis is asked again for the total of an owner in flight, who has usually landed a millisecond
 later. Each pause is twice as long as the one before."""
 
 LONGEST = 0.05
 """Seconds that these pauses take together at most: something else may have written the total."""
 
 DOUBT_SECONDS = 1
-"""Seconds after which a process asks again whether a user whose total says so is in flight. If something has deleted
-the intent, the user is not."""
+"""Seconds after which a process asks again whether an owner whose total says so is in flight. If something has deleted
+the intent, the owner is not."""
 
 SMALL = {text: number for number in range(1000) for text in (str(number), b"%d" % number)}
 """Totals that are looked up, which takes half the time of ``int()``."""
@@ -44,13 +44,13 @@ def are_counts(totals: Sequence[int | None]) -> bool:
 
 
 def is_in_flight(total: Any) -> bool:
-    """Return whether a total has the mark of a user in flight."""
+    """Return whether a total has the mark of an owner in flight."""
     return decode(total).endswith("!")
 
 
 def pauses_before_rows(total: Any) -> Iterator[float]:
-    """Yield the pauses before Redis is asked again for the total of a user in flight. Together, they take no longer
-    than to count the user's rows. Few rows are counted at once."""
+    """Yield the pauses before Redis is asked again for the total of an owner in flight. Together, they take no longer
+    than to count the owner's rows. Few rows are counted at once."""
     rows = parse_int(decode(total)[:-1]) or 0
     left, pause = min(rows * ROW_SECONDS, LONGEST), FIRST_PAUSE
     while pause <= left:

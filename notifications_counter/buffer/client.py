@@ -35,27 +35,35 @@ from .patience import Patience, current, limit
 from .scripts import Script, script
 from .troubles import Outages, TroubleLog
 
-try:
-    # redis-py calls it as well, after spending twice its time on each argument.
-    from hiredis import pack_command as pack_command
-except ImportError:
-
-    def pack_command(arguments: Sequence[Argument]) -> bytes:
-        """Return a command as Redis reads it."""
-        if bytes not in map(type, arguments):  # almost always
-            text = "".join([f"${len(text)}\r\n{text}\r\n" for text in map(str, arguments)])
-            if text.isascii():
-                return f"*{len(arguments)}\r\n{text}".encode()
-        parts = [argument if isinstance(argument, bytes) else str(argument).encode() for argument in arguments]
-        return b"".join([b"*%d\r\n" % len(parts), *[b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]])
-
-
 Argument = str | int | bytes
 TypedKeys = Sequence[tuple[Argument, str]]
 """Keys, each with what TYPE should say of it."""
 T = TypeVar("T")
 ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
+
+
+def pack(arguments: Sequence[Argument], head: bytes = b"", before: int = 0) -> bytes:
+    """Return a command as Redis reads it, in half the time of redis-py. ``head`` is what ``pack_head`` returns for so
+    many arguments ``before`` these."""
+    number = before + len(arguments)
+    if bytes not in map(type, arguments):  # almost always
+        packed = "".join([f"${len(text)}\r\n{text}\r\n" for text in map(str, arguments)])
+        if packed.isascii():
+            return b"*%d\r\n%b%b" % (number, head, packed.encode())
+    parts = [argument if isinstance(argument, bytes) else str(argument).encode() for argument in arguments]
+    return b"".join([b"*%d\r\n%b" % (number, head), *[b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]])
+
+
+def pack_head(arguments: Sequence[Argument]) -> bytes:
+    """Return the first arguments of a command as Redis reads them."""
+    return pack(arguments).partition(b"\r\n")[2]
+
+
+try:
+    from hiredis import pack_command as pack_command
+except ImportError:
+    pack_command = pack
 
 _clients: dict[str, Client] = {}
 keys_left = Signal()

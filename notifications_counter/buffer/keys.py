@@ -42,12 +42,12 @@ class Keys:
         tag = f"{{{prefix}:{counter}:{shard}{of_many}}}"
         return cls(f"{tag}:{database}", f"{tag}:database:{address}")
 
-    def total(self, ready: str, member: str) -> str:
-        """Return the key of a user's cached total. ``lua/shared.lua`` builds the same."""
-        return f"{self.base}:total:{_epoch(ready)}:{member}"
+    def total(self, ready: str, owner: str) -> str:
+        """Return the key of an owner's cached total. ``lua/shared.lua`` builds the same."""
+        return f"{self.base}:total:{_epoch(ready)}:{owner}"
 
     def group(self, ready: str, group: str) -> str:
-        """Return the key of the cached counts of a group: users whose members begin with ``group``. ``lua/shared.lua``
+        """Return the key of the cached counts of a group: owners that begin with ``group``. ``lua/shared.lua``
         builds the same."""
         return f"{self.base}:group:{_epoch(ready)}:{group}"
 

@@ -12,16 +12,17 @@ from typing import Any, ClassVar, NamedTuple
 from ..exceptions import BufferUnavailable
 from ..internals import socket_of
 from . import errors
-from .client import Argument, Client, Exchange, TypedKeys, late_failures, pack_command
+from .client import Argument, Client, Exchange, TypedKeys, late_failures, pack
 from .connections import Connections, read_owed
 from .scripts import Script
 
 
 class Call(NamedTuple):
-    """A call of a script."""
+    """A call of a script. ``head`` is all that is the same each time, as ``pack_head`` returns it."""
 
     script: Script
     keys: Sequence[str]
+    head: bytes
     args: Sequence[Argument]
 
     @property
@@ -34,7 +35,7 @@ class Call(NamedTuple):
 
     @property
     def packed(self) -> bytes:
-        return pack_command(("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args))
+        return pack(self.args, self.head, 3 + len(self.keys))
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
@@ -11,12 +12,12 @@ UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeEr
 """What Python raises for data that the app has not written."""
 
 Delta = int | None
-"""The change of one user's count. None: unknown, so the user is recounted."""
+"""The change of one owner's count. None: unknown, so the owner is recounted."""
 
 
 class Waiting(NamedTuple):
-    """What waits for one user. ``pending`` and ``flushing`` are None if the score is not an integer. ``in_doubt``: the
-    user is dirty or in flight, so its rows must be counted."""
+    """What waits for one owner. ``pending`` and ``flushing`` are None if the score is not an integer. ``in_doubt``: the
+    owner is dirty or in flight, so its rows must be counted."""
 
     pending: int | None
     flushing: int | None
@@ -24,6 +25,9 @@ class Waiting(NamedTuple):
 
 
 NOTHING = Waiting(0, 0, False)
+
+NUMBERS = ("epoch", "batch", "dirty", "waiting_since", "flushing_since", "heartbeat_at", "live_until")
+"""Fields of ``state`` that are numbers."""
 
 LIMIT = 2**63
 """Redis and databases store integers of 64 bits."""
@@ -40,7 +44,7 @@ class InEpoch:
 
     @property
     def auditing(self) -> bool:
-        """Whether everyone is being recounted. Cached totals are right; the rows of other users must be counted."""
+        """Whether everyone is being recounted. Cached totals are right; the rows of other owners must be counted."""
         return self.ready.endswith("?")
 
     @property
@@ -51,55 +55,56 @@ class InEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(InEpoch):
-    """What waits for some users at one moment."""
+    """What waits for some owners at one moment."""
 
     ready: str
     epoch: int
     batch: int
     cut: bool
-    users: dict[str, Waiting]
+    owners: dict[str, Waiting]
 
     @property
     def waiting(self) -> list[str]:
-        """The users for whom something waits."""
-        return [member for member, waiting in self.users.items() if waiting is not NOTHING]
+        """The owners for whom something waits."""
+        return [owner for owner, waiting in self.owners.items() if waiting is not NOTHING]
 
-    def value(self, member: str, count: int, flushed_batch: int) -> int | None:
-        """Return the count of a user, given its stored total, read after the snapshot. None if it cannot be known.
+    def value(self, owner: str, count: int, flushed_batch: int) -> int | None:
+        """Return the count of an owner, given its stored total, read after the snapshot. None if it cannot be known.
 
-        A stored total with a later batch than the snapshot's tells nothing, because the user may have become dirty
+        A stored total with a later batch than the snapshot's tells nothing, because the owner may have become dirty
         before that cut.
         """
-        pending, flushing, _ = self.users[member]
+        pending, flushing, _ = self.owners[owner]
         if flushed_batch > self.batch or pending is None or flushing is None:
             return None
         return count + pending + (flushing if self.cut and flushed_batch < self.batch else 0)
 
 
 class Cut(NamedTuple):
-    """A batch that was cut: its number, how many users are in it, and the mark of the previous batch."""
+    """A batch that was cut: its number, how many owners are in it, and the id of the previous batch."""
 
     batch: int
     size: int
-    mark: str
+    batch_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Status(InEpoch):
     """The state of a shard. Times are seconds of the Redis clock, None if nothing waits.
 
-    ``declared`` is the fingerprint of the declaration in force, and ``foreign_at`` the last sign of life of a process
-    with another one. ``server`` is the name of the server at the last recovery, ``mark`` that of the last finished
-    batch. ``counted_dirty`` is the size that ``dirty`` should have. ``unreadable``: something else wrote to ``state``.
+    ``declared`` is the fingerprint of the declaration in force, and ``heartbeat_at`` the last sign of life of a process
+    with another one. ``server`` is the name of the server at the last recovery, ``batch_id`` the id of the last batch
+    that was finished. ``counted_dirty`` is the size that ``dirty`` should have. ``unreadable``: something else wrote to
+    ``state``.
     """
 
     epoch: int
     declared: str
-    foreign_at: int | None
+    heartbeat_at: int | None
     server: str
     ready: str
     batch: int
-    mark: str
+    batch_id: str
     counted_dirty: int
     waiting_since: int | None
     flushing_since: int | None
@@ -111,6 +116,25 @@ class Status(InEpoch):
     intents: int
     dirty: int
     rejected: int
+
+    @classmethod
+    def of(cls, state: dict[str, Any], others: dict[str, Any]) -> Status:
+        """Return the status in the reply of ``status.lua``: the fields of ``state``, and what is beside it."""
+        texts = {name: decode(state.get(name, "")) for name in (*NUMBERS, "declared", "server", "batch_id")}
+        numbers = {name: parse_int(texts[name]) for name in NUMBERS}
+        return cls(
+            epoch=numbers["epoch"] or 0,
+            batch=numbers["batch"] or 0,
+            counted_dirty=numbers["dirty"] or 0,
+            waiting_since=numbers["waiting_since"],
+            flushing_since=numbers["flushing_since"],
+            heartbeat_at=numbers["heartbeat_at"],
+            declared=texts["declared"],
+            server=texts["server"],
+            batch_id=texts["batch_id"],
+            unreadable=not all(_is_number(name, texts[name]) for name in NUMBERS if name in state),
+            **{**others, "now": int(others["now"]), "dirty_since": parse_int(others["dirty_since"])},
+        )
 
     @property
     def finished(self) -> int:
@@ -129,8 +153,8 @@ class Status(InEpoch):
 
     @property
     def backlog_age(self) -> int:
-        """How many seconds the oldest change has waited to be flushed, or its user to be recounted. During a recovery,
-        users wait for the audit."""
+        """How many seconds the oldest change has waited to be flushed, or its owner to be recounted. During a recovery,
+        owners wait for the audit."""
         dirty_since = None if self.auditing else self.dirty_since
         since = [s for s in (self.waiting_since, self.flushing_since, dirty_since) if s is not None]
         return max(0, self.now - min(since)) if since else 0
@@ -140,8 +164,8 @@ class Status(InEpoch):
 class Stats:
     """The statistics of a shard since its Redis was new.
 
-    ``batches`` finished; users ``flushed`` in them, and the milliseconds that took, ``flush_ms``; users ``recounted``,
-    and how many of them were ``corrected``, or ``restored`` if a recovery corrected them.
+    ``batches`` finished; owners ``flushed`` in them, and the milliseconds that took, ``flush_ms``; owners
+    ``recounted``, and how many of them were ``corrected``, or ``restored`` if a recovery corrected them.
     """
 
     batches: int = 0
@@ -167,23 +191,28 @@ class Monitored:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Users whose counts a transaction was about to change when it was announced. Times are seconds of the Redis clock.
-    If something else wrote it, it cannot be read, and ``users`` is None."""
+    """Owners whose counts a transaction was about to change when it was announced. Times are seconds of the Redis
+    clock. If something else wrote it, it cannot be read, and ``owners`` is None."""
 
     id: str
     began: int = 0
     checked: int = 0
-    users: list[str] | None = None
+    owners: list[str] | None = None
 
     @classmethod
     def of(cls, id: str, entry: Any) -> Intent:
         """Return the intent that ``intents`` holds under an id."""
         try:
             about = json.loads(entry)
-            users = [user for user in about["users"] if user.encode() or True]
-            return cls(id, int(about["began"]), int(about["checked"]), users)
+            owners = [owner for owner in about["owners"] if owner.encode() or True]
+            return cls(id, int(about["began"]), int(about["checked"]), owners)
         except UNREADABLE:
             return cls(id)
+
+
+def _is_number(name: str, text: str) -> bool:
+    """Return whether a field of ``state`` is a number that the app may have written."""
+    return re.fullmatch(rf"-?[0-9]{{1,{7 if name == 'epoch' else 16}}}", text) is not None
 
 
 def decode(value: Any) -> str:

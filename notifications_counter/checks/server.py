@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.keys import Keys
-from ..buffer.shard import IDENTITY
+from ..buffer.upkeep import IDENTITY
 from ..conf import options
 from ..declaration.primary_keys import CompositeKey, group_of
 from ..events import EventLog
@@ -74,7 +74,7 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.complete(1, "server"),
         lambda: trial.announce(intent, [user]).read(),
         lambda: trial.confirm(intent, {user: 1}),
-        lambda: trial.snapshot([user], "take", "token"),
+        lambda: trial.take_leases([user], "token"),
         lambda: trial.fix(1, "token", {user: 1}),
         lambda: trial.keep(trial.snapshot([user]), {user: 1}),
         lambda: trial.announce(intent, [user]).read(),
@@ -88,16 +88,16 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.cut(1),
         lambda: trial.fetch(10**9 + 1, 0, 1),
         lambda: trial.reject({user: "1"}),
-        lambda: trial.finish(10**9 + 1, "mark"),
+        lambda: trial.finish(10**9 + 1, "batch id"),
         lambda: list(trial.waiting()),
         lambda: list(trial.intents()),
-        lambda: trial.ground(intent, drop=True),
+        lambda: trial.drop(intent),
         lambda: trial.note_recounted(user),
         trial.recounted,
         trial.status,
         lambda: trial.monitor(1),
         lambda: trial.listen(1),
-        trial.be_heard,
+        trial.heartbeat,
         trial.forget,
         trial.retire,
         trial.reuse,

@@ -25,8 +25,8 @@ from django.db.models import QuerySet
 from django.dispatch import receiver
 
 from ..buffer import Buffer
+from ..buffer.base import left_databases
 from ..buffer.client import keys_left
-from ..buffer.shard import left_databases
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction
 from .transactions import in_transaction

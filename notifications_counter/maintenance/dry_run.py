@@ -33,6 +33,6 @@ class DryRun(Recounter):
             found = self._look(look.buffer, left).compare(self._counts(left))
             suspects = {member: seen for member, seen in suspects.items() if found.get(member) == seen}
         snapshot = look.buffer.snapshot(list(suspects))
-        in_doubt = {m for m in suspects if snapshot.users[m].in_doubt or not snapshot.complete}
+        in_doubt = {m for m in suspects if snapshot.owners[m].in_doubt or not snapshot.complete}
         result.in_doubt += len(in_doubt)
         self._report([member for member in suspects if member not in in_doubt], look, suspects, result)

@@ -17,7 +17,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from ..buffer import Buffer, Status
-from ..buffer.shard import BATCHES
+from ..buffer.upkeep import BATCHES
 from ..conf import options
 from ..declaration import Declaration
 from .history import record_event
@@ -80,13 +80,13 @@ def reason_for_epoch(status: Status, stored: Any, server: str) -> str:
         return "SHARDS has changed"
     if status.declared not in ("", stored.declared):
         return "the declaration of the counter has changed"
-    if status.foreign_at is not None:
+    if status.heartbeat_at is not None:
         return "processes with a different declaration of the counter were running"
     if found := damage(status, stored.epoch):
         return found
     if status.server != server or status.batch < stored.finished:  # `server`, `behind`
         return OTHER_REDIS
-    is_other = status.finished == stored.finished and status.mark != stored.batch_id  # `batch_id`
+    is_other = status.finished == stored.finished and status.batch_id != stored.batch_id  # `batch_id`
     if status.finished > stored.finished or is_other:  # `past`
         return "the database went back in time"
     return ""
@@ -150,6 +150,6 @@ def _is_too_early(stored: Any, status: Status, wait: float) -> bool:
     """Return whether processes of another declaration may still be running. Those that know this counter are heard of;
     others get ``wait`` seconds from the change on."""
     seconds = [(timezone.now() - stored.declared_at).total_seconds()]
-    if status.foreign_at is not None:
-        seconds.append(status.now - status.foreign_at)
+    if status.heartbeat_at is not None:
+        seconds.append(status.now - status.heartbeat_at)
     return min(seconds) < wait

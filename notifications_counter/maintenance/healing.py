@@ -112,15 +112,15 @@ class Healer:
         `stays`: an intent is dropped only when its transaction must be dead."""
         now = buffer.status().now
         for intent in buffer.intents():
-            if intent.users is None:  # nobody knows whose counts it was going to change
+            if intent.owners is None:  # nobody knows whose counts it was going to change
                 self.recounter.started_epoch |= start_epoch(self.counter, buffer, UNREADABLE_INTENT)
-                buffer.ground(intent.id, drop=True)
+                buffer.drop(intent.id)
                 continue
             age, age_then = now - intent.began, intent.checked - intent.began
             dead = age >= options.MAX_TRANSACTION_AGE
             young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
             if (dead or not young) and not self._is_over():
-                buffer.ground(intent.id, dead)
+                (buffer.drop if dead else buffer.ground)(intent.id)
 
     def _do_requests(self) -> bool:
         """Do what RecountRequests ask for, and delete exactly those that were read. Their transactions have committed,
@@ -154,12 +154,12 @@ class Healer:
         while not self.stopped() and (members := buffer.take_dirty(left, size)):
             started = time.monotonic()
             strays = self._strays(buffer, members)
-            buffer.reject(strays, dirty=True)
+            buffer.reject_dirty(strays)
             record_rejected(self.counter, strays)
             try:
                 found = self.recounter.recount(m for m in members if m not in strays)
             except OperationalError as error:
-                buffer.snapshot(members, "end")  # look at one after the other
+                buffer.end_leases(members)  # look at one after the other
                 self.failures += 1
                 if self.failures > FEW or not connections[self.counter.db].is_usable():  # it is not the owner
                     raise
@@ -172,7 +172,7 @@ class Healer:
                 self.result.add(found)
                 self.failures = 0
                 if found.in_doubt:
-                    buffer.snapshot(members, "end")  # the next run comes back to them at once
+                    buffer.end_leases(members)  # the next run comes back to them at once
                     left += found.in_doubt
                 size = next_size(size, started, PAGE)
             if time.monotonic() > self.until:

@@ -88,7 +88,7 @@ def _replace(counter: Declaration) -> bool:
             retired = counter.make_buffer(database, row.shard, row.shards)
             retired.retire()  # `retire`: before its intents are read
             for intent in retired.intents():
-                for buffer, members in counter.by_shard(intent.users or ()):
+                for buffer, members in counter.by_shard(intent.owners or ()):
                     buffer.register(intent.id, members)  # `register`
             retired.drop_intents()
             row.delete()

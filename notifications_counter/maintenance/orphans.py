@@ -50,9 +50,9 @@ def _remove(counter: Declaration, shard: int, members: Sequence[str], gone: Quer
     """
     ended: dict[Declaration, int] = {}
     for sharing in counter.sharing:
-        snapshot = sharing.buffers[shard].snapshot(members, "end")
+        snapshot = sharing.buffers[shard].end_leases(members)
         ended[sharing] = snapshot.batch - snapshot.cut
-        members = [member for member in members if snapshot.users[member] == NOTHING]
+        members = [member for member in members if snapshot.owners[member] == NOTHING]
     older = {f"{sharing.batch_field}__lte": batch for sharing, batch in ended.items()}
     with transaction.atomic(using=counter.db):
         if not members or not reject_batches_up_to(counter, shard, ended):

@@ -14,7 +14,7 @@ from uuid import uuid4
 from django.core.exceptions import ValidationError
 
 from ..buffer import Buffer, Snapshot
-from ..buffer.shard import in_calls
+from ..buffer.base import in_calls
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..reader import NOT_STORED, Reader
@@ -191,7 +191,7 @@ class Recounter:
     def _counts_of_page(self, page: Page, looks: Sequence[Look]) -> Counts:
         """Count the rows of a whole page, or of the owners who were looked at, if these are a small part of it."""
         batch = min(look.snapshot.batch for look in looks)
-        waiting = [m for look in looks for m, w in look.snapshot.users.items() if (w.pending, w.flushing) != (0, 0)]
+        waiting = [m for look in looks for m, w in look.snapshot.owners.items() if (w.pending, w.flushing) != (0, 0)]
         if 2 * sum(len(look.keys) for look in looks) > len(page.keys):
             return self.everyone.counts(page, batch, waiting)
         counts: dict[str, Counted] = {}
@@ -202,13 +202,13 @@ class Recounter:
 
     def _look(self, buffer: Buffer, keys: dict[str, Key]) -> Look:
         token = uuid4().hex
-        return Look(buffer, keys, buffer.snapshot(list(keys), "take", token), token)
+        return Look(buffer, keys, buffer.take_leases(list(keys), token), token)
 
     def _is_in_force(self, look: Look) -> bool:
         """Return whether Redis takes corrections of this declaration. If not, a recovery is to come, which recounts
         everyone, and Redis hears that it must."""
         if not look.snapshot.ready:
-            look.buffer.be_heard()
+            look.buffer.heartbeat()
         return bool(look.snapshot.ready)
 
     def _decode(self, members: Sequence[str]) -> tuple[dict[str, Key], dict[str, str]]:
@@ -222,7 +222,7 @@ class Recounter:
 
     def _reject(self, buffer: Buffer, rejected: dict[str, str]) -> None:
         if rejected:
-            buffer.reject(rejected, dirty=True)
+            buffer.reject_dirty(rejected)
             record_rejected(self.counter, rejected)
 
     def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:

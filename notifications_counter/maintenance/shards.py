@@ -9,8 +9,8 @@ from uuid import uuid4
 from django.db import connections
 from django.db.models import QuerySet
 
-from ..buffer.shard import BATCHES
 from ..buffer.types import Cut
+from ..buffer.upkeep import BATCHES
 from ..conf import options
 from ..declaration import Declaration
 from ..declaration.databases import own_rows
@@ -66,7 +66,7 @@ def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> An
     if stored.finished >= cut.batch:  # another flusher was faster; its rows refuse the batch: `guard`
         return stored
     # `past_apply`, `batch_id`, `progress`
-    continues = stored.finished == cut.batch - 1 and stored.batch_id == cut.mark and stored.progress >= first
+    continues = stored.finished == cut.batch - 1 and stored.batch_id == cut.batch_id and stored.progress >= first
     return stored if continues else None
 
 

@@ -16,8 +16,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from ..buffer.shard import BATCHES
 from ..buffer.types import UNREADABLE
+from ..buffer.upkeep import BATCHES
 from ..checks.server import check_server
 from ..conf import options
 from ..counters import Counter, all_counters, counter_named

@@ -77,7 +77,7 @@ def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Pr
 
 def _why_rows_are_counted(counter: CounterReport, max_age: float) -> str:
     """Return why readers cannot trust Redis, and what ends that; empty if they can."""
-    if any(shard.status.foreign_at is not None for shard in counter.shards):
+    if any(shard.status.heartbeat_at is not None for shard in counter.shards):
         text = _(
             "The counter is new, or its declaration has changed. Rows are counted until no process of another "
             "release has been heard of for %(limit)s s (DEPLOY_SECONDS) and flush_counters has counted everyone."

@@ -12,8 +12,8 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import QuerySet
 
 from ..buffer import Buffer
+from ..buffer.base import OWNERS_PER_CALL
 from ..buffer.patience import Patience
-from ..buffer.shard import USERS_PER_CALL
 from ..conf import options
 from ..declaration import Declaration, each_shard
 from ..exceptions import BufferUnavailable
@@ -47,7 +47,7 @@ def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]
             requests: QuerySet[Any] = QuerySet(model, using=using)
             requests.bulk_create(
                 [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],
-                batch_size=USERS_PER_CALL,
+                batch_size=OWNERS_PER_CALL,
             )
     except DatabaseError:
         if _requests_exist(using):

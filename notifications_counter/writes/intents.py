@@ -16,10 +16,10 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error, connections
 
 from ..buffer import Buffer
+from ..buffer.base import OWNERS_PER_CALL, in_calls
 from ..buffer.client import in_groups
 from ..buffer.patience import Patience
 from ..buffer.pipeline import Call, Pipeline, pipelines_for
-from ..buffer.shard import USERS_PER_CALL, in_calls
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration, each_shard
@@ -80,7 +80,7 @@ class Intents:
                 announced = self.announced[counter]
                 new = [m for m in members if m not in announced]
                 self._refused += [(counter, m) for m in each_shard(counter, new, add, connection)]
-            for some in in_groups(calls, [len(intent.members) for _, intent in calls], USERS_PER_CALL):
+            for some in in_groups(calls, [len(intent.members) for _, intent in calls], OWNERS_PER_CALL):
                 if self.unread:
                     self._refused = self.settle()
                 self._announce(some)
@@ -118,7 +118,7 @@ class Intents:
             deltas = {m: delta for m in intent.members if (delta := sums.pop(m, 0)) != 0}
             calls.append((intent.buffer.confirm_call(intent.id, deltas), (intent, deltas)))
             sizes.append(1 + len(deltas))
-        for some in in_groups(calls, sizes, USERS_PER_CALL):
+        for some in in_groups(calls, sizes, OWNERS_PER_CALL):
             failed += self._confirm(some)
         return failed
 

@@ -175,6 +175,13 @@ def test_replies_that_nobody_waited_for(house, wire):
     assert open_issues.count(house) == 1  # over another connection
 
 
+def test_a_script_call_is_packed_like_any_other_command(house):
+    for owners in (["7"], ["é", "7"]):
+        call = buffer(open_issues).announce_call("part", owners)
+        whole = ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
+        assert call.packed == pack_command(whole)
+
+
 def test_a_get_is_packed_like_any_other_command():
     ends = ["7", "-7", "12", "é", "x" * 40, "", "8"]
     packed = Get("{ä}:ready", "{ä}:total:", [end.encode() for end in ends]).packed

@@ -16,9 +16,9 @@ import redis
 from django.db import transaction
 
 import servers
+from notifications_counter.buffer.base import in_calls
 from notifications_counter.buffer.client import client_of
 from notifications_counter.buffer.connections import FRESH_SECONDS
-from notifications_counter.buffer.shard import in_calls
 from notifications_counter.checks.server import check_redis
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog

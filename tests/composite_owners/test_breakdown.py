@@ -10,7 +10,7 @@ from django.template import Context
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer.shard import USERS_PER_CALL
+from notifications_counter.buffer.base import OWNERS_PER_CALL
 from notifications_counter.counters import Counter, unread
 from notifications_counter.reader import Reader
 from notifications_counter.templatetags.notifications_counter import show_badge
@@ -91,7 +91,7 @@ def test_rows_of_many_are_counted_together():
 
 
 def test_many_values_are_kept_in_several_calls(alice):
-    names = [f"app {i}" for i in range(2 * USERS_PER_CALL + 1)]
+    names = [f"app {i}" for i in range(2 * OWNERS_PER_CALL + 1)]
     CourseNotification.objects.bulk_create(CourseNotification(user=alice, app_name=name) for name in names)
     with sent() as commands:
         assert unread_by_app.breakdown(alice) == dict.fromkeys(names, 1)
@@ -168,7 +168,7 @@ def test_counts_are_dropped_by_a_doubt_and_not_kept_as_long_as_it_lasts():
 
 
 def test_nothing_is_kept_while_many_are_in_doubt():
-    buffer(votes).mark_dirty([f"[9,\t9,\t{i}]" for i in range(USERS_PER_CALL + 1)])
+    buffer(votes).mark_dirty([f"[9,\t9,\t{i}]" for i in range(OWNERS_PER_CALL + 1)])
     votes.breakdown(OWNER)
     assert not is_kept()
 

@@ -76,9 +76,12 @@ def of_healing() -> list[Call]:
 
     return [
         ("look", Buffer, "snapshot"),
+        ("look", Buffer, "take_leases"),
+        ("look", Buffer, "end_leases"),
         ("count", Reader, "count_rows"),
         ("fix", Buffer, "fix"),
         ("ground", Buffer, "ground"),
+        ("ground", Buffer, "drop"),
         ("epoch", healing, "start_epoch"),
         ("epoch", epochs, "start_epoch"),
         ("recover", Buffer, "recover"),
@@ -111,6 +114,8 @@ def of_a_read() -> list[Call]:
         ("get", Buffer, "total"),
         ("get", reader, "totals_of"),
         ("look", Buffer, "snapshot"),
+        ("look", Buffer, "take_leases"),
+        ("look", Buffer, "end_leases"),
         ("count", Reader, "count_rows"),
         ("keep", Buffer, "keep"),
     ]

@@ -135,8 +135,8 @@ def pass_time(seconds: int) -> None:
     """As if everything had happened so long ago."""
     CounterShard.objects.update(declared_at=F("declared_at") - timedelta(seconds=seconds))
     redis = buffer().client.redis
-    if redis.hexists(buffer().keys.state, "foreign_at"):
-        redis.hincrby(buffer().keys.state, "foreign_at", -seconds)
+    if redis.hexists(buffer().keys.state, "heartbeat_at"):
+        redis.hincrby(buffer().keys.state, "heartbeat_at", -seconds)
     buffer()._heard_at = -math.inf
 
 

@@ -11,7 +11,8 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import DataError, connection, transaction
 
-from notifications_counter.buffer.shard import BATCHES, Buffer
+from notifications_counter.buffer.shard import Buffer
+from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.maintenance import flush
@@ -107,7 +108,7 @@ def test_many_chunks(healed, statements):
 
 @pytest.mark.parametrize(("users", "chunk"), [(7, 5), (10, 10), (13, 20)])
 def test_a_chunk_is_fetched_in_parts_that_do_not_hold_redis_for_long(healed, monkeypatch, users, chunk):
-    monkeypatch.setattr("notifications_counter.buffer.shard.USERS_PER_CALL", 3)
+    monkeypatch.setattr("notifications_counter.buffer.upkeep.OWNERS_PER_CALL", 3)
     keys = make_keys(users)
     notify({key: 1 + i % 3 for i, key in enumerate(keys)})
     progress = []

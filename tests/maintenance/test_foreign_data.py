@@ -29,7 +29,7 @@ def _notes_trouble(_own_keys) -> None:
 
 
 TEXTS = ["x", "", "nan", "1.5", "9" * 16, b"\xff"]
-NUMBERS = ["epoch", "batch", "dirty", "waiting_since", "flushing_since", "foreign_at", "live_until"]
+NUMBERS = ["epoch", "batch", "dirty", "waiting_since", "flushing_since", "heartbeat_at", "live_until"]
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=repr)

@@ -11,7 +11,7 @@ import redis
 
 import servers
 from notifications_counter import checks
-from notifications_counter.buffer.shard import BATCHES, NAMELESS
+from notifications_counter.buffer.upkeep import BATCHES, NAMELESS
 from notifications_counter.counters import unread
 from notifications_counter.declaration import databases
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest

@@ -8,7 +8,7 @@ import pytest
 from django.core import serializers
 from django.core.management import call_command
 
-from notifications_counter.buffer.shard import BATCHES
+from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify, stored

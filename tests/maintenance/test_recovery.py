@@ -8,7 +8,9 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer.shard import BATCHES, LEASE, Buffer, totals_of
+from notifications_counter.buffer.base import LEASE
+from notifications_counter.buffer.shard import Buffer, totals_of
+from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.counters import unread
 from notifications_counter.declaration.primary_keys import as_bytes
 from notifications_counter.maintenance import audit, healing, recount
@@ -323,7 +325,7 @@ def test_a_change_that_begins_during_a_recovery_and_ends_after_it_is_recounted(m
 @pytest.mark.usefixtures("recovering")
 def test_a_reader_leaves_the_leases_of_a_recount_alone(alice, redis_client):
     """Or a busy user would never be recounted."""
-    snapshot = buffer().snapshot([str(alice.pk)], "take", "a recount")
+    snapshot = buffer().take_leases([str(alice.pk)], "a recount")
     assert unread.count(alice) == 4
     assert totals_of([(buffer(), as_bytes([alice.pk]))]) == [[None]]
     assert 0 < redis_client.ttl(buffer().keys.leases) <= LEASE

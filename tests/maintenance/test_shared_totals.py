@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.shard import BATCHES
 from notifications_counter.buffer.types import Cut
+from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.maintenance.recount import Recounter, RecountResult
@@ -166,14 +166,14 @@ def test_a_row_stays_while_another_counter_is_in_another_epoch(gone, other):
 
 @pytest.mark.parametrize("other", BOTH, ids=lambda counter: counter.name)
 def test_a_row_stays_that_has_a_later_batch_of_another_counter(gone, other, monkeypatch):
-    look = Buffer.snapshot
+    look = Buffer.end_leases
 
     def look_and_apply(buffer: Buffer, *args: Any, **kwargs: Any) -> Any:
         seen = look(buffer, *args, **kwargs)
         generic.apply(Target(other, connection), 2 * BATCHES, Chunk([[gone]], [0]))
         return seen
 
-    monkeypatch.setattr(Buffer, "snapshot", look_and_apply)
+    monkeypatch.setattr(Buffer, "end_leases", look_and_apply)
     for counter in BOTH:
         assert remove_orphans(counter) == 0
 

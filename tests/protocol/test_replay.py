@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 from django.db import connection, transaction
 
-from notifications_counter.buffer.shard import BATCHES, Buffer, totals_of
+from notifications_counter.buffer.shard import Buffer, totals_of
 from notifications_counter.buffer.types import Delta
+from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.conf import options
 from notifications_counter.declaration.primary_keys import CompositeKey, as_bytes, group_of
 from notifications_counter.maintenance import in_force
@@ -129,7 +130,7 @@ class Replay:
         snapshot = self.buffer.snapshot(self.members)
         stored = self.reader.stored(self.keys)
         for key, member, total in zip(self.keys, self.members, totals or (), strict=totals is not None):
-            if total is not None and not snapshot.users[member].in_doubt:
+            if total is not None and not snapshot.owners[member].in_doubt:
                 assert total == snapshot.value(member, *stored.get(key, (0, 0)))
 
     # ------------------------------------------------------------------------------------------------------ processes
@@ -257,9 +258,9 @@ class Replay:
     def remove(self, me: int, remover: model.Remover) -> Step:
         """As recount.py does, but of any user: those that are here are not gone."""
         yield
-        snapshot = self.buffer.snapshot(self.members, "end")
+        snapshot = self.buffer.end_leases(self.members)
         last = snapshot.batch - snapshot.cut
-        idle = [votes.decode(member) for member, waiting in snapshot.users.items() if waiting == (0, 0, False)]
+        idle = [votes.decode(member) for member, waiting in snapshot.owners.items() if waiting == (0, 0, False)]
         yield
         if idle:
             with transaction.atomic():
@@ -277,7 +278,7 @@ class Replay:
         total = totals[0] if totals else None
         yield
         if total is None and snapshot.auditing:
-            snapshot = self.buffer.snapshot([member], "take free", reader.token)
+            snapshot = self.buffer.take_free_leases([member], reader.token)
             yield
         if total is None and snapshot.auditing:
             total = self.reader.count_rows([key]).get(key, 0)
@@ -288,7 +289,7 @@ class Replay:
                 self.buffer.fix(snapshot.epoch, reader.token, {member: total - was}, {member: total})
             yield
         elif total is None:
-            if totals is None or not snapshot.ready or snapshot.users[member].in_doubt:
+            if totals is None or not snapshot.ready or snapshot.owners[member].in_doubt:
                 total = self.reader.count_rows([key]).get(key, 0)
                 yield
             else:
@@ -407,14 +408,14 @@ class Replay:
             for log in self.intents.values():  # of transactions that must be that old
                 log.announced_at -= options.HEAL_AFTER
         for id_ in intents if self.label == "suspects" else dead:
-            self.buffer.ground(id_, drop=self.label != "suspects")
+            (self.buffer.ground if self.label == "suspects" else self.buffer.drop)(id_)
         if dead or self.label == "suspects":
             yield
         yield from self.recount(me, self.members)
 
     def recount(self, me: str, members: list[str]) -> Step:
         keys = {member: votes.decode(member) for member in members}
-        snapshot = self.buffer.snapshot(members, "take", me)
+        snapshot = self.buffer.take_leases(members, me)
         yield
         rows = self.reader.count_rows(list(keys.values()))
         yield

@@ -1,50 +1,60 @@
--- Takes an intent back and adds its deltas, once. Its users are sent to a recount instead if it is gone or grounded, or was
--- announced under another value of ready, or if pending was lost, which would no longer show if it were filled again. So
--- is a user of whom Redis has lost that it is in flight, and during a recovery a user without a total, because nobody
--- knows yet what the rows say.
+-- Takes an intent back and adds its deltas, once. Its owners are sent to a recount instead if it is gone or grounded,
+-- or was announced under another value of ready, or if pending was lost, which would no longer show if it were filled
+-- again. So is an owner of whom Redis has lost that it is in flight, and during a recovery an owner without a total,
+-- because nobody knows yet what the rows say.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 -- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
---       2 id of the intent; then pairs: user, delta ('?': unknown)
--- Reply the number of users sent to a recount; processes with open streams are told of all users
-local epoch = redis.call('GET', ready)
-if epoch == 'left' then return LEFT end
-local recovering = is_recovering(epoch)
+--       2 id of the intent; then pairs: owner, delta ('?': unknown)
+-- Reply the number of owners sent to a recount; processes with open streams are told of all owners
+local ready_now = redis.call('GET', ready)
+if ready_now == 'left' then return LEFT end
+local recovering = is_recovering(ready_now)
 local now = redis.call('TIME')[1]
 local about = redis.call('HMGET', state, 'live_until', 'waiting_since', 'declared', 'awaited')
 local leased = redis.call('EXISTS', leases) == 1
+-- rule: waiting
 local lost = about[2] and redis.call('EXISTS', pending) == 0
+-- rule: declared
 local foreign = about[3] and about[3] ~= ARGV[1]
 local entry = redis.call('HGET', intents, ARGV[2])
+-- rule: registry
 local intent = entry and intent_of(entry)
+-- rule: grounded
 local is_in_flight = intent and not intent.grounded
-local is_trusted = is_in_flight and epoch and intent.ready == epoch and not lost and not foreign
+-- rules: announced_ready, straddle
+local is_trusted = is_in_flight and ready_now and intent.ready == ready_now and not lost and not foreign
 local added, sent = false, 0
 local changed = about[1] and {} -- most shards never have a listener
 
-local function change(user, delta)
-  local key = total_of(user, epoch)
+local function change(owner, delta)
+  local key = total_of(owner, ready_now)
   local total = total_at(key)
+  -- rules: unknown, witness
   local is_added = is_trusted and delta ~= '?' and (total or not recovering)
   if delta ~= '0' and is_added then
-    redis.call('ZINCRBY', pending, delta, user)
-    if leased then redis.call('HDEL', leases, user) end
+    redis.call('ZINCRBY', pending, delta, owner)
+    -- rule: lease
+    if leased then redis.call('HDEL', leases, owner) end
     added = true
   end
   local others, others_of_group
-  if is_in_flight then others, others_of_group = land(user) end
-  if changed and delta ~= '0' then changed[#changed + 1] = user end
+  if is_in_flight then others, others_of_group = land(owner) end
+  if changed and delta ~= '0' then changed[#changed + 1] = owner end
+  -- rule: flying_lost
   if is_in_flight and not others or delta ~= '0' and not is_added then
-    mark_dirty(user, epoch, now)
+    mark_dirty(owner, ready_now, now)
     sent = sent + 1
     return
   end
   if total then
     local sum = string.format('%.0f', tonumber(total) + tonumber(delta))
+    -- rule: marked
     redis.call('SET', key, others == 0 and sum or sum .. '!', 'KEEPTTL')
   end
-  local group, last = group_of(user, epoch)
+  local group, last = group_of(owner, ready_now)
   local cached = group and redis.call('HGET', group, '')
   if not cached then return end
+  -- rule: group_room
   local count = cached == '!' and add('HINCRBY', group, last, delta)
   if count == 0 then redis.call('HDEL', group, last) end
   if not count then
@@ -56,15 +66,15 @@ end
 
 redis.call('HDEL', intents, '') -- no such intent; a script whose first write is this also runs without memory
 local unchanged = {}
-for _, user in ipairs(is_in_flight and intent.users or {}) do unchanged[user] = true end
+for _, owner in ipairs(is_in_flight and intent.owners or {}) do unchanged[owner] = true end
 for i = 3, #ARGV, 2 do
-  local user = ARGV[i]
-  unchanged[user] = nil
-  change(user, ARGV[i + 1])
+  local owner = ARGV[i]
+  unchanged[owner] = nil
+  change(owner, ARGV[i + 1])
 end
-for user in pairs(unchanged) do change(user, '0') end
-redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, its users are still in flight
+for owner in pairs(unchanged) do change(owner, '0') end
+redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, its owners are still in flight
 if added and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
-hear(ARGV[1], about[3], about[4])
+heartbeat(ARGV[1], about[3], about[4])
 if changed then tell_listeners(changed, now, about[1]) end
 return sent

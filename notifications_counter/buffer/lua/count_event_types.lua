@@ -4,7 +4,8 @@
 --       4 number of events  5 timestamp and 6 id of the event after which the page begins, '' at first
 -- Reply timestamp and id of the last event of the page ('' at the end), then type as JSON, count, …
 local score, member = ARGV[5], ARGV[6]
-local first = member == '' and redis.call('ZCOUNT', events, '-inf', '(' .. ARGV[2]) or rank_after('ZRANK', score, member)
+local earlier = member == '' and redis.call('ZCOUNT', events, '-inf', '(' .. ARGV[2])
+local first = earlier or rank_after('ZRANK', score, member)
 local size = math.min(tonumber(ARGV[4]), redis.call('ZCOUNT', events, '-inf', ARGV[3]) - first)
 local page = size > 0 and redis.call('ZRANGE', events, first, first + size - 1) or {}
 local counts = {}

@@ -1,9 +1,10 @@
 -- Makes what is pending the batch to flush, in the epoch that was checked. An unfinished batch comes first.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)
 -- ARGV  1 epoch  2 the last batch that the database has finished: a Redis that is behind it went back
--- Reply batch ('' if there is nothing, or Redis is in another epoch, or went back), its number of users, the mark of the
+-- Reply batch ('' if there is nothing, or Redis is in another epoch, or went back), its number of owners, the id of the
 --       batch before ('' if none)
-local about = redis.call('HMGET', state, 'epoch', 'batch', 'mark', 'waiting_since')
+local about = redis.call('HMGET', state, 'epoch', 'batch', 'batch_id', 'waiting_since')
+-- rules: epoch, behind
 if about[1] ~= ARGV[1] or (tonumber(about[2]) or -1) < tonumber(ARGV[2]) then return {'', 0, ''} end
 if redis.call('EXISTS', flushing) == 0 then
   if redis.call('EXISTS', pending) == 0 then return {'', 0, ''} end

@@ -1,10 +1,11 @@
--- Registers which database the keys belong to. If another database was at this place before, its keys are left for good,
--- and its intents move here: their users are recounted under the new keys. If Redis is behind the database,
+-- Registers which database the keys belong to. If another database was at this place before, its keys are left for
+-- good, and its intents move here: their owners are recounted under the new keys. If Redis is behind the database,
 -- readers count rows.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)  database (text)
 -- ARGV  1 id of the database  2 seconds after which the lasting keys of a test database expire, '' for others
 --       3 epoch that the database knows
 -- Reply 1 if Redis is in an earlier epoch, or the shard is out of use, see retire.lua; an error if these keys were left
+-- rule: last
 if redis.call('GET', ready) == 'left' then
   if redis.call('HGET', state, 'epoch') == '-1' then return 1 end
   return LEFT
@@ -21,13 +22,16 @@ if before and before ~= ARGV[1] then
     if intent then
       intent.ready, intent.grounded, intent.checked = '', nil, intent.began
       moved[i + 1] = cjson.encode(intent)
-      for _, user in ipairs(intent.users) do take_off(user, redis.call('GET', ready)) end
+      -- rule: aloft
+      for _, owner in ipairs(intent.owners) do take_off(owner, redis.call('GET', ready)) end
     end
+    -- rule: along
     redis.call('HSET', intents, moved[i], moved[i + 1])
   end
   for _, name in ipairs({'pending', 'flushing', 'state', 'intents', 'in_flight', 'dirty', 'rejected', 'stats'}) do
     redis.call('UNLINK', old .. name)
   end
+  -- rule: leave
   set(old .. 'ready', 'left')
 end
 if before ~= ARGV[1] then set(database, ARGV[1]) end

@@ -1,14 +1,15 @@
 -- Reads some members of the batch under way by rank, if it is still that batch.
 -- KEYS  flushing (zset)  state (hash)
 -- ARGV  1 batch  2 first rank  3 last rank  4 separator, or '' for none
--- Reply two texts, of users and of deltas, joined by the separator; without one: user, delta, user, delta, …; nothing if
---       the batch is another
+-- Reply two texts, of owners and of deltas, joined by the separator; without one: owner, delta, owner, delta, …;
+--       nothing if the batch is another
+-- rule: fetch_batch
 if redis.call('HGET', state, 'batch') ~= ARGV[1] then return {} end
 local page = redis.call('ZRANGE', flushing, ARGV[2], ARGV[3], 'WITHSCORES')
 if ARGV[4] == '' or #page == 0 then return page end
-local users, deltas = {}, {}
+local owners, deltas = {}, {}
 for i = 1, #page, 2 do
-  users[#users + 1] = page[i]
+  owners[#owners + 1] = page[i]
   deltas[#deltas + 1] = page[i + 1]
 end
-return {table.concat(users, ARGV[4]), table.concat(deltas, ARGV[4])}
+return {table.concat(owners, ARGV[4]), table.concat(deltas, ARGV[4])}

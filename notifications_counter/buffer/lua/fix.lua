@@ -1,32 +1,36 @@
--- Corrects users whose lease is still ours and who are not in flight, in the epoch in which they were looked at. A reader
--- that does so during a recovery also caches the totals: these users are adopted.
+-- Corrects owners whose lease is still ours and who are not in flight, in the epoch in which they were looked at. A
+-- reader that does so during a recovery also caches the totals: these owners are repaired.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 --       stats (hash)
--- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the users  4 their corrections, 0 for none
+-- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the owners  4 their corrections, 0 for none
 --       5 their totals, or '' to cache none  6 seconds for which totals live
--- Reply the places of users who were active: all if Redis is in another epoch, under another declaration, or has lost
+-- Reply the places of owners who were active: all if Redis is in another epoch, under another declaration, or has lost
 --       pending; processes with open streams are told of those who changed
 local about = redis.call('HMGET', state, 'epoch', 'waiting_since', 'declared')
+-- rule: waiting
 local lost = about[2] and redis.call('EXISTS', pending) == 0 -- a correction would hide it
+-- rule: epoch
 local current = (about[1] or '') .. ':' .. (about[3] or '') == ARGV[1] and not lost
-local epoch = redis.call('GET', ready)
+local ready_now = redis.call('GET', ready)
 local now = redis.call('TIME')[1]
-local recovering = is_recovering(epoch)
-local users, corrections = cjson.decode(ARGV[3]), cjson.decode(ARGV[4])
-local totals = epoch and ARGV[5] ~= '' and cjson.decode(ARGV[5]) or {}
-local held = current and #users > 0 and redis.call('HMGET', leases, unpack(users)) or {}
-local aloft = current and #users > 0 and redis.call('EXISTS', intents) == 1 and redis.call('HMGET', in_flight, unpack(users)) or {}
-local reply, fixed, stale, changed, deltas, adopted = {}, {}, {}, {}, {}, {}
-for i, user in ipairs(users) do
-  if held[i] and held[i]:match('(.*)@') == ARGV[2] and not aloft[i] then
-    fixed[#fixed + 1] = user
+local recovering = is_recovering(ready_now)
+local owners, corrections = cjson.decode(ARGV[3]), cjson.decode(ARGV[4])
+local totals = ready_now and ARGV[5] ~= '' and cjson.decode(ARGV[5]) or {}
+local held = current and #owners > 0 and redis.call('HMGET', leases, unpack(owners)) or {}
+local flying = current and which_fly(owners) or {}
+local reply, fixed, stale, changed, deltas, repaired = {}, {}, {}, {}, {}, {}
+for i, owner in ipairs(owners) do
+  -- rules: lease, fix_flying
+  if held[i] and held[i]:match('(.*)@') == ARGV[2] and not flying[i] then
+    fixed[#fixed + 1] = owner
     local is_wrong = corrections[i] ~= 0
-    -- During a recovery, those who were adopted and are right stay so.
-    if epoch and (is_wrong or not recovering) then stale[#stale + 1] = total_of(user, epoch) end
-    local group = epoch and group_of(user, epoch)
+    -- During a recovery, those who were repaired and are right stay so.
+    if ready_now and (is_wrong or not recovering) then stale[#stale + 1] = total_of(owner, ready_now) end
+    local group = ready_now and group_of(owner, ready_now)
     if group then redis.call('UNLINK', group) end
-    if is_wrong then changed[#changed + 1], deltas[#deltas + 1] = user, corrections[i] end
-    if totals[i] then adopted[#adopted + 1] = i end
+    if is_wrong then changed[#changed + 1], deltas[#deltas + 1] = owner, corrections[i] end
+    -- rule: repair_fix
+    if totals[i] then repaired[#repaired + 1] = i end
   else
     reply[#reply + 1] = i
   end
@@ -38,15 +42,15 @@ if #fixed > 0 then
   if dropped > 0 then add('HINCRBY', state, 'dirty', -dropped) end
   if #changed > 0 then
     local sums, before = {}, redis.call('ZMSCORE', pending, unpack(changed))
-    for n, user in ipairs(changed) do
-      sums[2 * n - 1], sums[2 * n] = string.format('%.17g', (before[n] or 0) + deltas[n]), user
+    for n, owner in ipairs(changed) do
+      sums[2 * n - 1], sums[2 * n] = string.format('%.17g', (before[n] or 0) + deltas[n]), owner
     end
     redis.call('ZADD', pending, unpack(sums)) -- at once, which is faster than one ZINCRBY for each
   end
-  for _, i in ipairs(adopted) do redis.call('SET', total_of(users[i], epoch), totals[i], 'EX', ARGV[6]) end
+  for _, i in ipairs(repaired) do redis.call('SET', total_of(owners[i], ready_now), totals[i], 'EX', ARGV[6]) end
   if #changed > 0 and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
   redis.pcall('HINCRBY', stats, 'recounted', #fixed)
-  redis.pcall('HINCRBY', stats, epoch and not recovering and 'corrected' or 'restored', #changed)
+  redis.pcall('HINCRBY', stats, ready_now and not recovering and 'corrected' or 'restored', #changed)
 end
 tell_listeners(changed, now, redis.call('HGET', state, 'live_until'))
 return reply

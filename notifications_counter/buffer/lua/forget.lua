@@ -1,12 +1,13 @@
 -- Has readers count rows until a new epoch begins: a recovery under way can no longer complete.
 -- KEYS  state (hash)  ready (text)
--- ARGV  1 fingerprint of the declaration in force that waits for this epoch, '' if none does: from now on, processes of
---       another one are heard of, and it is as if one had just been
+-- ARGV  1 fingerprint of the declaration in force that waits for this epoch, '' if none does: from now on, the
+--       heartbeats of others are noted, as if there had just been one
 -- Reply nothing
 if redis.call('GET', ready) == 'left' then return LEFT end
+-- rule: forget
 redis.call('DEL', ready)
-local now, about = redis.call('TIME')[1], redis.call('HMGET', state, 'awaited', 'foreign_at')
+local now, about = redis.call('TIME')[1], redis.call('HMGET', state, 'awaited', 'heartbeat_at')
 local future = (tonumber(about[2]) or 0) > tonumber(now) -- the clock was set back
 if ARGV[1] ~= '' and (about[1] ~= ARGV[1] or future) then
-  redis.call('HSET', state, 'awaited', ARGV[1], 'foreign_at', now)
+  redis.call('HSET', state, 'awaited', ARGV[1], 'heartbeat_at', now)
 end

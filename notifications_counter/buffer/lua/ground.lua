@@ -1,23 +1,25 @@
--- Grounds an intent whose process may be dead, or drops it. Its users are sent to a recount. They are no longer in flight,
--- so that they can be corrected, although the transaction may still commit: then its confirmation sends them to a recount
--- again. An intent that was announced in the future, because the clock was set back, is announced now.
+-- Grounds an intent whose process may be dead, or drops it. Its owners are sent to a recount. They are no longer in
+-- flight, so that they can be corrected, although the transaction may still commit: then its confirmation sends them to
+-- a recount again. An intent that was announced in the future, because the clock was set back, is announced now.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 -- ARGV  1 intent  2 '1' to drop it
--- Reply 1 if it was still there; processes with open streams are told of its users
-local epoch = redis.call('GET', ready)
-if epoch == 'left' then return LEFT end
+-- Reply 1 if it was still there; processes with open streams are told of its owners
+local ready_now = redis.call('GET', ready)
+if ready_now == 'left' then return LEFT end
 local entry = redis.call('HGET', intents, ARGV[1])
 local intent = entry and intent_of(entry)
 local now = redis.call('TIME')[1]
 if intent then
-  for _, user in ipairs(intent.users) do
-    mark_dirty(user, epoch, now)
-    if not intent.grounded then land(user) end
+  -- rule: given_up
+  for _, owner in ipairs(intent.owners) do
+    mark_dirty(owner, ready_now, now)
+    if not intent.grounded then land(owner) end
   end
-  tell_listeners(intent.users, now, redis.call('HGET', state, 'live_until'))
+  tell_listeners(intent.owners, now, redis.call('HGET', state, 'live_until'))
 end
 if ARGV[2] == '1' then return redis.call('HDEL', intents, ARGV[1]) end
 if not intent then return 0 end
+-- rule: stays
 intent.grounded, intent.checked = true, tonumber(now)
 intent.began = math.min(tonumber(intent.began) or 0, intent.checked)
 redis.call('HSET', intents, ARGV[1], cjson.encode(intent))

@@ -1,4 +1,5 @@
--- Asks the other scripts to publish, for a while, whose counters change: as lists of users in JSON, on channel base:live.
+-- Asks the other scripts to publish, for a while, whose counters change: as lists of owners in JSON, on channel
+-- base:live.
 -- KEYS  state (hash)  ready (text)
 -- ARGV  1 seconds
 -- Reply nothing

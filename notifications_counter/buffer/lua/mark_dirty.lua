@@ -1,10 +1,10 @@
--- Sends users to a recount; until then readers count their rows.
+-- Sends owners to a recount; until then readers count their rows.
 -- KEYS  state (hash)  ready (text)  dirty (zset)  leases (hash)
--- ARGV  the users
--- Reply the number of users; processes with open streams are told of them
-local epoch = redis.call('GET', ready)
-if epoch == 'left' then return LEFT end
+-- ARGV  the owners
+-- Reply the number of owners; processes with open streams are told of them
+local ready_now = redis.call('GET', ready)
+if ready_now == 'left' then return LEFT end
 local now = redis.call('TIME')[1]
-for _, user in ipairs(ARGV) do mark_dirty(user, epoch, now) end
+for _, owner in ipairs(ARGV) do mark_dirty(owner, ready_now, now) end
 tell_listeners(ARGV, now, redis.call('HGET', state, 'live_until'))
 return #ARGV

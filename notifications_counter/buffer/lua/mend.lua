@@ -10,7 +10,7 @@ for i, key in ipairs(KEYS) do
   if ARGV[i] ~= 'none' and kind ~= 'none' and kind ~= ARGV[i] then redis.call('UNLINK', key) end
 end
 if redis.call('TYPE', base .. ':state').ok == 'hash' then
-  local texts = {declared = true, awaited = true, server = true, mark = true}
+  local texts = {declared = true, awaited = true, server = true, batch_id = true}
   local about = redis.call('HGETALL', base .. ':state')
   for i = 1, #about, 2 do
     if not texts[about[i]] and not about[i + 1]:match('^%d+$') then redis.call('HDEL', base .. ':state', about[i]) end

@@ -9,7 +9,7 @@ repeat
   cursor = page[1]
   for i = 2, #page[2], 2 do
     local intent = page[2][i]
-    local began = intent:match('"began":(%d+)') -- quotes in a user's key are escaped, so that is no match
+    local began = intent:match('"began":(%d+)') -- quotes in an owner's key are escaped, so that is no match
     local age = now - tonumber(began or now)
     if age >= tonumber(ARGV[1]) or age < 0 then overdue = overdue + 1 end
     oldest = math.max(oldest, age)

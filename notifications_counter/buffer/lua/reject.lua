@@ -1,4 +1,5 @@
--- Keeps members that cannot be stored for inspection: they are not a primary key, or their delta does not fit its column.
+-- Keeps members that cannot be stored for inspection: they are not a primary key, or their delta does not fit its
+-- column.
 -- KEYS  state (hash)  dirty (zset)  leases (hash)  rejected (hash)
 -- ARGV  1 '1' if the members are no longer to be recounted, else '0'
 --       then for each: member, its delta, or 'recount'

@@ -4,12 +4,12 @@
 -- What all keys of the script begin with
 local base = KEYS[1]:match('(.*):')
 
--- Returns the key of a user's cached total, given the value of ready. Totals of users who were adopted during a recovery
--- are still found after it.
-local function total_of(user, epoch) return base .. ':total:' .. (epoch or ''):match('%d*') .. ':' .. user end
+-- Returns the key of an owner's cached total, given the value of ready. Totals of owners who were repaired during a
+-- recovery are still found after it.
+local function total_of(owner, ready_now) return base .. ':total:' .. (ready_now or ''):match('%d*') .. ':' .. owner end
 
--- Returns the cached total at a key, without the mark of a user in flight: 12 or 12!. If something else wrote it, it is
--- deleted, and counts as missing.
+-- Returns the cached total at a key, without the mark of an owner in flight: 12 or 12!. If something else wrote it, it
+-- is deleted, and counts as missing.
 local function total_at(key)
   local cached = redis.pcall('GET', key)
   local total = type(cached) == 'string' and cached:match('^(-?%d+)!?$')
@@ -18,23 +18,23 @@ local function total_at(key)
 end
 
 -- Returns whether a recovery is under way, given the value of ready.
-local function is_recovering(epoch) return epoch and epoch:sub(-1) == '?' end
+local function is_recovering(ready_now) return ready_now and ready_now:sub(-1) == '?' end
 
--- Returns the key of the cached counts of a group, the owners who differ from this one only in the last column, this last
--- column, and the others; nothing if owners have one column. epoch: the value of ready. The empty field of the key is
--- a token while the counts are being counted, then 1, or ! while a transaction that changes them is in flight.
-local function group_of(user, epoch)
-  local first, last = user:match('^(.*\t)(.*)')
-  if first then return base .. ':group:' .. (epoch or ''):match('%d*') .. ':' .. first, last, first end
+-- Returns the key of the cached counts of a group, the owners who differ from this one only in the last column, this
+-- last column, and the others; nothing if owners have one column. ready_now: the value of ready. The empty field of the
+-- key is a token while the counts are being counted, then 1, or ! while a transaction that changes them is in flight.
+local function group_of(owner, ready_now)
+  local first, last = owner:match('^(.*\t)(.*)')
+  if first then return base .. ':group:' .. (ready_now or ''):match('%d*') .. ':' .. first, last, first end
 end
 
--- Notes that a process with this declaration is alive. If another one is in force, readers count rows, and no epoch
--- begins until no such process has been heard of for a while.
+-- Notes a heartbeat of a process with this declaration. If another one is in force, readers count rows, and no epoch
+-- begins until there has been no such heartbeat for a while.
 -- declared: of the current epoch  awaited: of the next one, if it is in force already
-local function hear(fingerprint, declared, awaited)
+local function heartbeat(fingerprint, declared, awaited)
   local in_force = awaited or declared
   if in_force and in_force ~= fingerprint then
-    redis.call('HSET', state, 'foreign_at', redis.call('TIME')[1])
+    redis.call('HSET', state, 'heartbeat_at', redis.call('TIME')[1])
     redis.call('DEL', ready)
   end
 end
@@ -54,35 +54,43 @@ local function add(...)
   if not (sum.err:find('integer') or sum.err:find('overflow') or sum.err:find('WRONGTYPE')) then error(sum.err, 0) end
 end
 
--- Returns what leases holds for a user: whose lease it is, and since when.
+-- Returns what leases holds for an owner: whose lease it is, and since when.
 local function lease(token, now) return token .. '@' .. now end
 
--- Sends a user to a recount. Until then readers count rows; a correction under way is void. If something else has written
--- a text to state, the number of dirty users stays wrong until the recovery for which that is a reason.
-local function mark_dirty(user, epoch, now)
-  redis.call('HDEL', leases, user)
-  local group = group_of(user, epoch)
-  redis.call('DEL', total_of(user, epoch))
+-- Sends an owner to a recount. Until then readers count rows; a correction under way is void. If something else has
+-- written a text to state, the number of dirty owners stays wrong until the recovery for which that is a reason.
+local function mark_dirty(owner, ready_now, now)
+  -- rule: lease
+  redis.call('HDEL', leases, owner)
+  local group = group_of(owner, ready_now)
+  -- rule: dirty_counts
+  redis.call('DEL', total_of(owner, ready_now))
+  -- rule: group_dirty
   if group then redis.call('UNLINK', group) end
-  if redis.call('ZADD', dirty, 'NX', now, user) == 1 then add('HINCRBY', state, 'dirty', 1) end
+  -- rule: doubted
+  if redis.call('ZADD', dirty, 'NX', now, owner) == 1 then add('HINCRBY', state, 'dirty', 1) end
 end
 
 -- Tells processes with open streams whose counters have changed.
-local function tell_listeners(users, now, live_until)
-  if #users > 0 and (tonumber(live_until) or 0) >= tonumber(now) then
-    redis.pcall('PUBLISH', base .. ':live', cjson.encode(users))
+local function tell_listeners(owners, now, live_until)
+  if #owners > 0 and (tonumber(live_until) or 0) >= tonumber(now) then
+    redis.pcall('PUBLISH', base .. ':live', cjson.encode(owners))
   end
 end
 
--- Puts a user of an intent in flight: readers don't use what is cached of the user and its group.
-local function take_off(user, epoch)
-  local key = total_of(user, epoch)
+-- Puts an owner of an intent in flight: readers don't use what is cached of the owner and its group.
+local function take_off(owner, ready_now)
+  local key = total_of(owner, ready_now)
   local total = total_at(key)
+  -- rule: marked
   if total then redis.call('SET', key, total .. '!', 'KEEPTTL') end
-  redis.call('HINCRBY', in_flight, user, 1)
-  local group, _, first = group_of(user, epoch)
+  -- rule: flying
+  redis.call('HINCRBY', in_flight, owner, 1)
+  local group, _, first = group_of(owner, ready_now)
   if not group then return end
+  -- rule: group_flying
   redis.call('HINCRBY', in_flight, first, 1)
+  -- rule: group_room
   local cached = redis.call('HGET', group, '')
   if cached == '1' then
     redis.call('HSET', group, '', '!')
@@ -91,24 +99,30 @@ local function take_off(user, epoch)
   end
 end
 
--- Takes a user of an intent out of flight. Returns how many other intents the user is in, and the group of the user;
--- nothing if Redis has lost that it was in flight.
-local function land(user)
+-- Returns for each owner something if it is in flight. Without any intent, nobody is.
+local function which_fly(owners)
+  -- rule: intents
+  return #owners > 0 and redis.call('EXISTS', intents) == 1 and redis.call('HMGET', in_flight, unpack(owners)) or {}
+end
+
+-- Takes an owner of an intent out of flight. Returns how many other intents the owner is in, and the group of the
+-- owner; nothing if Redis has lost that it was in flight.
+local function land(owner)
   local function leave(name)
     local others = add('HINCRBY', in_flight, name, -1) or -1
     if others <= 0 then redis.call('HDEL', in_flight, name) end
     if others >= 0 then return others end
   end
-  local _, _, first = group_of(user)
-  return leave(user), first and leave(first)
+  local _, _, first = group_of(owner)
+  return leave(owner), first and leave(first)
 end
 
 -- Returns an intent as intents holds it; nothing if something else wrote it.
 local function intent_of(entry)
   local is_json, intent = pcall(cjson.decode, entry)
-  if not is_json or type(intent) ~= 'table' or type(intent.users) ~= 'table' then return end
-  for _, user in ipairs(intent.users) do
-    if type(user) ~= 'string' then return end
+  if not is_json or type(intent) ~= 'table' or type(intent.owners) ~= 'table' then return end
+  for _, owner in ipairs(intent.owners) do
+    if type(owner) ~= 'string' then return end
   end
   return intent
 end

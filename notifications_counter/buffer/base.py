@@ -1,0 +1,144 @@
+"""What every use of a shard begins with: its scripts, and the registration of its keys."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from ..exceptions import DatabaseChanged
+from .client import Argument, Client, pack_head
+from .keys import Keys
+from .scripts import Script, script
+from .types import (
+    decode,
+)
+
+logger = logging.getLogger("notifications_counter")
+
+LEASE = 60
+"""Seconds after which a lease is old, or HEAL_AFTER if that is less. Safety does not depend on it."""
+
+OWNERS_PER_CALL = 1000
+"""The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
+ARGUMENTS arguments: an owner takes three at most."""
+
+HEARTBEAT_SECONDS = 1
+"""Seconds after which a process that counts rows says again that it is alive."""
+
+T = TypeVar("T")
+
+left_databases: set[str] = set()
+"""Ids of databases whose keys were left for another database, as far as this process knows."""
+
+
+def in_calls(owners: Sequence[T], most: int = OWNERS_PER_CALL) -> Iterator[Sequence[T]]:
+    """Yield owners in groups of at most ``most``, one for each call."""
+    for i in range(0, len(owners), most):
+        yield owners[i : i + most]
+
+
+def as_json(owners: Sequence[str]) -> str:
+    """Return owners as one argument, which is faster than a thousand."""
+    return json.dumps(owners, ensure_ascii=False)
+
+
+class _Scripts(dict[str, tuple[Script, list[str], bytes]]):
+    """The scripts, each with the keys of a shard that it names, and both packed: made once."""
+
+    def __init__(self, keys: Keys):
+        self._keys = keys
+
+    def __missing__(self, name: str) -> tuple[Script, list[str], bytes]:
+        called = script(name)
+        keys = [getattr(self._keys, key) for key in called.keys]
+        self[name] = called, keys, pack_head(("EVALSHA", called.sha, len(keys), *keys))
+        return self[name]
+
+
+class Entered:
+    """A shard of a counter in Redis, entered before its first use. Every method raises BufferUnavailable if Redis is
+    unavailable.
+
+    ``ttl``          seconds after which the lasting keys of a test database expire, '' for other databases
+    ``fingerprint``  of the counter's declaration
+    ``epoch``        that the database knew at first, or a later one that Redis has told
+    """
+
+    def __init__(self, client: Client, keys: Keys, ttl: int | str = "", fingerprint: str = "", epoch: int = 0):
+        self.client = client
+        self.keys = keys
+        self.ttl = ttl
+        self.fingerprint = fingerprint
+        self.epoch = epoch
+        self._heartbeat_at = self._doubted_at = -math.inf
+        # The value of `ready` when totals were last read, and the beginning of their keys, which depends on it.
+        self._seen: tuple[str | bytes, str] = ("", keys.total("0", ""))
+        self._scripts = _Scripts(keys)
+        self._entered = False
+        self._is_behind = False
+
+    def _run(self, name: str, *args: Argument, urgent: bool = False) -> Any:
+        """Call a script and return its reply."""
+        if not self._entered:
+            self.enter()
+        called, keys, _ = self._scripts[name]
+        return self.client.run(called, keys, args, urgent)
+
+    def enter(self) -> None:
+        """Register these keys as those of the database, before their first use; again, while Redis is behind the
+        database.
+
+        This and every other method raises DatabaseChanged if these keys were left.
+        """
+        id_ = self.keys.base.rpartition(":")[2]
+        try:
+            called, keys, _ = self._scripts["enter"]
+            is_behind = self.client.run(called, keys, (id_, self.ttl, self.epoch))
+        except DatabaseChanged:
+            left_databases.add(id_)
+            raise
+        if is_behind and not self._is_behind:
+            about = {"event": "redis_behind", "cache": self.client.alias, "keys": self.keys.base}
+            text = (
+                "Redis (cache %r) has lost data, or the last run of flush_counters had other settings: another Redis, "
+                "or other SHARDS. Counts are read from the rows until flush_counters has run with the same settings as "
+                "this process."
+            )
+            logger.warning(text, self.client.alias, extra=about)
+        self._is_behind = bool(is_behind)
+        self._entered = not is_behind
+
+    def _ready(self, value: Any) -> str:
+        """Return ``ready`` without the fingerprint of the declaration; empty if the fingerprint is another one."""
+        epoch, _, fingerprint = decode(value).partition(":")
+        mark = "?" if fingerprint.endswith("?") else ""
+        return epoch + mark if fingerprint == self.fingerprint + mark else ""
+
+    def heartbeat(self) -> None:
+        """Tell Redis that this process is alive, once in HEARTBEAT_SECONDS. If it has another declaration of the
+        counter than the one in force, all readers count rows until the processes of one of the two are gone."""
+        now = time.monotonic()
+        if now - self._heartbeat_at > HEARTBEAT_SECONDS:
+            self._heartbeat_at = now
+            self._run("heartbeat", self.fingerprint)
+
+    def mark_dirty(self, owners: Sequence[str]) -> None:
+        """Send owners to a recount. Until then, readers count their rows."""
+        for some in in_calls(owners):
+            self._run("mark_dirty", *some)
+
+    def _scan(self, command: str, key: str, count: int) -> Iterator[list[Any]]:
+        cursor = "0"
+        while True:
+            reply, page = self.client.call(key, command, key, cursor, "COUNT", count)
+            yield page
+            if (cursor := decode(reply)) == "0":
+                return
+
+    def _final(self, epoch: int) -> str:
+        """Return the value of ``ready`` once the recovery of an epoch is complete."""
+        return f"{epoch}:{self.fingerprint}"

@@ -1,6 +1,0 @@
--- Hears that a process is alive, and whether its declaration of the counter is the one in force.
--- KEYS  state (hash)  ready (text)
--- ARGV  1 fingerprint of the declaration
--- Reply nothing
-if redis.call('GET', ready) == 'left' then return LEFT end
-hear(ARGV[1], unpack(redis.call('HMGET', state, 'declared', 'awaited')))

@@ -1,0 +1,201 @@
+"""What only the flusher does with a shard: it flushes, heals and recovers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+from ..conf import options
+from .base import LEASE, OWNERS_PER_CALL, Entered, in_calls
+from .types import (
+    Cut,
+    Intent,
+    Monitored,
+    Stats,
+    Status,
+    decode,
+    encode,
+    pairs,
+    parse_int,
+)
+
+BATCHES = 10**9
+"""Batches are numbered epoch × BATCHES + cuts in the epoch."""
+
+IDENTITY = ("run_id", "master_replid")
+"""Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""
+
+NAMELESS = "nameless"
+"""The name of a server whose INFO is refused, or has none of these fields."""
+
+HOUR = 3600
+"""Seconds for which an interrupted recount can be resumed."""
+
+
+class Upkeep(Entered):
+    """The flusher's methods of a shard."""
+
+    # ------------------------------------------------------------------ flush
+    def cut(self, epoch: int, finished: int = 0) -> Cut | None:
+        """Return the batch to flush. None if nothing waits, or Redis is in another epoch, or behind the last batch that
+        the database has ``finished``."""
+        batch, size, batch_id = self._run("cut", epoch, finished)
+        return Cut(int(batch), size, decode(batch_id)) if batch else None
+
+    def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
+        """Return owners of the batch and their deltas, from one rank to another.
+
+        Empty if another batch is under way, and shorter than asked for if the batch ends meanwhile.
+        """
+        replies = self._fetch(batch, first, last, "")
+        return [(decode(owner), decode(score)) for flat in replies for owner, score in pairs(flat)]
+
+    def fetch_joined(self, batch: int, first: int, last: int, separator: str = ",") -> tuple[str, str] | None:
+        """Return the same as two texts of joined values. None if another batch is under way."""
+        replies = [reply for reply in self._fetch(batch, first, last, separator) if reply]
+        owners, scores = (separator.join(decode(reply[i]) for reply in replies) for i in (0, 1))
+        return (owners, scores) if replies else None
+
+    def _fetch(self, batch: int, first: int, last: int, separator: str) -> Iterator[list[Any]]:
+        for rank in range(first, last + 1, OWNERS_PER_CALL):
+            yield self._run("fetch", batch, rank, min(rank + OWNERS_PER_CALL - 1, last), separator)
+
+    def finish(self, batch: int, batch_id: str, refused: Sequence[str] = (), seconds: float = 0) -> bool:
+        """Drop the batch, which the database now has under this id. Writing it took this flusher ``seconds``.
+
+        Owners whose delta the database refused are recounted. Returns False if another batch is under way.
+        """
+        first, others = refused[:OWNERS_PER_CALL], refused[OWNERS_PER_CALL:]
+        self.mark_dirty(others)
+        finished = bool(self._run("finish", batch, batch_id, round(seconds * 1000), *first))
+        self.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
+        return finished
+
+    def reject(self, members: dict[str, str]) -> None:
+        """Keep members that cannot be stored, each with its delta, for inspection."""
+        self._reject(members, 0)
+
+    def reject_dirty(self, members: dict[str, str]) -> None:
+        """Do the same with members that can no longer be recounted."""
+        self._reject(members, 1)
+
+    def _reject(self, members: dict[str, str], dirty: int) -> None:
+        for some in in_calls(list(members.items())):
+            flat = [encode(value) for pair in some for value in pair]
+            self._run("reject", dirty, *flat)
+
+    def waiting(self) -> Iterator[list[str]]:
+        """Yield owners with something to flush, in pages. An owner may come twice."""
+        for key in (self.keys.pending, self.keys.flushing):
+            for page in self._scan("ZSCAN", key, OWNERS_PER_CALL):
+                yield [decode(owner) for owner, _ in pairs(page)]
+
+    # ---------------------------------------------------------------- recount
+    def recounted(self) -> str:
+        """Return where a recount of everyone was interrupted, if that was less than an hour ago; else empty."""
+        return decode(self.client.call(self.keys.recounted, "GET", self.keys.recounted) or "")
+
+    def note_recounted(self, position: str) -> None:
+        """Remember how far a recount of everyone has come. Empty: it is complete."""
+        key = self.keys.recounted
+        if position:
+            self.client.call(key, "SET", key, position, "EX", HOUR)
+        else:
+            self.client.call(key, "DEL", key)
+
+    # --------------------------------------------------------------- recovery
+    def status(self) -> Status:
+        """Return the state of the shard at one moment. If Redis has lost whose keys these are, the next call enters
+        again."""
+        state, others = ({decode(name): value for name, value in pairs(flat)} for flat in self._run("status"))
+        if not others.pop("known"):
+            self._entered = False
+        return Status.of(state, {**others, "ready": self._ready(others["ready"])})
+
+    def info(self) -> dict[str, str]:
+        """Return INFO of the server that holds the shard; empty if the server refuses it. Managed servers allow it,
+        unlike CONFIG GET."""
+        lines = decode(self.client.send(self.keys.state, "INFO").read(may_be_refused=True) or "").splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def server(self) -> str:
+        """Return the name of the server that holds the shard. It changes with each restart and failover, even one there
+        and back. NAMELESS if the server does not tell.
+
+        Scripts do not ask for it, because not every server lets them call INFO.
+        """
+        info = self.info()
+        return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
+
+    def monitor(self, heal_after: float) -> Monitored:
+        """Return the statistics, and how many intents are older than ``heal_after`` seconds. Looks at about
+        OWNERS_PER_CALL intents at most."""
+        overdue, oldest, *flat = self._run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
+        known = {f.name for f in fields(Stats)}
+        stats = {name: parse_int(value) or 0 for field, value in pairs(flat) if (name := decode(field)) in known}
+        return Monitored(overdue, oldest, Stats(**stats))
+
+    def recover(self, epoch: int, server: str) -> bool:
+        """Start an epoch and its recovery, and drop what is unflushed. Returns False if Redis is in this epoch, or a
+        later one.
+
+        Ask for ``server`` before this call: if another one takes over in between, its name will differ.
+        """
+        return bool(self._run("recover", epoch, epoch * BATCHES, server, self.fingerprint))
+
+    def drop_state(self) -> None:
+        """Drop a state that cannot be read, before ``recover`` writes another one."""
+        self.client.call(self.keys.state, "DEL", self.keys.state)
+
+    def forget(self, awaited: str = "") -> None:
+        """Have readers count rows until a new epoch begins, as if this Redis were new.
+
+        ``awaited`` is the fingerprint of the declaration in force, if the epoch waits for processes of another one.
+        """
+        self._run("forget", awaited)
+
+    def complete(self, epoch: int, server: str) -> bool:
+        """End the recovery of this epoch. Returns False if it had ended before, or if another ``server`` was
+        recovered."""
+        return bool(self._run("complete", self._final(epoch), server))
+
+    # -------------------------------------------------- another number of shards
+    def retire(self) -> None:
+        """Put the shard out of use, after a change of SHARDS. Only its intents stay."""
+        self._run("retire", self.ttl)
+
+    def reuse(self) -> None:
+        """Let the shard be used again if it was out of use. It is as if this Redis were new."""
+        if decode(self.client.call(self.keys.state, "HGET", self.keys.state, "epoch") or "") == "-1":
+            self.client.call(self.keys.ready, "DEL", self.keys.ready, self.keys.state)
+
+    def register(self, intent: str, owners: Sequence[str]) -> None:
+        """Register an intent of a shard that is out of use."""
+        for i, some in enumerate(in_calls(owners)):
+            self._run("announce", f"{intent}:{i}" if i else intent, 0, *some)
+
+    def drop_intents(self) -> None:
+        """Forget all intents, which are registered elsewhere."""
+        self.client.call(self.keys.intents, "DEL", self.keys.intents)
+
+    # ---------------------------------------------------------------- healing
+    def take_dirty(self, first: int, number: int) -> list[str]:
+        """Return owners to recount whom nobody else is recounting, longest waiting first, from this rank on."""
+        limit = math.ceil(min(LEASE, options.HEAL_AFTER))
+        return [decode(owner) for owner in self._run("take_dirty", first, number, limit, LEASE)]
+
+    def intents(self) -> Iterator[Intent]:
+        """Yield every intent that is announced and not confirmed."""
+        for page in self._scan("HSCAN", self.keys.intents, 100):
+            for intent, entry in pairs(page):
+                yield Intent.of(decode(intent), entry)
+
+    def ground(self, intent: str) -> None:
+        """Send the owners of an intent to a recount, which needs no longer wait for it."""
+        self._run("ground", intent, 0)
+
+    def drop(self, intent: str) -> None:
+        """Send the owners of an intent to a recount, and forget it, because its transaction must be dead."""
+        self._run("ground", intent, 1)
