@@ -23,7 +23,7 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from notifications_counter.buffer.client import Exchange
+from notifications_counter.buffer.exchange import Exchange
 from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog

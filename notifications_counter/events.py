@@ -20,7 +20,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from .buffer.client import ARGUMENTS, Argument, Client, client_of, in_groups
+from .buffer.client import Client, client_of
+from .buffer.commands import ARGUMENTS, Argument, in_groups
 from .buffer.scripts import script
 from .buffer.types import UNREADABLE, decode, pairs, parse_int
 from .conf import check_name, is_integer, options

@@ -17,7 +17,7 @@ from django.db.models import Count, Q, QuerySet
 from .buffer import Buffer, Snapshot
 from .buffer.base import in_calls
 from .buffer.cached import are_counts
-from .buffer.client import ARGUMENTS
+from .buffer.commands import ARGUMENTS
 from .buffer.patience import Patience
 from .buffer.shard import totals_of
 from .conf import options

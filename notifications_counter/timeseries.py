@@ -21,7 +21,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from .buffer.client import ARGUMENTS, Client, client_of, in_groups
+from .buffer.client import Client, client_of
+from .buffer.commands import ARGUMENTS, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode, encode, pairs, parse_int
 from .conf import check_entries, check_name, is_integer, options

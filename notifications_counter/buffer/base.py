@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..exceptions import DatabaseChanged
-from .client import Argument, Client, pack_head
+from .client import Client
+from .commands import Argument, pack_head
 from .keys import Keys
 from .scripts import Script, script
 from .types import (

@@ -16,7 +16,9 @@ from ..exceptions import BufferUnavailable
 from ..internals import disconnect_nodes, new_cluster, node_pool, pool_options, reload_nodes
 from . import errors
 from .breaker import Breaker
-from .client import Argument, Client, Reply, TypedKeys
+from .client import Client
+from .commands import Argument, TypedKeys
+from .exchange import Reply
 from .patience import limit
 from .scripts import Script
 

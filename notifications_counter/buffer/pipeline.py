@@ -12,8 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 from ..exceptions import BufferUnavailable
 from ..internals import socket_of
 from . import errors
-from .client import Argument, Client, Exchange, TypedKeys, late_failures, pack
+from .client import Client
+from .commands import Argument, TypedKeys, pack
 from .connections import Connections, read_owed
+from .exchange import Exchange, late_failures
 from .scripts import Script
 
 

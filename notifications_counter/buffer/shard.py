@@ -12,7 +12,8 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from .base import LEASE, OWNERS_PER_CALL, as_json, in_calls
 from .cached import DOUBT_SECONDS, as_integers, is_in_flight, pauses_before_rows
-from .client import Argument, Reply
+from .commands import Argument
+from .exchange import Reply
 from .pipeline import Call, Get, pipelines_for
 from .types import (
     NOTHING,

@@ -17,7 +17,7 @@ from django.db import Error, connections
 
 from ..buffer import Buffer
 from ..buffer.base import OWNERS_PER_CALL, in_calls
-from ..buffer.client import in_groups
+from ..buffer.commands import in_groups
 from ..buffer.patience import Patience
 from ..buffer.pipeline import Call, Pipeline, pipelines_for
 from ..buffer.types import Delta

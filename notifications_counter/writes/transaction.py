@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from ..buffer.client import late_failures, see_to_late
+from ..buffer.exchange import late_failures, see_to_late
 from ..buffer.patience import Patience
 from ..buffer.types import Delta
 from ..conf import options

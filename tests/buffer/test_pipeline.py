@@ -11,7 +11,8 @@ from django.db import transaction
 
 import servers
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.client import client_of, pack_command
+from notifications_counter.buffer.client import client_of
+from notifications_counter.buffer.commands import pack_command
 from notifications_counter.buffer.pipeline import Get, Pipeline, pipelines_for
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import RecountRequest

@@ -1,0 +1,49 @@
+"""Commands as Redis reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+Argument = str | int | bytes
+TypedKeys = Sequence[tuple[Argument, str]]
+"""Keys, each with what TYPE should say of it."""
+T = TypeVar("T")
+ARGUMENTS = 3900
+"""The most arguments of a command. Some managed servers refuse 4,000."""
+
+
+def pack(arguments: Sequence[Argument], head: bytes = b"", before: int = 0) -> bytes:
+    """Return a command as Redis reads it, in half the time of redis-py. ``head`` is what ``pack_head`` returns for so
+    many arguments ``before`` these."""
+    number = before + len(arguments)
+    if bytes not in map(type, arguments):  # almost always
+        packed = "".join([f"${len(text)}\r\n{text}\r\n" for text in map(str, arguments)])
+        if packed.isascii():
+            return b"*%d\r\n%b%b" % (number, head, packed.encode())
+    parts = [argument if isinstance(argument, bytes) else str(argument).encode() for argument in arguments]
+    return b"".join([b"*%d\r\n%b" % (number, head), *[b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]])
+
+
+def pack_head(arguments: Sequence[Argument]) -> bytes:
+    """Return the first arguments of a command as Redis reads them."""
+    return pack(arguments).partition(b"\r\n")[2]
+
+
+try:
+    from hiredis import pack_command as pack_command
+except ImportError:
+    pack_command = pack
+
+
+def in_groups(items: Sequence[T], sizes: Sequence[int], most: int) -> list[Sequence[T]]:
+    """Return items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
+    if sum(sizes) <= most:
+        return [items] if items else []
+    groups, first, total = [], 0, 0
+    for i, size in enumerate(sizes):
+        total += size
+        if total > most and i > first:
+            groups.append(items[first:i])
+            first, total = i, size
+    return [*groups, items[first:]]
