@@ -15,9 +15,8 @@ from django.db import connections
 from django.db.models import Count, Q, QuerySet
 
 from .buffer import Buffer, Snapshot
-from .buffer.base import in_calls
 from .buffer.cached import are_counts
-from .buffer.commands import ARGUMENTS
+from .buffer.commands import ARGUMENTS, OWNERS_PER_CALL, chunked
 from .buffer.patience import Patience
 from .buffer.shard import totals_of
 from .conf import options
@@ -106,8 +105,8 @@ class Reader:
             whose: list[Sequence[Key]] = []
             try:
                 for buffer, of_shard, members in counter.encoded_by_shard(rest):
-                    asked += ((buffer, some) for some in in_calls(members, ARGUMENTS - 1))
-                    whose += in_calls(of_shard, ARGUMENTS - 1)
+                    asked += ((buffer, some) for some in chunked(members, ARGUMENTS - 1))
+                    whose += chunked(of_shard, ARGUMENTS - 1)
             except BufferUnavailable:  # nobody knows which keys are those of this database
                 by_rows += rest
             for (buffer, _), mine, totals in zip(asked, whose, totals_of(asked), strict=True):
@@ -117,7 +116,7 @@ class Reader:
                 result.update(zip(mine, totals, strict=True))
                 if not are_counts(totals):
                     result |= self._negative([key for key in mine if (result[key] or 0) < 0])
-                    for some in in_calls([key for key in mine if result[key] is None]):
+                    for some in chunked([key for key in mine if result[key] is None], OWNERS_PER_CALL):
                         try:
                             result |= self._miss(ledger, buffer, some)
                         except BufferUnavailable:

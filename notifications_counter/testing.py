@@ -10,6 +10,7 @@ from django.test.utils import TestContextDecorator, override_settings
 
 from .buffer import errors
 from .buffer.client import client_of, used_clients
+from .buffer.commands import chunked
 from .conf import SETTING, check_entries, options
 
 
@@ -48,5 +49,5 @@ def delete_keys(prefix: str) -> None:
     for client in {client_of(options.CACHE_ALIAS), *used_clients()}:
         with suppress(*errors.FAILURES):
             keys = list(client.redis.scan_iter(match=f"{{{prefix}:*", count=1000))
-            for i in range(0, len(keys), 1000):
-                client.redis.unlink(*keys[i : i + 1000])
+            for some in chunked(keys, 1000):
+                client.redis.unlink(*some)

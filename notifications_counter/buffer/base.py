@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..exceptions import DatabaseChanged
 from .client import Client
-from .commands import Argument, pack_head
+from .commands import OWNERS_PER_CALL, Argument, chunked, pack_head
 from .keys import Keys
 from .scripts import Script, script
 from .types import (
@@ -23,10 +23,6 @@ logger = logging.getLogger("notifications_counter")
 LEASE = 60
 """Seconds after which a lease is old, or HEAL_AFTER if that is less. Safety does not depend on it."""
 
-OWNERS_PER_CALL = 1000
-"""The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
-ARGUMENTS arguments: an owner takes three at most."""
-
 HEARTBEAT_SECONDS = 1
 """Seconds after which a process that counts rows says again that it is alive."""
 
@@ -34,12 +30,6 @@ T = TypeVar("T")
 
 left_databases: set[str] = set()
 """Ids of databases whose keys were left for another database, as far as this process knows."""
-
-
-def in_calls(owners: Sequence[T], most: int = OWNERS_PER_CALL) -> Iterator[Sequence[T]]:
-    """Yield owners in groups of at most ``most``, one for each call."""
-    for i in range(0, len(owners), most):
-        yield owners[i : i + most]
 
 
 def as_json(owners: Sequence[str]) -> str:
@@ -129,7 +119,7 @@ class Entered:
 
     def mark_dirty(self, owners: Sequence[str]) -> None:
         """Send owners to a recount. Until then, readers count their rows."""
-        for some in in_calls(owners):
+        for some in chunked(owners, OWNERS_PER_CALL):
             self._run("mark_dirty", *some)
 
     def _scan(self, command: str, key: str, count: int) -> Iterator[list[Any]]:

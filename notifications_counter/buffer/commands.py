@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 Argument = str | int | bytes
@@ -11,6 +11,10 @@ TypedKeys = Sequence[tuple[Argument, str]]
 T = TypeVar("T")
 ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
+
+OWNERS_PER_CALL = 1000
+"""The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
+ARGUMENTS arguments: an owner takes three at most."""
 
 
 def pack(arguments: Sequence[Argument], head: bytes = b"", before: int = 0) -> bytes:
@@ -34,6 +38,12 @@ try:
     from hiredis import pack_command as pack_command
 except ImportError:
     pack_command = pack
+
+
+def chunked(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Yield items in chunks of at most so many."""
+    for i in range(0, len(items), most):
+        yield items[i : i + most]
 
 
 def in_groups(items: Sequence[T], sizes: Sequence[int], most: int) -> list[Sequence[T]]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .base import LEASE, OWNERS_PER_CALL, as_json, in_calls
+from .base import LEASE, as_json
 from .cached import DOUBT_SECONDS, as_integers, is_in_flight, pauses_before_rows
-from .commands import Argument
+from .commands import OWNERS_PER_CALL, Argument, chunked
 from .exchange import Reply
 from .pipeline import Call, Get, pipelines_for
 from .types import (
@@ -210,7 +210,7 @@ class Buffer(Upkeep):
         it was fixed; False if it was active meanwhile, or is in flight."""
         fixed = dict.fromkeys(corrections, True)
         few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
-        for owners in in_calls(list(corrections), OWNERS_PER_CALL if few else CORRECTIONS_PER_CALL):
+        for owners in chunked(list(corrections), OWNERS_PER_CALL if few else CORRECTIONS_PER_CALL):
             theirs = json.dumps([corrections[owner] for owner in owners])
             repaired = json.dumps([totals[owner] for owner in owners]) if totals else ""
             args = (as_json(owners), theirs, repaired, options.TOTAL_TTL)

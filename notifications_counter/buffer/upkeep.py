@@ -8,7 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from ..conf import options
-from .base import LEASE, OWNERS_PER_CALL, Entered, in_calls
+from .base import LEASE, Entered
+from .commands import OWNERS_PER_CALL, chunked
 from .types import (
     Cut,
     Intent,
@@ -82,7 +83,7 @@ class Upkeep(Entered):
         self._reject(members, 1)
 
     def _reject(self, members: dict[str, str], dirty: int) -> None:
-        for some in in_calls(list(members.items())):
+        for some in chunked(list(members.items()), OWNERS_PER_CALL):
             flat = [encode(value) for pair in some for value in pair]
             self._run("reject", dirty, *flat)
 
@@ -173,7 +174,7 @@ class Upkeep(Entered):
 
     def register(self, intent: str, owners: Sequence[str]) -> None:
         """Register an intent of a shard that is out of use."""
-        for i, some in enumerate(in_calls(owners)):
+        for i, some in enumerate(chunked(owners, OWNERS_PER_CALL)):
             self._run("announce", f"{intent}:{i}" if i else intent, 0, *some)
 
     def drop_intents(self) -> None:

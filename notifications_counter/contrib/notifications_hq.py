@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +25,7 @@ from django.urls import NoReverseMatch
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from ..buffer.commands import chunked
 from ..declaration.primary_keys import primary_key
 from ..declaration.transactions import require_autocommit
 from ..exceptions import ConfigurationError
@@ -153,12 +154,12 @@ def import_notifications(
         with transaction.atomic(using):
             note = notes.select_for_update().get(pk=note.pk)
             keys = source.values_list("pk", flat=True)
-            late = [] if done else [key for some in _batches(note.missing) for key in keys.filter(pk__in=some)]
+            late = [] if done else [key for some in chunked(note.missing, BATCH) for key in keys.filter(pk__in=some)]
             page = [*late, *keys.filter(pk__gt=note.position)[:BATCH]]
             if not page:
                 break
             copied, failed = 0, dict[int, str]()
-            for some in _batches(page):
+            for some in chunked(page, BATCH):
                 copied += _copy(source, some, using, failed)
             last = max(note.position, page[-1])
             gaps = {*note.missing, *range(max(note.position + 1, last - GAPS), last)}
@@ -177,12 +178,7 @@ def import_notifications(
     return result
 
 
-def _batches(keys: list[int]) -> Iterator[list[int]]:
-    for i in range(0, len(keys), BATCH):
-        yield keys[i : i + BATCH]
-
-
-def _copy(source: QuerySet, keys: list[int], using: str, failed: dict[int, str]) -> int:
+def _copy(source: QuerySet, keys: Sequence[int], using: str, failed: dict[int, str]) -> int:
     """Copy rows, and return how many; without deleted rows, and without those for which this raises anything, such as
     those that are no valid JSON, or whose actor's ``__str__`` fails. These go to ``failed``, with the reason."""
     try:

@@ -14,7 +14,7 @@ from uuid import uuid4
 from django.core.exceptions import ValidationError
 
 from ..buffer import Buffer, Snapshot
-from ..buffer.base import in_calls
+from ..buffer.commands import OWNERS_PER_CALL, chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..reader import NOT_STORED, Reader
@@ -124,7 +124,7 @@ class Recounter:
             keys, rejected = self._decode(mine)
             self._reject(buffer, rejected)
             result.checked += len(keys)
-            for some in in_calls(list(keys), PAGE):
+            for some in chunked(list(keys), PAGE):
                 look = self._look(buffer, {member: keys[member] for member in some})
                 self._finish(look, self._counts(look.keys), result)
         return result
@@ -178,7 +178,7 @@ class Recounter:
             self._look(buffer, {member: page.keys[member] for member in some})
             for buffer, mine in self.counter.by_shard(list(page.keys))
             if buffer.keys.base in bases
-            for some in in_calls(mine)
+            for some in chunked(mine, OWNERS_PER_CALL)
         ]
         if not (looks := list(filter(self._is_in_force, looks))):
             return result
@@ -239,7 +239,7 @@ class Recounter:
                 left += group
                 continue
             result.retried += len(group)
-            for some in in_calls(list(group), max(1, len(group) // 4)):
+            for some in chunked(list(group), max(1, len(group) // 4)):
                 if active := self._look_and_fix(buffer, {m: group[m] for m in some}, result):
                     groups.append((active, tries - 1))
         if left:

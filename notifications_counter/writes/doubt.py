@@ -12,7 +12,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import QuerySet
 
 from ..buffer import Buffer
-from ..buffer.base import OWNERS_PER_CALL
+from ..buffer.commands import OWNERS_PER_CALL
 from ..buffer.patience import Patience
 from ..conf import options
 from ..declaration import Declaration, each_shard

@@ -16,8 +16,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error, connections
 
 from ..buffer import Buffer
-from ..buffer.base import OWNERS_PER_CALL, in_calls
-from ..buffer.commands import in_groups
+from ..buffer.commands import OWNERS_PER_CALL, chunked, in_groups
 from ..buffer.patience import Patience
 from ..buffer.pipeline import Call, Pipeline, pipelines_for
 from ..buffer.types import Delta
@@ -71,7 +70,7 @@ class Intents:
         calls: list[tuple[Call, Intent]] = []
 
         def add(buffer: Buffer, members: Sequence[str]) -> None:
-            for some in in_calls(members):
+            for some in chunked(members, OWNERS_PER_CALL):
                 id_ = os.urandom(16).hex()
                 calls.append((buffer.announce_call(id_, some), Intent(id_, counter, buffer, some)))
 

@@ -15,6 +15,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
 from django.db.models.lookups import Exact, In
 
+from ..buffer.commands import chunked
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
@@ -37,8 +38,7 @@ def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
     size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
     if items and isinstance(items[0], tuple):  # a composite primary key
         size //= len(items[0])
-    for i in range(0, len(items), size):
-        yield items[i : i + size]
+    return chunked(items, size)
 
 
 def is_plain(query: Query) -> bool:

@@ -16,8 +16,8 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer.base import in_calls
 from notifications_counter.buffer.client import client_of
+from notifications_counter.buffer.commands import OWNERS_PER_CALL, chunked
 from notifications_counter.buffer.connections import FRESH_SECONDS
 from notifications_counter.checks.server import check_redis
 from notifications_counter.counters import unread
@@ -315,7 +315,7 @@ def test_no_command_has_too_many_arguments(use, make_user):
         buffer().mark_dirty([str(user) for user in users])
         buffer().reject({str(user): "1" for user in users})
         buffer().finish(1, "mark", [str(user) for user in users])
-        for some in in_calls(users):
+        for some in chunked(users, OWNERS_PER_CALL):
             buffer().confirm(f"part{some[0]}", {str(user): 1 for user in some})
         EventLog().record_events({"type": "x", "a": 1, "b": 2} for _ in users)
         TimeSeries(precisions=[*range(1, 100)]).update_counters({f"name{user}": 1 for user in range(100)})

@@ -10,7 +10,7 @@ from django.template import Context
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer.base import OWNERS_PER_CALL
+from notifications_counter.buffer.commands import OWNERS_PER_CALL
 from notifications_counter.counters import Counter, unread
 from notifications_counter.reader import Reader
 from notifications_counter.templatetags.notifications_counter import show_badge
