@@ -14,9 +14,7 @@ from .client import Client
 from .commands import OWNERS_PER_CALL, Argument, chunked, pack_head
 from .keys import Keys
 from .scripts import Script, script
-from .types import (
-    decode,
-)
+from .types import decode
 
 logger = logging.getLogger("notifications_counter")
 

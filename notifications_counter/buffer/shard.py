@@ -15,15 +15,7 @@ from .cached import DOUBT_SECONDS, as_integers, is_in_flight, pauses_before_rows
 from .commands import OWNERS_PER_CALL, Argument, chunked
 from .exchange import Reply
 from .pipeline import Call, Get, pipelines_for
-from .types import (
-    NOTHING,
-    Delta,
-    Snapshot,
-    Waiting,
-    decode,
-    pairs,
-    parse_int,
-)
+from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
 from .upkeep import Upkeep
 
 CORRECTIONS_PER_CALL = 500
