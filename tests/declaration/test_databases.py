@@ -17,7 +17,6 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.declaration import databases
 from notifications_counter.declaration.databases import identify, look_up
-from notifications_counter.declaration.entering import enter_after_migrate
 from notifications_counter.exceptions import BufferUnavailable, DatabaseChanged
 from notifications_counter.models import DatabaseId, Notification, RecountRequest
 from tests.support import (
@@ -39,7 +38,6 @@ def empty() -> None:
     """What another process does: it empties the database, and says so."""
     known = dict(databases._known)
     call_command("flush", interactive=False, verbosity=0)
-    enter_after_migrate("default")  # as after Django's own command
     databases._known.clear()
     databases._known.update(known)
 

@@ -1,6 +1,5 @@
 """Empties the tables after a test that commits. Django's command of this name takes most of a short test's time."""
 
-from contextlib import suppress
 from itertools import compress
 from typing import Any
 
@@ -9,8 +8,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management.commands import flush
 from django.db import connections
 
-from notifications_counter.declaration.databases import look_up
-from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.declaration.entering import enter_after_migrate
 
 # Migrations fill them, and no test changes them: so post_migrate need not create them again.
 KEPT = {ContentType._meta.db_table, Permission._meta.db_table}
@@ -27,5 +25,4 @@ class Command(flush.Command):
             used = compress(names, cursor.fetchone())
             connection.ops.execute_sql_flush([f"DELETE FROM {name}" for name in used])
         if not options.get("inhibit_post_migrate"):
-            with suppress(BufferUnavailable):  # a schema may have no tables of ours
-                look_up(connection)  # the database is another one, and the next test's counters will enter it
+            enter_after_migrate(database)  # as after Django's own command, the database is another one
