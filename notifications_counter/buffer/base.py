@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ..exceptions import DatabaseChanged
 from .client import Client
@@ -24,8 +24,6 @@ LEASE = 60
 HEARTBEAT_SECONDS = 1
 """Seconds after which a process that counts rows says again that it is alive."""
 
-T = TypeVar("T")
-
 left_databases: set[str] = set()
 """Ids of databases whose keys were left for another database, as far as this process knows."""
 
@@ -36,7 +34,7 @@ def as_json(owners: Sequence[str]) -> str:
 
 
 class _Scripts(dict[str, tuple[Script, list[str], bytes]]):
-    """The scripts, each with the keys of a shard that it names, and both packed: made once."""
+    """Each script with the keys of a shard that it names, and the beginning of its call, packed once."""
 
     def __init__(self, keys: Keys):
         self._keys = keys

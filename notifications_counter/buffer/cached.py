@@ -19,8 +19,8 @@ LONGEST = 0.05
 """Seconds that these pauses take together at most: something else may have written the total."""
 
 DOUBT_SECONDS = 1
-"""Seconds after which a process asks again whether an owner whose total says so is in flight. If something has deleted
-the intent, the owner is not."""
+"""Seconds after which a process no longer takes the mark of a total for granted, and asks Redis whether its owner is in
+flight. If something else has deleted the intent, it is not."""
 
 SMALL = {text: number for number in range(1000) for text in (str(number), b"%d" % number)}
 """Totals that are looked up, which takes half the time of ``int()``."""

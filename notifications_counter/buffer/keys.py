@@ -47,7 +47,7 @@ class Keys:
         return f"{self.base}:total:{_epoch(ready)}:{owner}"
 
     def group(self, ready: str, group: str) -> str:
-        """Return the key of the cached counts of a group: owners that begin with ``group``. ``lua/shared.lua``
+        """Return the key of the cached counts of a group: owners whose keys begin with ``group``. ``lua/shared.lua``
         builds the same."""
         return f"{self.base}:group:{_epoch(ready)}:{group}"
 

@@ -82,7 +82,7 @@ class Buffer(Upkeep):
                 if (now := time.monotonic()) - self._doubted_at > DOUBT_SECONDS:
                     self._doubted_at = now
                     return None
-                raise BufferUnavailable("The owner is in flight. Its rows are counted meanwhile.")
+                raise BufferUnavailable("The owner is in flight. Counts are read from the rows meanwhile.")
             time.sleep(pause)
 
     def _before_read(self) -> None:
@@ -102,8 +102,8 @@ class Buffer(Upkeep):
         self._seen = ready, self.keys.total(decode(ready), "")
 
     def group(self, group: str) -> dict[str, int] | None:
-        """Return the cached counts of the owners that begin with ``group``, by the rest of the owner. None if
-        they are not cached. BufferUnavailable as for ``total``.
+        """Return the cached counts of the owners whose keys begin with ``group``, by the rest of the key. None if they
+        are not cached. BufferUnavailable as for ``total``.
         """
         self._before_read()
         key = self.keys.ready
@@ -127,7 +127,7 @@ class Buffer(Upkeep):
         return ready if self._ready(ready) else ""
 
     def keep_group(self, ready: str, group: str, token: str, counts: dict[str, int]) -> bool:
-        """Cache the counts of a group, by the rest of the owner. Returns False if something has changed meanwhile."""
+        """Cache the counts of a group, by the rest of the key. Returns False if something has changed meanwhile."""
         left = list(counts.items())
         while True:
             some, left = left[:OWNERS_PER_CALL], left[OWNERS_PER_CALL:]

@@ -59,7 +59,9 @@ class Ledger(Follower):
         """Add to the transaction what a statement has changed."""
         deltas = {counter: its for counter, its in change.deltas.items() if not {0}.issuperset(its.values())}
         if self.in_manual_transaction():
-            owners = [(counter, member) for counter, its in deltas.items() for member in its]
+            owners = [
+                (counter, member) for counter, its in deltas.items() for member, delta in its.items() if delta != 0
+            ]
             request_recounts(self.using, [*owners, *((counter, None) for counter in change.doubted)])
             mark_dirty(owners)
             for counter in change.doubted:
@@ -71,7 +73,8 @@ class Ledger(Follower):
                 self._log_for_counts().add(deltas, change.doubted)
         elif deltas or change.doubted:
             log = TransactionLog(self.connection)
-            log.add({counter: dict.fromkeys(its) for counter, its in deltas.items()}, change.doubted)
+            unknown = {c: {member: None for member, delta in its.items() if delta != 0} for c, its in deltas.items()}
+            log.add(unknown, change.doubted)
             log.send(self.connection)
 
     def write(self, owners: Owners, statement: Statement[T]) -> T:

@@ -27,6 +27,8 @@ from notifications_counter.internals import (
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.writes import ledger
 from notifications_counter.writes.intents import Intents
+from notifications_counter.writes.ledger import Ledger
+from notifications_counter.writes.rows import Change
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -638,3 +640,19 @@ def test_a_transaction_that_is_not_committed_leaves_nothing_open(alice, how, ear
 
 
 NOBODY = {int: "0", str: "'nobody'", UUID: "'00000000000000000000000000000000'"}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_only_owners_whose_counts_change_are_recounted(healed, alice, bob, autocommit):
+    """Where the ledger cannot say by how much: without a transaction that it follows."""
+    transaction.set_autocommit(autocommit)
+    try:
+        Ledger.of("default").collect(Change({unread: {str(alice.pk): 0, str(bob.pk): 1}}))
+        if not autocommit:
+            transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    waiting = unread.buffers[0].snapshot([str(alice.pk), str(bob.pk)]).owners
+    assert [waiting[str(user.pk)].in_doubt for user in (alice, bob)] == [False, True]
+    assert set(RecountRequest.objects.values_list("owner", flat=True)) <= {str(bob.pk)}
