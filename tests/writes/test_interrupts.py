@@ -177,6 +177,7 @@ def test_an_exception_at_any_line(act: Callable[[Any], None], kind: type[BaseExc
 def test_an_exception_while_a_reply_is_owed(act: Callable[[Any], None], kind: type[BaseException]):
     """It is never read as the reply to another command, so reads are right at once."""
     owed: list[Any] = []
+    client_of("default")._connections.disconnect()  # threads of other tests have left theirs
 
     def look(place: str, user: Any) -> None:
         idle = client_of("default")._connections._idle
