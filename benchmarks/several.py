@@ -58,8 +58,8 @@ def columns(report: Report, quick: bool) -> str:
 
     def prepare() -> None:
         for line, counter in counters.items():
-            members = {str(counter.key(owner(line, user))): 1 for user in range(1, waiting + 1)}
-            redis.zadd(counter.buffers[0].keys.pending, members)
+            owner_keys = {str(counter.key(owner(line, user))): 1 for user in range(1, waiting + 1)}
+            redis.zadd(counter.buffers[0].keys.pending, owner_keys)
             vacuum(counter.totals)
 
     empty()

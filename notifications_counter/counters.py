@@ -24,7 +24,7 @@ from .maintenance.epochs import ShardStatus, shard_statuses
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, invalidate
 from .maintenance.history import record_event
-from .maintenance.owners import members_of
+from .maintenance.owners import owner_keys_of
 from .maintenance.recount import Correction, Recounter, RecountResult
 from .reader import Reader
 
@@ -126,7 +126,7 @@ class Counter(Declaration):
         """
         recounter = (DryRun if dry_run else Recounter)(self, report)
         if users is not None:
-            result = recounter.recount(member for user in many(users) for member in members_of(self, user))
+            result = recounter.recount(owner_key for user in many(users) for owner_key in owner_keys_of(self, user))
         else:
             result = recounter.recount_all(progress, stopped, resume and not dry_run)
         if result.checked and not dry_run:

@@ -75,15 +75,15 @@ class Reader:
 
     def count(self, key: Key) -> int:
         """Return the count of one owner."""
-        counter, member = self.counter, str(key)
+        counter, owner_key = self.counter, str(key)
         connection = connections[alias_for(counter.source)]
         ledger = Ledger.on(connection)
-        if ledger.needs_rows(counter, member):
+        if ledger.needs_rows(counter, owner_key):
             return self._rows([key])[key]
         try:
             with Patience(options.READ_TIMEOUT):
-                buffer = counter.buffer_of(member, connection)
-                total = buffer.total(member)
+                buffer = counter.buffer_of(owner_key, connection)
+                total = buffer.total(owner_key)
                 if total is None:
                     return self._miss(ledger, buffer, [key])[key]
         except BufferUnavailable:
@@ -104,8 +104,8 @@ class Reader:
             asked: list[tuple[Buffer, Sequence[bytes]]] = []
             whose: list[Sequence[Key]] = []
             try:
-                for buffer, of_shard, members in counter.encoded_by_shard(rest):
-                    asked += ((buffer, some) for some in chunked(members, ARGUMENTS - 1))
+                for buffer, of_shard, owner_keys in counter.encoded_by_shard(rest):
+                    asked += ((buffer, some) for some in chunked(owner_keys, ARGUMENTS - 1))
                     whose += chunked(of_shard, ARGUMENTS - 1)
             except BufferUnavailable:  # nobody knows which keys are those of this database
                 by_rows += rest
@@ -138,7 +138,7 @@ class Reader:
         with Patience(options.READ_TIMEOUT):
             for first in firsts:
                 group = group_of(first)
-                if by_rows or any(member.startswith(group) for member in touched):
+                if by_rows or any(owner_key.startswith(group) for owner_key in touched):
                     continue
                 with suppress(BufferUnavailable):
                     buffer = counter.buffer_of(group, ledger.connection)
@@ -146,7 +146,7 @@ class Reader:
                     if counts is None:
                         missed[first] = buffer
                     elif negative := [group + last for last, count in counts.items() if count < 0]:
-                        mark_dirty((counter, member) for member in negative)
+                        mark_dirty((counter, owner_key) for owner_key in negative)
                     else:
                         try:
                             found[first] = dict(zip(counter.parse_last(counts), counts.values(), strict=True))
@@ -196,38 +196,40 @@ class Reader:
         changed meanwhile. During a recovery, count rows and repair the counts."""
         view = self._view(ledger)
         token = uuid4().hex if view.is_shared else ""
-        members = {str(key): key for key in keys}
-        snapshot = buffer.take_free_leases(list(members), token) if token else buffer.snapshot(list(members))
+        owner_keys = {str(key): key for key in keys}
+        snapshot = buffer.take_free_leases(list(owner_keys), token) if token else buffer.snapshot(list(owner_keys))
         if snapshot.auditing and token:
-            return self._repair(buffer, snapshot, token, members)
+            return self._repair(buffer, snapshot, token, owner_keys)
         trusted = {}
         if snapshot.complete and view.is_current:  # `ready`, `declared_read`
             # `flying`, `dirty_counts`
-            trusted = {member: key for member, key in members.items() if not snapshot.owners[member].in_doubt}
+            trusted = {
+                owner_key: key for owner_key, key in owner_keys.items() if not snapshot.owners[owner_key].in_doubt
+            }
         totals = self._sums(snapshot, trusted)
-        result = self._rows([key for member, key in members.items() if member not in totals])
-        result |= self._negative([members[member] for member, total in totals.items() if total < 0])
-        right = {member: total for member, total in totals.items() if total >= 0}
+        result = self._rows([key for owner_key, key in owner_keys.items() if owner_key not in totals])
+        result |= self._negative([owner_keys[owner_key] for owner_key, total in totals.items() if total < 0])
+        right = {owner_key: total for owner_key, total in totals.items() if total >= 0}
         if right and view.is_shared:
             with suppress(BufferUnavailable):  # the totals are right all the same
                 buffer.keep(snapshot, right)
-        return result | {members[member]: total for member, total in right.items()}
+        return result | {owner_keys[owner_key]: total for owner_key, total in right.items()}
 
-    def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, members: dict[str, Key]) -> dict[Key, int]:
+    def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, owner_keys: dict[str, Key]) -> dict[Key, int]:
         """Count rows, and correct the owners as a recount does. From now on they have cached totals that follow each
         change, so the recovery need not come to them first. `repair_fix`: the script caches only what it corrects."""
-        rows = self._rows(list(members.values()))
-        corrections = {m: rows[members[m]] - total for m, total in self._sums(snapshot, members).items()}
+        rows = self._rows(list(owner_keys.values()))
+        corrections = {m: rows[owner_keys[m]] - total for m, total in self._sums(snapshot, owner_keys).items()}
         with suppress(BufferUnavailable):  # the rows are right all the same
-            buffer.fix(snapshot.epoch, token, corrections, {m: rows[key] for m, key in members.items()})
+            buffer.fix(snapshot.epoch, token, corrections, {m: rows[key] for m, key in owner_keys.items()})
         return rows
 
-    def _sums(self, snapshot: Snapshot, members: dict[str, Key]) -> dict[str, int]:
+    def _sums(self, snapshot: Snapshot, owner_keys: dict[str, Key]) -> dict[str, int]:
         """Add what a snapshot found waiting to the totals that are stored now. Left out are owners whose count cannot
         be known: `later`."""
-        stored = self.stored(list(members.values()))
-        found = {m: snapshot.value(m, *stored.get(key, NOT_STORED)) for m, key in members.items()}
-        return {member: total for member, total in found.items() if total is not None}
+        stored = self.stored(list(owner_keys.values()))
+        found = {m: snapshot.value(m, *stored.get(key, NOT_STORED)) for m, key in owner_keys.items()}
+        return {owner_key: total for owner_key, total in found.items() if total is not None}
 
     def _negative(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Count rows, and have the owners recounted. A count below zero is wrong, or lacks a delta that was committed

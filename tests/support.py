@@ -48,7 +48,7 @@ def buffer(counter: Counter = unread) -> Buffer:
 def dirty_users(counter: Counter = unread) -> list[str]:
     """Members of users who wait for a recount, longest waiting first."""
     only = buffer(counter)
-    return [member.decode() for member in get_redis_connection("default").zrange(only.keys.dirty, 0, -1)]
+    return [owner_key.decode() for owner_key in get_redis_connection("default").zrange(only.keys.dirty, 0, -1)]
 
 
 def make_counter(*args: Any, **kwargs: Any) -> Counter:

@@ -41,18 +41,21 @@ class Shown:
 
 def annotate(rows: Iterable[Any]) -> None:
     """Set ``shown`` of stored totals, of all together, to save queries and round trips."""
-    by_member = {str(row.pk): row for row in rows}
-    keys = [row.pk for row in by_member.values()]
+    by_owner_key = {str(row.pk): row for row in rows}
+    keys = [row.pk for row in by_owner_key.values()]
     users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
     totals = unread.counts(keys)
     news = {} if unseen.disabled else unseen.counts(keys)
     pending: dict[str, int | None] = {}
     with suppress(BufferUnavailable):
-        for buffer, members in unread.by_shard(list(by_member)):
-            snapshot = buffer.snapshot(members)
-            pending |= {member: snapshot.value(member, 0, by_member[member].flushed_batch) for member in members}
-    for member, row in by_member.items():
-        row.shown = Shown(users.get(row.pk, row.pk), totals[row.pk], pending.get(member), news.get(row.pk))
+        for buffer, owner_keys in unread.by_shard(list(by_owner_key)):
+            snapshot = buffer.snapshot(owner_keys)
+            pending |= {
+                owner_key: snapshot.value(owner_key, 0, by_owner_key[owner_key].flushed_batch)
+                for owner_key in owner_keys
+            }
+    for owner_key, row in by_owner_key.items():
+        row.shown = Shown(users.get(row.pk, row.pk), totals[row.pk], pending.get(owner_key), news.get(row.pk))
 
 
 class CountList(ChangeList):

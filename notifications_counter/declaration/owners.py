@@ -18,7 +18,7 @@ from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_byte
 
 
 class Owners:
-    """The part of a declaration that is about owners. Each has a primary key, and a *member*, the text of that key."""
+    """The part of a declaration that is about owners. Each has a primary key, and an *owner key*, its text."""
 
     name: str
     owner: str | tuple[str, ...]
@@ -99,8 +99,8 @@ class Owners:
         return primary_key(field, key)
 
     def encode(self, key: Any) -> str | None:
-        """Return the member that stands for an owner in Redis, or None if there is no owner. The key of several columns
-        is a sequence of their values; if any of them is None, there is no owner."""
+        """Return the owner key for a primary key, or None if there is no owner. The key of several columns is a
+        sequence of their values; if any of them is None, there is no owner."""
         if key is None or type(key) is int:
             return None if key is None else str(key)
         try:
@@ -119,15 +119,15 @@ class Owners:
         return list(map(self.encode, keys))
 
     def encoded(self, keys: Sequence[Any]) -> tuple[Sequence[Any], list[bytes]]:
-        """Return primary keys, and their members, encoded for Redis. Integers are encoded all at once, which is faster,
-        and sorted, so that those of the same length are neighbours: see ``Get``."""
+        """Return primary keys, and their owner keys, encoded for Redis. Integers are encoded all at once, which is
+        faster, and sorted, so that those of the same length are neighbours: see ``Get``."""
         if keys and self.has_integer_keys:
             keys = sorted(keys)
             return keys, str(keys)[1:-1].encode().split(b", ")
         return keys, as_bytes(keys)
 
     def key_of(self, values: Iterable[Any]) -> Any:
-        """Return the key made up of these values of the columns, as the database or a member has them."""
+        """Return the key made up of these values of the columns, as the database or an owner key has them."""
         if self.has_integer_keys:
             (key,) = values
             return key if type(key) is int else self.key_fields[0].to_python(key)
@@ -139,8 +139,8 @@ class Owners:
         return self.key_of(json.loads(text) if self.has_several_columns else (text,))
 
     def parse_last(self, texts: Iterable[str]) -> list[Any]:
-        """Return the values of the last column, given the texts that follow a ``group_of`` in members. All at once is
-        much faster. ValidationError if one is not such a text."""
+        """Return the values of the last column, given the texts that follow a ``group_of`` in owner keys. All at once
+        is much faster. ValidationError if one is not such a text."""
         texts = list(texts)
         with suppress(*UNREADABLE):
             values = json.loads(f"[{','.join(text[:-1] for text in texts)}]")
@@ -148,43 +148,43 @@ class Owners:
                 return list(map(self.key_fields[-1].to_python, values))
         raise ValidationError("Not all of these are values of the last column.")
 
-    def decode(self, member: str) -> Any:
-        """Return the primary key that a member stands for. Raises ValidationError if there is none.
+    def decode(self, owner_key: str) -> Any:
+        """Return the primary key that an owner key stands for. Raises ValidationError if there is none.
 
         The field's validators are not run, as in ``save()``.
         """
         try:
-            key = self.parse(member)
+            key = self.parse(owner_key)
         except UNREADABLE:
             key = None
         values = key if self.has_several_columns and key else (key,)
-        if str(key) != member or not all(map(fits, self.key_fields, values)):
-            raise ValidationError(f"{member!r} is not a primary key.")
+        if str(key) != owner_key or not all(map(fits, self.key_fields, values)):
+            raise ValidationError(f"{owner_key!r} is not a primary key.")
         return key
 
     @cached_property
     def separator(self) -> str:
-        """The separator for ``decode_joined``. Empty if members cannot be joined, because they may contain any text."""
+        """The separator for ``decode_joined``. Empty if owner keys cannot be joined: they may contain any text."""
         if self.has_several_columns:
             return SEPARATOR
         return "," if self.has_integer_keys else ""
 
-    def decode_joined(self, members: str) -> list[list[Any]]:
-        """Return the primary keys that joined members stand for, column by column. Raises ValidationError if one is
-        invalid. This is much faster than one by one, and leaves less to the garbage collector."""
+    def decode_joined(self, owner_keys: str) -> list[list[Any]]:
+        """Return the primary keys of joined owner keys, column by column. ValidationError if one is invalid. This
+        is much faster than one by one, and leaves less to the garbage collector."""
         width, same = len(self.key_fields), False
         columns: list[list[Any]] = []
         with suppress(*UNREADABLE):
             if self.has_several_columns:
-                rows = members[1:-1].split(f"]{SEPARATOR}[")
+                rows = owner_keys[1:-1].split(f"]{SEPARATOR}[")
                 values = json.loads(f"[{SEPARATOR.join(rows)}]")
                 columns = [list(map(field.to_python, values[i::width])) for i, field in enumerate(self.key_fields)]
                 for i, column in enumerate(columns):
                     values[i::width] = column
                 same = as_json(values)[1:-1] == SEPARATOR.join(rows) and {row.count(TAB) for row in rows} == {width - 1}
             else:
-                columns = [[int(key) for key in members.split(",")]]
-                same = bool(INTEGERS.fullmatch(members))
+                columns = [[int(key) for key in owner_keys.split(",")]]
+                same = bool(INTEGERS.fullmatch(owner_keys))
         if not same or not all(
             all(fits(f, key) for key in keys) for f, keys in zip(self.key_fields, columns, strict=True)
         ):

@@ -36,8 +36,7 @@ INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,\t?(?:0|-?[1-9]\d{0,18}))*")
 class CompositeKey(tuple[Any, ...]):
     """The values of several owner columns. It is equal to the tuple of these values.
 
-    As with any other key, its ``str()`` is the member that stands for the owner in Redis: a JSON list, so that no two
-    keys have the same text.
+    As with any other key, its ``str()`` is the owner key: a JSON list, so that no two keys have the same text.
     """
 
     __slots__ = ()

@@ -21,10 +21,10 @@ from .owners import Owners
 from .primary_keys import TAB, as_bytes
 
 Shares = list[tuple[Buffer, Sequence[Any]]]
-"""Members, or primary keys, by shard."""
+"""Owner keys, or primary keys, by shard."""
 
 EncodedShares = list[tuple[Buffer, Sequence[Any], Sequence[bytes]]]
-"""Primary keys, and their members, encoded for Redis, by shard."""
+"""Primary keys, and their owner keys, encoded for Redis, by shard."""
 
 
 class Sharded(Owners):
@@ -61,55 +61,55 @@ class Sharded(Owners):
         epoch = database.epoch_of(self.name, shard, shards)
         return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, fingerprint, epoch)
 
-    def buffer_of(self, member: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
+    def buffer_of(self, owner_key: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
         """Return the buffer of an owner's shard."""
         connection = connection or connections[self.db]
         buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
-        (hash_,) = self._hashes(as_bytes([member]))
+        (hash_,) = self._hashes(as_bytes([owner_key]))
         return buffers[hash_ % len(buffers)]
 
-    def by_shard(self, members: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
-        """Return members, or primary keys, grouped by shard."""
-        buffers = self.buffers_in(connection or connections[self.db]) if members else []
+    def by_shard(self, owner_keys: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
+        """Return owner keys, or primary keys, grouped by shard."""
+        buffers = self.buffers_in(connection or connections[self.db]) if owner_keys else []
         if len(buffers) == 1:
-            return [(buffers[0], members)]
-        return [(buffer, mine) for buffer, mine, _ in self._grouped(buffers, members, as_bytes(members))]
+            return [(buffers[0], owner_keys)]
+        return [(buffer, mine) for buffer, mine, _ in self._grouped(buffers, owner_keys, as_bytes(owner_keys))]
 
     def encoded_by_shard(self, keys: Sequence[Any]) -> EncodedShares:
-        """Return primary keys grouped by shard, each group also as members, encoded for Redis."""
+        """Return primary keys grouped by shard, each group also as owner keys, encoded for Redis."""
         if not keys:
             return []
-        buffers, (keys, members) = self.buffers, self.encoded(keys)
-        return [(buffers[0], keys, members)] if len(buffers) == 1 else self._grouped(buffers, keys, members)
+        buffers, (keys, owner_keys) = self.buffers, self.encoded(keys)
+        return [(buffers[0], keys, owner_keys)] if len(buffers) == 1 else self._grouped(buffers, keys, owner_keys)
 
-    def _grouped(self, buffers: Sequence[Buffer], keys: Sequence[Any], members: Sequence[bytes]) -> EncodedShares:
+    def _grouped(self, buffers: Sequence[Buffer], keys: Sequence[Any], owner_keys: Sequence[bytes]) -> EncodedShares:
         grouped: list[tuple[Buffer, list[Any], list[bytes]]] = [(buffer, [], []) for buffer in buffers]
-        for key, member, hash_ in zip(keys, members, self._hashes(members), strict=True):
-            _, its_keys, its_members = grouped[hash_ % len(grouped)]
+        for key, owner_key, hash_ in zip(keys, owner_keys, self._hashes(owner_keys), strict=True):
+            _, its_keys, its_owner_keys = grouped[hash_ % len(grouped)]
             its_keys.append(key)
-            its_members.append(member)
+            its_owner_keys.append(owner_key)
         return [group for group in grouped if group[1]]
 
-    def _hashes(self, members: Iterable[bytes]) -> Iterable[int]:
-        """Return a number for each member, which decides about its shard."""
+    def _hashes(self, owner_keys: Iterable[bytes]) -> Iterable[int]:
+        """Return a number for each owner key, which decides about its shard."""
         if self.has_several_columns:  # owners that differ only in the last of them share a shard
-            members = (member.rpartition(TAB.encode())[0] for member in members)
-        return map(crc32, members)
+            owner_keys = (owner_key.rpartition(TAB.encode())[0] for owner_key in owner_keys)
+        return map(crc32, owner_keys)
 
 
 def each_shard(
     counter: Sharded,
-    members: Sequence[Any],
+    owner_keys: Sequence[Any],
     call: Callable[[Buffer, Sequence[Any]], object],
     connection: BaseDatabaseWrapper | None = None,
 ) -> list[Any]:
-    """Call a function with each shard and its members. Returns the members for which Redis was unreachable."""
+    """Call a function with each shard and its owner keys. Returns the owner keys for which Redis was unreachable."""
     try:
-        shards = counter.by_shard(members, connection)
+        shards = counter.by_shard(owner_keys, connection)
     except BufferUnavailable:  # nobody knows which keys are those of this database
-        return list(members)
+        return list(owner_keys)
     failed: list[Any] = []
     for buffer, mine in shards:
         try:

@@ -27,23 +27,23 @@ Shown = int | dict[str, int]
 
 
 class Badge(NamedTuple):
-    """A counter, and the member that stands for the owner. The badge of all kinds of a user has the beginning that
-    their members share."""
+    """A counter, and the owner key that stands for the owner. The badge of all kinds of a user has the beginning that
+    their owner keys share."""
 
     counter: Counter
-    member: str
+    owner_key: str
 
     @property
     def whole(self) -> Badge:
         """The badge of all kinds of the user if this one is for a kind, else the badge itself."""
         if self.counter is not unread_by_kind:
             return self
-        return Badge(self.counter, self.member.rpartition(SEPARATOR)[0] + SEPARATOR)
+        return Badge(self.counter, self.owner_key.rpartition(SEPARATOR)[0] + SEPARATOR)
 
     @property
     def kind(self) -> str | None:
         """The kind that this badge is for, if any."""
-        return None if self == self.whole else self.counter.decode(self.member)[-1]
+        return None if self == self.whole else self.counter.decode(self.owner_key)[-1]
 
 
 def user_of(request: Any) -> Any:
@@ -81,12 +81,12 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
     keys: dict[Counter, dict[Badge, Any]] = defaultdict(dict)
     users: dict[Badge, tuple[Any, ...]] = {}
     for badge in badges:
-        counter, member = badge
+        counter, owner_key = badge
         if counter is unread_by_kind and badge == badge.whole:
-            (user,) = values_of_group(member)
+            (user,) = values_of_group(owner_key)
             users[badge] = counter.first_of_key(user)
         else:
-            keys[counter][badge] = counter.decode(member)
+            keys[counter][badge] = counter.decode(owner_key)
     for counter, theirs in keys.items():
         if len(theirs) == 1:
             found |= {badge: counter.count(key) for badge, key in theirs.items()}
@@ -115,11 +115,11 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
     for name in names:
         try:
             counter = counter_named(unquote(name.partition("/")[0]))
-            member = _signer(user, counter).unsign(name).partition("/")[2]
-            counter.decode(member)
+            owner_key = _signer(user, counter).unsign(name).partition("/")[2]
+            counter.decode(owner_key)
         except (BadSignature, ConfigurationError, ValidationError):
             continue
-        found[name] = Badge(counter, member)
+        found[name] = Badge(counter, owner_key)
     return found
 
 
@@ -127,7 +127,7 @@ def name_of(badge: Badge, user: Any) -> str:
     """Return the name by which a script of this user may ask for a badge, or for the counts by kind that include it."""
     if badge.whole in badges_of(user).values():
         return badge.counter.name
-    return _signer(user, badge.counter).sign(f"{quote(badge.counter.name, safe='')}/{badge.member}")
+    return _signer(user, badge.counter).sign(f"{quote(badge.counter.name, safe='')}/{badge.owner_key}")
 
 
 def identity_of(user: Any, counter: Counter) -> str:

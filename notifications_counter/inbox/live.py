@@ -189,7 +189,7 @@ class Live:
                     if channel and message["type"] == "message":
                         place, counter = channel.source
                         with suppress(*UNREADABLE):  # something else may publish, too
-                            named = [Badge(counter, str(member)) for member in json.loads(message["data"])]
+                            named = [Badge(counter, str(owner_key)) for owner_key in json.loads(message["data"])]
                             local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
                             woken.update(badge for badge in local if badge in self._streams)
                     elif channel and message["type"] == "subscribe":  # also after redis-py has reconnected by itself

@@ -25,14 +25,14 @@ class DryRun(Recounter):
     def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
         """A difference is wrong only if every look shows the same one. One that comes from a transaction between its
         COMMIT and its confirmation goes away."""
-        suspects = {member: seen for member, seen in look.compare(counts).items() if seen.was != seen.rows}
+        suspects = {owner_key: seen for owner_key, seen in look.compare(counts).items() if seen.was != seen.rows}
         for _ in range(TRIES - 1):
             if not suspects:
                 return
-            left = {member: look.keys[member] for member in suspects}
+            left = {owner_key: look.keys[owner_key] for owner_key in suspects}
             found = self._look(look.buffer, left).compare(self._counts(left))
-            suspects = {member: seen for member, seen in suspects.items() if found.get(member) == seen}
+            suspects = {owner_key: seen for owner_key, seen in suspects.items() if found.get(owner_key) == seen}
         snapshot = look.buffer.snapshot(list(suspects))
         in_doubt = {m for m in suspects if snapshot.owners[m].in_doubt or not snapshot.complete}
         result.in_doubt += len(in_doubt)
-        self._report([member for member in suspects if member not in in_doubt], look, suspects, result)
+        self._report([owner_key for owner_key in suspects if owner_key not in in_doubt], look, suspects, result)

@@ -58,7 +58,7 @@ def heal_and_flush(heal: Callable[[], RecountResult], flush: Callable[[], object
 
 @dataclass
 class _Slice:
-    """A slice of a batch, from a rank on: what can be applied; rejected members with their deltas; those of them to
+    """A slice of a batch, from a rank on: what can be applied; rejected owner keys with their deltas; those of them to
     recount."""
 
     first: int
@@ -166,34 +166,34 @@ class Flusher:
         pairs = buffer.fetch(batch, first, last)
         return self._parse(first, pairs) if pairs else None
 
-    def _parse_joined(self, members: str, scores: str) -> Chunk | None:
+    def _parse_joined(self, owner_keys: str, scores: str) -> Chunk | None:
         """Parse a whole chunk. None if some part of it cannot be applied."""
         if not INTEGERS.fullmatch(scores):
             return None
         deltas = [int(n) for n in scores.split(",")]
         try:
-            columns = self.counter.decode_joined(members)
+            columns = self.counter.decode_joined(owner_keys)
         except ValidationError:
             return None
-        # A member that contains the separator would be two.
+        # An owner key that contains the separator would be two.
         fit = max(map(abs, deltas)) < self.limit and len(columns[0]) == len(deltas)
         return Chunk(columns, deltas) if fit else None
 
     def _parse(self, first: int, pairs: list[tuple[str, str]]) -> _Slice:
-        """Parse members one by one, and reject those that cannot be applied."""
+        """Parse owner keys one by one, and reject those that cannot be applied."""
         keys: list[Any] = []
         deltas: list[int] = []
         part = _Slice(first, Chunk([], []))
-        for member, score in pairs:
+        for owner_key, score in pairs:
             try:
-                key = self.counter.decode(member)
+                key = self.counter.decode(owner_key)
             except ValidationError:
-                part.rejected[member] = score
+                part.rejected[owner_key] = score
                 continue
             delta = parse_int(score)
             if delta is None or abs(delta) >= self.limit:
-                part.rejected[member] = score
-                part.refused.append(member)
+                part.rejected[owner_key] = score
+                part.refused.append(owner_key)
             else:
                 keys.append(key)
                 deltas.append(delta)
@@ -220,9 +220,9 @@ class Flusher:
                     batch_id = stored.batch_id
             except DataError:
                 if len(chunk.deltas) == 1:
-                    member = str(self.counter.key_of([column[0] for column in chunk.columns]))
-                    part.rejected[member] = str(chunk.deltas[0])
-                    part.refused.append(member)
+                    owner_key = str(self.counter.key_of([column[0] for column in chunk.columns]))
+                    part.rejected[owner_key] = str(chunk.deltas[0])
+                    part.refused.append(owner_key)
                     todo = todo or [Chunk([], [])]  # the progress is still to be noted
                 else:
                     half = len(chunk.deltas) // 2

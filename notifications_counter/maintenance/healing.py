@@ -140,8 +140,8 @@ class Healer:
                     # `always`, and `epoch_first`: before the requests are deleted
                     start_epochs(self.counter, "a statement did not say whose counts it changed")
                 owners = dict.fromkeys(request.owner for request in found if not request.everyone)
-                for buffer, members in self.counter.by_shard(list(owners)):
-                    buffer.mark_dirty(members)
+                for buffer, owner_keys in self.counter.by_shard(list(owners)):
+                    buffer.mark_dirty(owner_keys)
                 requests.filter(pk__in=[request.pk for request in found]).delete()
             following = following.filter(pk__gt=found[-1].pk)  # PostgreSQL would read deleted rows again and again
             if self._is_over():
@@ -151,19 +151,19 @@ class Healer:
         """Recount dirty owners whom no other flusher is recounting, oldest first, a few at a time because their number
         of rows is not known. Look at least once, so that each heal makes progress, however slow the machine is."""
         left, size = 0, FEW  # left: how many stay dirty, because they are active all the time, or cannot be counted
-        while not self.stopped() and (members := buffer.take_dirty(left, size)):
+        while not self.stopped() and (owner_keys := buffer.take_dirty(left, size)):
             started = time.monotonic()
-            strays = self._strays(buffer, members)
+            strays = self._strays(buffer, owner_keys)
             buffer.reject_dirty(strays)
             record_rejected(self.counter, strays)
             try:
-                found = self.recounter.recount(m for m in members if m not in strays)
+                found = self.recounter.recount(m for m in owner_keys if m not in strays)
             except OperationalError as error:
-                buffer.end_leases(members)  # look at one after the other
+                buffer.end_leases(owner_keys)  # look at one after the other
                 self.failures += 1
                 if self.failures > FEW or not connections[self.counter.db].is_usable():  # it is not the owner
                     raise
-                if len(members) == 1:
+                if len(owner_keys) == 1:
                     self.uncounted = error
                     left += 1
                 size = 1
@@ -172,16 +172,16 @@ class Healer:
                 self.result.add(found)
                 self.failures = 0
                 if found.in_doubt:
-                    buffer.end_leases(members)  # the next run comes back to them at once
+                    buffer.end_leases(owner_keys)  # the next run comes back to them at once
                     left += found.in_doubt
                 size = next_size(size, started, PAGE)
             if time.monotonic() > self.until:
                 self.result.unfinished = True
                 return
 
-    def _strays(self, buffer: Buffer, members: Sequence[str]) -> dict[str, str]:
-        """Return members that belong to another shard. A release with other owners has marked them, so everyone was
+    def _strays(self, buffer: Buffer, owner_keys: Sequence[str]) -> dict[str, str]:
+        """Return owner keys that belong to another shard. A release with other owners has marked them, so everyone was
         recounted since."""
         if len(self.counter.buffers) == 1:
             return {}
-        return {m: "recount" for m in members if self.counter.buffer_of(m).keys.base != buffer.keys.base}
+        return {m: "recount" for m in owner_keys if self.counter.buffer_of(m).keys.base != buffer.keys.base}

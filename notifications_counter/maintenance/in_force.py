@@ -88,8 +88,8 @@ def _replace(counter: Declaration) -> bool:
             retired = counter.make_buffer(database, row.shard, row.shards)
             retired.retire()  # `retire`: before its intents are read
             for intent in retired.intents():
-                for buffer, members in counter.by_shard(intent.owners or ()):
-                    buffer.register(intent.id, members)  # `register`
+                for buffer, owner_keys in counter.by_shard(intent.owners or ()):
+                    buffer.register(intent.id, owner_keys)  # `register`
             retired.drop_intents()
             row.delete()
     return True

@@ -35,14 +35,14 @@ def remove_orphans(counter: Declaration) -> int:
     names = [field.attname for field in counter.total_fields]
     page, removed = gone, 0
     while rows := list(page.order_by("pk").values_list("pk", *names)[:PAGE]):
-        for buffer, members in counter.by_shard([str(counter.key_of(key)) for _, *key in rows]):
-            removed += _remove(counter, counter.buffers.index(buffer), members, gone)
+        for buffer, owner_keys in counter.by_shard([str(counter.key_of(key)) for _, *key in rows]):
+            removed += _remove(counter, counter.buffers.index(buffer), owner_keys, gone)
         page = gone.filter(pk__gt=rows[-1][0])
     return removed
 
 
-def _remove(counter: Declaration, shard: int, members: Sequence[str], gone: QuerySet[Any]) -> int:
-    """Delete the totals of these members of a shard.
+def _remove(counter: Declaration, shard: int, owner_keys: Sequence[str], gone: QuerySet[Any]) -> int:
+    """Delete the totals of these owner keys of a shard.
 
     `closed`: a row remembers which batches it has. Without it, a late flusher could apply one of them again, so the
     shard rejects them from now on, for every counter with a total in the row. `removal_lease`: corrections under way
@@ -50,16 +50,16 @@ def _remove(counter: Declaration, shard: int, members: Sequence[str], gone: Quer
     """
     ended: dict[Declaration, int] = {}
     for sharing in counter.sharing:
-        snapshot = sharing.buffers[shard].end_leases(members)
+        snapshot = sharing.buffers[shard].end_leases(owner_keys)
         ended[sharing] = snapshot.batch - snapshot.cut
-        members = [member for member in members if snapshot.owners[member] == NOTHING]
+        owner_keys = [owner_key for owner_key in owner_keys if snapshot.owners[owner_key] == NOTHING]
     older = {f"{sharing.batch_field}__lte": batch for sharing, batch in ended.items()}
     with transaction.atomic(using=counter.db):
-        if not members or not reject_batches_up_to(counter, shard, ended):
+        if not owner_keys or not reject_batches_up_to(counter, shard, ended):
             return 0
         removed = 0
         with maintained():
-            for chunk in chunks([counter.decode(member) for member in members], counter.db):
+            for chunk in chunks([counter.decode(owner_key) for owner_key in owner_keys], counter.db):
                 removed += raw_delete(
                     gone.filter(of_owners(counter, counter.total_fields, chunk, counter.db), **older), counter.db
                 )

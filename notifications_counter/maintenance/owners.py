@@ -12,9 +12,9 @@ from ..declaration.primary_keys import CompositeKey, group_of
 from ..reader import Reader
 
 
-def members_of(counter: Declaration, owner: Any) -> list[str]:
-    """Return the member that stands for an owner, as a list. Given all columns of owners but the last, return the
-    members of all such owners with rows that count, a stored total, or something waiting in Redis."""
+def owner_keys_of(counter: Declaration, owner: Any) -> list[str]:
+    """Return the owner key that stands for an owner, as a list. Given all columns of owners but the last, return the
+    owner keys of all such owners with rows that count, a stored total, or something waiting in Redis."""
     if not counter.is_first(owner):
         return [str(counter.key(owner))]
     first = counter.first_of_key(owner)
@@ -22,11 +22,11 @@ def members_of(counter: Declaration, owner: Any) -> list[str]:
     names = [field.attname for field in counter.total_fields]
     totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
     stored = totals.filter(**dict(zip(names, first, strict=False))).values_list(*names)
-    members = {str(CompositeKey((*first, last))) for last in Reader(counter).count_groups([first])[first]}
-    members |= {str(counter.key_of(owner)) for owner in stored}
+    owner_keys = {str(CompositeKey((*first, last))) for last in Reader(counter).count_groups([first])[first]}
+    owner_keys |= {str(counter.key_of(owner)) for owner in stored}
     for page in counter.buffer_of(group).waiting():
-        members |= {member for member in page if member.startswith(group)}
-    return sorted(members)
+        owner_keys |= {owner_key for owner_key in page if owner_key.startswith(group)}
+    return sorted(owner_keys)
 
 
 def missing_owners(counter: Declaration, keys: Iterable[Any]) -> Iterator[tuple[type[Model], Any]]:

@@ -74,7 +74,7 @@ class RecountResult:
 
 
 Counts = Mapping[str, Counted]
-"""By member."""
+"""By owner key."""
 
 NOTHING = Counted()
 """What the database has of an owner who has neither rows nor a total."""
@@ -90,7 +90,7 @@ class Compared(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Look:
     """A snapshot of some owners of one shard, and the token of the leases that were taken on them. ``keys``: their
-    primary keys by member."""
+    primary keys by owner key."""
 
     buffer: Buffer
     keys: dict[str, Key]
@@ -100,9 +100,9 @@ class Look:
     def compare(self, counts: Counts) -> dict[str, Compared]:
         """Compare the owners. Those for whom nothing waits, and who are not in ``counts``, are right and left out."""
         found = {}
-        for member in {*self.snapshot.waiting, *(counts.keys() & self.keys.keys())}:
-            rows, total, batch = counts.get(member, NOTHING)
-            found[member] = Compared(self.snapshot.value(member, total, batch), rows)
+        for owner_key in {*self.snapshot.waiting, *(counts.keys() & self.keys.keys())}:
+            rows, total, batch = counts.get(owner_key, NOTHING)
+            found[owner_key] = Compared(self.snapshot.value(owner_key, total, batch), rows)
         return found
 
 
@@ -116,16 +116,16 @@ class Recounter:
         self.everyone = Everyone(counter)
         self.started_epoch = False
 
-    def recount(self, members: Iterable[str]) -> RecountResult:
-        """Recount owners, given as members. Members that are not a primary key go to ``rejected``."""
+    def recount(self, owner_keys: Iterable[str]) -> RecountResult:
+        """Recount owners, given as owner keys. Those that are no primary key go to ``rejected``."""
         refuse_in_transaction(self.reader.using)
         result = RecountResult()
-        for buffer, mine in self.counter.by_shard(list(dict.fromkeys(members))):
+        for buffer, mine in self.counter.by_shard(list(dict.fromkeys(owner_keys))):
             keys, rejected = self._decode(mine)
             self._reject(buffer, rejected)
             result.checked += len(keys)
             for some in chunked(list(keys), PAGE):
-                look = self._look(buffer, {member: keys[member] for member in some})
+                look = self._look(buffer, {owner_key: keys[owner_key] for owner_key in some})
                 self._finish(look, self._counts(look.keys), result)
         return result
 
@@ -154,8 +154,8 @@ class Recounter:
             after = page.end
             yield self.recount_page(page, self.counter.buffers), after
         for buffer in self.counter.buffers:
-            for members in buffer.waiting():
-                keys, _ = self._decode(members)
+            for owner_keys in buffer.waiting():
+                keys, _ = self._decode(owner_keys)
                 known = self.reader.stored(list(keys.values())).keys() | self.reader.count_rows(list(keys.values()))
                 yield self.recount([m for m, key in keys.items() if key not in known]), after
 
@@ -175,7 +175,7 @@ class Recounter:
         result = RecountResult()
         bases = {buffer.keys.base for buffer in buffers}  # threads may each have made their own buffers
         looks = [
-            self._look(buffer, {member: page.keys[member] for member in some})
+            self._look(buffer, {owner_key: page.keys[owner_key] for owner_key in some})
             for buffer, mine in self.counter.by_shard(list(page.keys))
             if buffer.keys.base in bases
             for some in chunked(mine, OWNERS_PER_CALL)
@@ -196,7 +196,7 @@ class Recounter:
             return self.everyone.counts(page, batch, waiting)
         counts: dict[str, Counted] = {}
         for look in looks:
-            mine = [member for member in waiting if member in look.keys]
+            mine = [owner_key for owner_key in waiting if owner_key in look.keys]
             counts |= self.everyone.counts(page, batch, mine, only=list(look.keys.values()))
         return counts
 
@@ -211,13 +211,13 @@ class Recounter:
             look.buffer.heartbeat()
         return bool(look.snapshot.ready)
 
-    def _decode(self, members: Sequence[str]) -> tuple[dict[str, Key], dict[str, str]]:
+    def _decode(self, owner_keys: Sequence[str]) -> tuple[dict[str, Key], dict[str, str]]:
         keys, rejected = {}, {}
-        for member in members:
+        for owner_key in owner_keys:
             try:
-                keys[member] = self.counter.decode(member)
+                keys[owner_key] = self.counter.decode(owner_key)
             except ValidationError:
-                rejected[member] = "recount"
+                rejected[owner_key] = "recount"
         return keys, rejected
 
     def _reject(self, buffer: Buffer, rejected: dict[str, str]) -> None:
@@ -260,25 +260,25 @@ class Recounter:
         """Fix what was counted after a look. Returns the owners who were active meanwhile, or whose count is unknown:
         the script refuses to correct them (`lease`, `fix_flying`)."""
         buffer, snapshot = look.buffer, look.snapshot
-        ahead = max((counts[member].batch for member in counts.keys() & look.keys.keys()), default=0)
+        ahead = max((counts[owner_key].batch for owner_key in counts.keys() & look.keys.keys()), default=0)
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
             # `ahead`: no flusher of this epoch wrote such a total, which would refuse every correction.
             self.started_epoch |= start_epoch(self.counter, buffer, ahead=ahead)
         compared = look.compare(counts)
         corrections = dict.fromkeys(look.keys, 0)
-        for member, (was, rows) in compared.items():
+        for owner_key, (was, rows) in compared.items():
             if was is None:
-                del corrections[member]
+                del corrections[owner_key]
             else:
-                corrections[member] = rows - was
+                corrections[owner_key] = rows - was
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
-        corrected = [member for member, correction in corrections.items() if correction and fixed[member]]
+        corrected = [owner_key for owner_key, correction in corrections.items() if correction and fixed[owner_key]]
         result.corrected += len(corrected)
         self._report(corrected, look, compared, result)
-        return {member: key for member, key in look.keys.items() if not fixed.get(member)}
+        return {owner_key: key for owner_key, key in look.keys.items() if not fixed.get(owner_key)}
 
     def _report(self, wrong: list[str], look: Look, compared: dict[str, Compared], result: RecountResult) -> None:
         result.wrong += len(wrong)
         if self.report:
-            for member in wrong:
-                self.report(Correction(look.keys[member], *compared[member]))
+            for owner_key in wrong:
+                self.report(Correction(look.keys[owner_key], *compared[owner_key]))

@@ -38,7 +38,7 @@ FEW = 500
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Owners by member: those after a primary key, up to the ``last``, and whether there are no more, ``is_last``."""
+    """Owners by owner key: those after a primary key, up to the ``last``, and whether nobody follows, ``is_last``."""
 
     after: Any
     last: Any
@@ -108,8 +108,8 @@ class Everyone:
         owners = self._fetch(sql, params)
         return [*owners, *owners[-1:]]
 
-    def counts(self, page: Page, batch: int, members: Sequence[str], only: Sequence[Any] = ()) -> dict[str, Counted]:
-        """Count these members, and those in the page whose total differs from the number of rows or has a later batch:
+    def counts(self, page: Page, batch: int, owner_keys: Sequence[str], only: Sequence[Any] = ()) -> dict[str, Counted]:
+        """Count these owners, and those in the page whose total differs from the number of rows or has a later batch:
         `above`. ``only``: of the page, count no more than these keys."""
         rows, totals = self._rows(page.after, page.last), self._totals(page.after, page.last)
         if only:
@@ -125,11 +125,11 @@ class Everyone:
             f") u GROUP BY {self.owner}"
         )
         params = [*rows_params, *totals_params]
-        if len(members) <= FEW:
+        if len(owner_keys) <= FEW:
             counts = f"SELECT * FROM ({counts}) page WHERE counted_rows <> counted_total OR counted_batch > %s"
             params.append(batch)
-            if members:
-                keys = [page.keys[member] for member in members]
+            if owner_keys:
+                keys = [page.keys[owner_key] for owner_key in owner_keys]
                 theirs, of_theirs = is_one_of(self.counter, self.columns, keys, self.connection)
                 counts += f" OR {theirs}"
                 params += of_theirs

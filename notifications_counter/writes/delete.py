@@ -34,7 +34,7 @@ class Delete(Statement):
         self.fates = {counter: fate(counter, facts, self.connection) for counter in self.counters}
         if self.can_return and (self.connection.vendor == "postgresql" or self.compiler.single_alias):
             named = all(its.names_owner for its in self.fates.values())
-            owners = {counter: its.members for counter, its in self.fates.items()} if named else None
+            owners = {counter: its.owner_keys for counter, its in self.fates.items()} if named else None
             return self.ledger.write(owners, self._returning)
         return self.ledger.write(None, self._look_first)
 
@@ -67,5 +67,5 @@ class Delete(Statement):
         deltas, doubted = difference(self.counters, found.values()), []
         if number != len(found):  # it has deleted others as well
             doubted = [counter for counter, its in self.fates.items() if not its.names_owner]
-            deltas = {c: {**deltas[c], **dict.fromkeys(its.members)} for c, its in self.fates.items()}
+            deltas = {c: {**deltas[c], **dict.fromkeys(its.owner_keys)} for c, its in self.fates.items()}
         return number, Change(deltas, doubted)

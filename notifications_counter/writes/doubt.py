@@ -23,10 +23,14 @@ from ..internals import as_manual_transaction
 def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
     """Have owners recounted. Returns those for which Redis was unreachable."""
     grouped: dict[Declaration, list[str]] = defaultdict(list)
-    for counter, member in owners:
-        grouped[counter].append(member)
+    for counter, owner_key in owners:
+        grouped[counter].append(owner_key)
     with Patience(options.WRITE_TIMEOUT):
-        return [(c, member) for c, members in grouped.items() for member in each_shard(c, members, Buffer.mark_dirty)]
+        return [
+            (c, owner_key)
+            for c, owner_keys in grouped.items()
+            for owner_key in each_shard(c, owner_keys, Buffer.mark_dirty)
+        ]
 
 
 def forget(counter: Declaration) -> None:
@@ -38,7 +42,7 @@ def forget(counter: Declaration) -> None:
 
 
 def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:
-    """Write RecountRequests, in the current transaction if there is one. The member None stands for everyone."""
+    """Write RecountRequests, in the current transaction if there is one. None as an owner key stands for everyone."""
     if not owners:
         return
     model = apps.get_model("notifications_counter", "RecountRequest")
@@ -46,7 +50,7 @@ def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]
         with as_manual_transaction(connections[using]), transaction.atomic(using=using):
             requests: QuerySet[Any] = QuerySet(model, using=using)
             requests.bulk_create(
-                [model(counter=c.name, owner=member or "", everyone=member is None) for c, member in owners],
+                [model(counter=c.name, owner=owner_key or "", everyone=owner_key is None) for c, owner_key in owners],
                 batch_size=OWNERS_PER_CALL,
             )
     except DatabaseError:

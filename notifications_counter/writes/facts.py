@@ -45,7 +45,7 @@ PRE_SAVES = {Field.pre_save, DateField.pre_save, DateTimeField.pre_save, TimeFie
 class Fate(NamedTuple):
     """What a statement says about its rows, for one counter.
 
-    ``owner``   a member; None if the rows have no owner; or UNKNOWN
+    ``owner``   an owner key; None if the rows have no owner; or UNKNOWN
     ``counts``  whether the rows count; None if only the database can tell
     """
 
@@ -63,7 +63,7 @@ class Fate(NamedTuple):
         return self.counts is not None and self.names_owner
 
     @property
-    def members(self) -> list[str]:
+    def owner_keys(self) -> list[str]:
         """The owner whose count the rows may be part of, as a list."""
         return [] if self.counts is False or self.owner in (UNKNOWN, None) else [self.owner]
 

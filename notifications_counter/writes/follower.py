@@ -112,11 +112,11 @@ class Follower:
         return None
 
     # ------------------------------------------------------------------ reads
-    def needs_rows(self, counter: Declaration, member: str) -> bool:
+    def needs_rows(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether this connection must count the rows of this owner, because it has changed some and not sent
         the deltas yet, or may not see what others commit."""
         for log in self._unsent_logs() if self._logs or self._committed or self._alone else ():
-            if log.has_touched(counter, member):
+            if log.has_touched(counter, owner_key):
                 return True
         connection: Any = self._connection()
         return self.sees_old_data() if connection.in_atomic_block else self.in_manual_transaction()

@@ -30,7 +30,7 @@ from .doubt import request_recounts
 logger = logging.getLogger("notifications_counter")
 
 Owner = tuple[Declaration, str]
-"""A counter, and the member that stands for one of its owners."""
+"""A counter, and the owner key that stands for one of its owners."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Intent:
     id: str
     counter: Declaration
     buffer: Buffer
-    members: Sequence[str]
+    owner_keys: Sequence[str]
 
 
 Deltas = tuple[Intent, dict[str, Delta]]
@@ -69,17 +69,17 @@ class Intents:
         until ``settle``."""
         calls: list[tuple[Call, Intent]] = []
 
-        def add(buffer: Buffer, members: Sequence[str]) -> None:
-            for some in chunked(members, OWNERS_PER_CALL):
+        def add(buffer: Buffer, owner_keys: Sequence[str]) -> None:
+            for some in chunked(owner_keys, OWNERS_PER_CALL):
                 id_ = os.urandom(16).hex()
                 calls.append((buffer.announce_call(id_, some), Intent(id_, counter, buffer, some)))
 
         with Patience(options.WRITE_TIMEOUT):
-            for counter, members in owners.items():
+            for counter, owner_keys in owners.items():
                 announced = self.announced[counter]
-                new = [m for m in members if m not in announced]
+                new = [m for m in owner_keys if m not in announced]
                 self._refused += [(counter, m) for m in each_shard(counter, new, add, connection)]
-            for some in in_groups(calls, [len(intent.members) for _, intent in calls], OWNERS_PER_CALL):
+            for some in in_groups(calls, [len(intent.owner_keys) for _, intent in calls], OWNERS_PER_CALL):
                 if self.unread:
                     self._refused = self.settle()
                 self._announce(some)
@@ -88,7 +88,7 @@ class Intents:
         self.announced_at = min(self.announced_at, time.monotonic())
         for _, intent in calls:  # first, in case of an exception; Redis can handle the confirmation of an unknown one
             self.all.append(intent)
-            self.announced[intent.counter].update(intent.members)
+            self.announced[intent.counter].update(intent.owner_keys)
         client = calls[0][1].buffer.client
         self.unread += pipelines_for(client, calls)
         for pipeline in self.unread:
@@ -103,8 +103,8 @@ class Intents:
             for intent, outcome in self.unread[-1].read():
                 if isinstance(outcome, BufferUnavailable):
                     self.all = [other for other in self.all if other is not intent]
-                    self.announced[intent.counter].difference_update(intent.members)
-                    refused += [(intent.counter, member) for member in intent.members]
+                    self.announced[intent.counter].difference_update(intent.owner_keys)
+                    refused += [(intent.counter, owner_key) for owner_key in intent.owner_keys]
             self.unread.pop()
         return refused
 
@@ -114,7 +114,7 @@ class Intents:
         calls, sizes, failed = [], [], []
         for intent in self.all:
             sums = net.get(intent.counter, {})
-            deltas = {m: delta for m in intent.members if (delta := sums.pop(m, 0)) != 0}
+            deltas = {m: delta for m in intent.owner_keys if (delta := sums.pop(m, 0)) != 0}
             calls.append((intent.buffer.confirm_call(intent.id, deltas), (intent, deltas)))
             sizes.append(1 + len(deltas))
         for some in in_groups(calls, sizes, OWNERS_PER_CALL):
@@ -150,11 +150,11 @@ def _finish(pipeline: Pipeline) -> list[Owner]:
     for (intent, deltas), outcome in pipeline.read():
         if isinstance(outcome, DatabaseChanged):  # it was moved to the new keys, where nobody knows what the rows say
             try:
-                intent.counter.buffer_of(intent.members[0]).confirm(intent.id, dict.fromkeys(deltas))
+                intent.counter.buffer_of(intent.owner_keys[0]).confirm(intent.id, dict.fromkeys(deltas))
             except BufferUnavailable as error:
                 outcome = error
         if isinstance(outcome, BufferUnavailable):
-            failed += [(intent.counter, member) for member in deltas]
+            failed += [(intent.counter, owner_key) for owner_key in deltas]
     return failed
 
 

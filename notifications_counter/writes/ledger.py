@@ -60,7 +60,10 @@ class Ledger(Follower):
         deltas = {counter: its for counter, its in change.deltas.items() if not {0}.issuperset(its.values())}
         if self.in_manual_transaction():
             owners = [
-                (counter, member) for counter, its in deltas.items() for member, delta in its.items() if delta != 0
+                (counter, owner_key)
+                for counter, its in deltas.items()
+                for owner_key, delta in its.items()
+                if delta != 0
             ]
             request_recounts(self.using, [*owners, *((counter, None) for counter in change.doubted)])
             mark_dirty(owners)
@@ -73,7 +76,9 @@ class Ledger(Follower):
                 self._log_for_counts().add(deltas, change.doubted)
         elif deltas or change.doubted:
             log = TransactionLog(self.connection)
-            unknown = {c: {member: None for member, delta in its.items() if delta != 0} for c, its in deltas.items()}
+            unknown = {
+                c: {owner_key: None for owner_key, delta in its.items() if delta != 0} for c, its in deltas.items()
+            }
             log.add(unknown, change.doubted)
             log.send(self.connection)
 
@@ -123,7 +128,7 @@ class Ledger(Follower):
         if owners is None:
             self.collect(Change({}, doubted=[counter for counter in declarations() if counter.db == self.using]))
         else:
-            self.collect(Change({counter: dict.fromkeys(members) for counter, members in owners.items()}))
+            self.collect(Change({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}))
 
     def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Statement[T]) -> T:
         connection = self.connection

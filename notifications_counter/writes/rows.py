@@ -174,14 +174,14 @@ class Sums(dict[Declaration, dict[str, int]]):
     def __init__(self, counters: Iterable[Declaration]):
         super().__init__((counter, {}) for counter in counters)
 
-    def add(self, counter: Declaration, members: Sequence[str | None], numbers: Sequence[int]) -> None:
+    def add(self, counter: Declaration, owner_keys: Sequence[str | None], numbers: Sequence[int]) -> None:
         """Add so many rows for each of these owners."""
         sums: dict[Any, int] = self[counter]
-        added = {**sums, **dict(zip(members, numbers, strict=True))}
-        if len(added) < len(sums) + len(members):  # somebody twice; to do so for each owner takes much longer
+        added = {**sums, **dict(zip(owner_keys, numbers, strict=True))}
+        if len(added) < len(sums) + len(owner_keys):  # somebody twice; to do so for each owner takes much longer
             added = sums
-            for member, number in zip(members, numbers, strict=True):
-                added[member] = added.get(member, 0) + number
+            for owner_key, number in zip(owner_keys, numbers, strict=True):
+                added[owner_key] = added.get(owner_key, 0) + number
         added.pop(None, None)
         self[counter] = added
 
@@ -202,6 +202,6 @@ def difference(counters: Iterable[Declaration], before: Iterable[Row] = (), afte
 def in_doubt(counters: Iterable[Declaration], rows: Iterable[Row]) -> dict[Declaration, dict[str, None]]:
     """Return the owners of these rows, who are to be recounted."""
     return {
-        counter: dict.fromkeys(member for member in counter.encode_all(keys) if member is not None)
+        counter: dict.fromkeys(owner_key for owner_key in counter.encode_all(keys) if owner_key is not None)
         for counter, keys, _ in keys_of(counters, zip(*rows, strict=True))
     }

@@ -93,5 +93,5 @@ def _is_expression(value: Any) -> bool:
 
 def _in_doubt(counter: Declaration, keys: list[tuple[Any, ...]]) -> dict[str, None]:
     owners = ([getattr(value, "pk", value) for value in key] for key in keys)
-    members = (counter.encode(owner if counter.has_several_columns else owner[0]) for owner in owners)
-    return dict.fromkeys(member for member in members if member is not None)
+    owner_keys = (counter.encode(owner if counter.has_several_columns else owner[0]) for owner in owners)
+    return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)

@@ -55,7 +55,7 @@ class TransactionLog:
         """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
         owners that have changed since the last call are looked at."""
         self._sum_up()
-        owners = {c: [m for m in members if self._sums[c][m] != (0, 0)] for c, members in self._changed.items()}
+        owners = {c: [m for m in owner_keys if self._sums[c][m] != (0, 0)] for c, owner_keys in self._changed.items()}
         if not any(owners.values()):
             return
         with in_schema(connection, self.schema):
@@ -98,16 +98,16 @@ class TransactionLog:
     def _add_to_sums(self, entry: Entry, times: int) -> None:
         counter, deltas = entry
         sums, changed = self._sums[counter], self._changed[counter]
-        for member, delta in (deltas or {}).items():
-            known, unknown = sums.get(member, (0, 0))
-            sums[member] = (known, unknown + times) if delta is None else (known + times * delta, unknown)
-            changed[member] = None
+        for owner_key, delta in (deltas or {}).items():
+            known, unknown = sums.get(owner_key, (0, 0))
+            sums[owner_key] = (known, unknown + times) if delta is None else (known + times * delta, unknown)
+            changed[owner_key] = None
 
-    def has_touched(self, counter: Declaration, member: str) -> bool:
+    def has_touched(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
         return (
-            member in self.touched.get(counter, ())
-            or member in self.intents.announced.get(counter, ())
+            owner_key in self.touched.get(counter, ())
+            or owner_key in self.intents.announced.get(counter, ())
             or counter in self.doubted
         )
 
@@ -125,17 +125,17 @@ class TransactionLog:
                 net[counter] = dict(deltas)
                 continue
             sums = net[counter]
-            for member, delta in deltas.items():
-                before = sums.get(member, 0)
-                sums[member] = None if delta is None or before is None else before + delta
+            for owner_key, delta in deltas.items():
+                before = sums.get(owner_key, 0)
+                sums[owner_key] = None if delta is None or before is None else before + delta
         return net
 
     def cut_back(self, position: int) -> None:
         """Forget what came after a savepoint that was rolled back, which may have undone RecountRequests as well."""
         self._take_from_sums(position)
-        for counter, member in self.requested:
-            if member in self._sums[counter]:
-                self._changed[counter][member] = None
+        for counter, owner_key in self.requested:
+            if owner_key in self._sums[counter]:
+                self._changed[counter][owner_key] = None
         del self.entries[position:]
         self.told = min(self.told, position)
 
@@ -179,7 +179,7 @@ class TransactionLog:
 
     def mark_unknown(self) -> None:
         """Have the owners that were announced recounted, because nobody knows what was executed."""
-        self.add({counter: dict.fromkeys(members) for counter, members in self.intents.announced.items()})
+        self.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in self.intents.announced.items()})
 
     def leave_open(self) -> None:
         """Leave what was announced to healing, because the statement may still be running. A recount that ends before
@@ -193,7 +193,7 @@ class TransactionLog:
         early = self.intents.all[: self.early]
         self.start_again()
         for intent in early:
-            self.add({intent.counter: dict.fromkeys(intent.members)})
+            self.add({intent.counter: dict.fromkeys(intent.owner_keys)})
         if self.intents.all:
             self.send(connection, request=False)  # if that fails, healing finds what is open
 
@@ -223,8 +223,8 @@ class TransactionLog:
             return
         changed: dict[Declaration, list[Any] | None] = {}
         for counter, deltas in self.net(first).items():
-            if members := [member for member, delta in deltas.items() if delta != 0]:
-                changed[counter] = [counter.parse(member) for member in members]
+            if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != 0]:
+                changed[counter] = [counter.parse(owner_key) for owner_key in owner_keys]
         changed |= {counter: None for counter, deltas in self.entries[first:] if deltas is None}
         for counter, owners in changed.items():
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
@@ -232,8 +232,8 @@ class TransactionLog:
     def _send(self, request: bool) -> None:
         self.intents.settle()
         net = self.net()
-        for counter, member in self.requested:
-            net.setdefault(counter, {})[member] = None
+        for counter, owner_key in self.requested:
+            net.setdefault(counter, {})[owner_key] = None
         if self.doubted:
             for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
                 forget(counter)

@@ -62,9 +62,9 @@ class Turn(NamedTuple):
         return self.was.names_owner and self.becomes.names_owner
 
     @property
-    def members(self) -> list[str]:
+    def owner_keys(self) -> list[str]:
         """The owners whose counts may change, if we know them."""
-        return list(dict.fromkeys(self.was.members + self.becomes.members))
+        return list(dict.fromkeys(self.was.owner_keys + self.becomes.owner_keys))
 
     def deltas(self, rows: int) -> dict[str, int]:
         """Return what it changes, given the number of updated rows."""
@@ -79,10 +79,10 @@ class Turn(NamedTuple):
         """Whether we know what a row becomes, given what it was."""
         return self.becomes.is_known or (self.becomes.counts is not None and not self.moves)
 
-    def after(self, members: Sequence[str | None]) -> Sequence[str | None]:
+    def after(self, owner_keys: Sequence[str | None]) -> Sequence[str | None]:
         """Return the owners of rows that had these before it."""
         known = self.moves and self.becomes.owner is not UNKNOWN
-        return [self.becomes.owner] * len(members) if known else members
+        return [self.becomes.owner] * len(owner_keys) if known else owner_keys
 
 
 def _number(result: Any) -> int:
@@ -103,7 +103,7 @@ class Update(Statement):
             return self._call(self.compiler)
         self.counters = tuple([turn.counter for turn in self.turns])
         named = self.known and all(turn.names_owners for turn in self.turns)
-        owners = {turn.counter: turn.members for turn in self.turns} if named else None
+        owners = {turn.counter: turn.owner_keys for turn in self.turns} if named else None
         if named and all(turn.was.is_known and turn.becomes.is_known for turn in self.turns):
             return self.ledger.write(owners, self._shift)
         self.changes_key = any(field.attname in names for field in self.model._meta.pk_fields)
@@ -262,10 +262,10 @@ class Update(Statement):
         sums, found = Sums(self.counters), Counter(rows)
         numbers = list(found.values())
         for turn, (counter, keys, counts) in zip(self.turns, keys_of(sums, zip(*found, strict=True)), strict=True):
-            members = counter.encode_all(keys)
-            sums.add(counter, list(compress(members, counts)), [-number for number in compress(numbers, counts)])
+            owner_keys = counter.encode_all(keys)
+            sums.add(counter, list(compress(owner_keys, counts)), [-number for number in compress(numbers, counts)])
             if turn.becomes.counts:
-                sums.add(counter, turn.after(members), numbers)
+                sums.add(counter, turn.after(owner_keys), numbers)
         return sums
 
     def _doubt(self, found: dict[Any, Row], are_found: bool) -> Change:
@@ -273,7 +273,7 @@ class Update(Statement):
         Otherwise, the statement names the owners, or everyone is recounted."""
         owners, doubted = in_doubt(self.counters, found.values()), []
         for turn in self.turns:
-            owners[turn.counter] |= dict.fromkeys(turn.members)
+            owners[turn.counter] |= dict.fromkeys(turn.owner_keys)
             if not (turn.names_owners if not are_found else turn.becomes.names_owner or not turn.moves):
                 doubted.append(turn.counter)
         return Change(owners, doubted)

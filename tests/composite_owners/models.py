@@ -74,7 +74,7 @@ class AppCount(BaseCount):
 
 # ------------------------------------------------------------------- for each conversation
 class Conversation(models.Model):
-    members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="ReadMarker", related_name="+")
+    owner_keys = models.ManyToManyField(settings.AUTH_USER_MODEL, through="ReadMarker", related_name="+")
 
     def send(self, sender):
         """Write a message, and note for each of the others that it is unread."""

@@ -25,20 +25,20 @@ def vote(shop: int, item: int = 1, stars: int = 1, number: int = 1) -> None:
     Vote.objects.bulk_create(Vote(shop=shop, item=item, stars=stars) for _ in range(number))
 
 
-def test_a_member_stands_for_one_owner_and_comes_back(alice):
-    members = set()
+def test_an_owner_key_stands_for_one_owner_and_comes_back(alice):
+    owner_keys = set()
     for text in TEXTS:
         key = unread_by_app.key((alice, text))
         assert key == (alice.pk, text)
         assert unread_by_app.decode(str(key)) == key
         assert unread_by_app.encode([alice.pk, text]) == str(key)
-        members.add(str(key))
-    assert len(members) == len(TEXTS)
+        owner_keys.add(str(key))
+    assert len(owner_keys) == len(TEXTS)
     assert votes.encode([1, None, 1]) is None
 
 
 @pytest.mark.parametrize(
-    "member",
+    "owner_key",
     [
         "", "1", "{}", "[]", "[1,\t1]", "[1,\t1,\t1,\t1]", "[[1],\t1,\t1]", "\udcff", "[" * 100_000,
         "[1,\t1,\t1", "[1,1,1]", "[1,1,\t1]", "[1,\t1,1]", "[1,\t1,\t1] ", "[1,\t1,\t1.0]", '[1,\t1,\t"1"]',
@@ -46,15 +46,15 @@ def test_a_member_stands_for_one_owner_and_comes_back(alice):
         f"[1,\t1,\t{2**63}]", f"[1,\t1,\t{'9' * 5000}]",
     ],
 )  # fmt: skip
-def test_what_is_no_member_is_rejected(member):
+def test_what_is_no_owner_key_is_rejected(owner_key):
     with pytest.raises(ValidationError):
-        votes.decode(member)
+        votes.decode(owner_key)
     with pytest.raises(ValidationError):
-        votes.decode_joined(f"[1,\t1,\t1],\t{member}")
+        votes.decode_joined(f"[1,\t1,\t1],\t{owner_key}")
     assert votes.decode_joined("[1,\t1,\t1],\t[1,\t2,\t3]") == [[1, 1], [1, 2], [1, 3]]
 
 
-def test_what_is_no_member_does_not_hold_up_the_others(redis_client):
+def test_what_is_no_owner_key_does_not_hold_up_the_others(redis_client):
     vote(1, number=2)
     vote(2)
     strange = {"[2,1,1]": 5, "[2,\t1,\t1],\t[2,\t1,\t2]": 7, "x": 1, "[3,\t1,\t1": 2, "1]": 2}

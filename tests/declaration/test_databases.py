@@ -132,24 +132,24 @@ def intents() -> list[Any]:
 
 
 def test_keys_that_were_left_are_of_no_use(kept: Any) -> None:
-    old, member = buffer(), str(kept.pk)
-    old.announce("part", [member]).read()
+    old, owner_key = buffer(), str(kept.pk)
+    old.announce("part", [owner_key]).read()
     replace()
     for use in (
-        lambda: old.announce("late", [member]).read(),
-        lambda: old.confirm("part", {member: 1}),
-        lambda: old.mark_dirty([member]),
-        lambda: old.snapshot([member]),
+        lambda: old.announce("late", [owner_key]).read(),
+        lambda: old.confirm("part", {owner_key: 1}),
+        lambda: old.mark_dirty([owner_key]),
+        lambda: old.snapshot([owner_key]),
         lambda: old.recover(10**6, "server"),
         lambda: old.listen(1),
-        lambda: old.total(member),
+        lambda: old.total(owner_key),
         old.forget,
         old.status,
         old.enter,
     ):
         with pytest.raises(DatabaseChanged):
             use()
-    assert old.fix(1, "lease", {member: 1}) == {member: False}
+    assert old.fix(1, "lease", {owner_key: 1}) == {owner_key: False}
     assert (old.complete(1, "server"), old.cut(1), old.finish(1, "mark")) == (False, None, False)
     assert old.client.breaker.down_since is None  # that is no outage
     assert_reads(kept)

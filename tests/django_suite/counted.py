@@ -155,9 +155,9 @@ def count_rows(counter: Declaration, using: str) -> Tally[str]:
         cursor.execute(sql, params)
         found: Tally[str] = Tally()
         for *owner, number in compiler.apply_converters(cursor.fetchall(), converters):
-            member = counter.encode(owner if counter.has_several_columns else owner[0])
-            if member is not None:
-                found[member] += number
+            owner_key = counter.encode(owner if counter.has_several_columns else owner[0])
+            if owner_key is not None:
+                found[owner_key] += number
         return found
 
 
@@ -208,7 +208,7 @@ def plant_bugs() -> None:
     def wrong(kind: type, deltas: Mapping[str, Any]) -> Mapping[str, Any]:
         if kind is Update:
             return dict(list(deltas.items())[1:] if len(deltas) > 1 else deltas)
-        return {member: delta and 2 * delta for member, delta in deltas.items()} if kind is Delete else deltas
+        return {owner_key: delta and 2 * delta for owner_key, delta in deltas.items()} if kind is Delete else deltas
 
     def write_wrongly(ledger: Ledger, owners: Any, statement: Any) -> Any:
         def execute() -> tuple[Any, Change]:

@@ -286,10 +286,10 @@ def test_a_page_may_outlive_a_counter(client, alice, bob):
     assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {"unread": 0}
 
 
-@pytest.mark.parametrize("member", ["a", '[1,\t"a"]', str(2**63)])
-def test_a_page_may_outlive_the_owners_of_a_counter(client, alice, member):
+@pytest.mark.parametrize("owner_key", ["a", '[1,\t"a"]', str(2**63)])
+def test_a_page_may_outlive_the_owners_of_a_counter(client, alice, owner_key):
     """A release may give them another primary key, or several columns."""
-    name = name_of(Badge(open_tasks, member), alice)
+    name = name_of(Badge(open_tasks, owner_key), alice)
     assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {"unread": 0}
 
 

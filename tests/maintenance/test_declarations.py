@@ -293,7 +293,7 @@ def fingerprint(condition: Q = unread.q, **changed: Any) -> str:
 
 
 def status(value: int) -> IntEnum:
-    """A member that keeps its name while its value changes."""
+    """An owner key that keeps its name while its value changes."""
     return IntEnum("Status", {"OPEN": value}).OPEN
 
 

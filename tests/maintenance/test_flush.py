@@ -61,14 +61,14 @@ def stored() -> dict[Any, int]:
 
 
 def wait_in_redis(buffer: Buffer, deltas: dict[str, Any]) -> None:
-    """Put members and deltas among those to flush, whatever they are."""
-    for member, delta in deltas.items():
-        buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, delta, member)
+    """Put owner keys and deltas among those to flush, whatever they are."""
+    for owner_key, delta in deltas.items():
+        buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, delta, owner_key)
 
 
 def rejected(buffer: Buffer) -> dict[str, str]:
     found = buffer.client.redis.hgetall(buffer.keys.rejected)
-    return {member.decode(): delta.decode() for member, delta in found.items()}
+    return {owner_key.decode(): delta.decode() for owner_key, delta in found.items()}
 
 
 def assert_exact(keys: list[Any]) -> None:
@@ -290,13 +290,13 @@ def test_a_redis_that_is_new_is_left_to_healing(redis_client):
 def test_members_that_no_user_can_be_made_of(buffer, caplog, statements):
     (key,) = make_keys(1)
     notify({key: 1})
-    members = NOBODY[get_user_model().__name__]
-    wait_in_redis(buffer, dict.fromkeys(members, 2))
+    owner_keys = NOBODY[get_user_model().__name__]
+    wait_in_redis(buffer, dict.fromkeys(owner_keys, 2))
     with caplog.at_level(logging.ERROR, "notifications_counter"):
         result = unread.flush()
-    assert (result.users, result.net, result.batches, result.rejected) == (1, 1, 1, len(members))
-    assert len(caplog.records) == len(members)
-    assert rejected(buffer) == dict.fromkeys(members, "2")
+    assert (result.users, result.net, result.batches, result.rejected) == (1, 1, 1, len(owner_keys))
+    assert len(caplog.records) == len(owner_keys)
+    assert rejected(buffer) == dict.fromkeys(owner_keys, "2")
     assert stored() == {key: 1}
     unread.heal()
     unread.flush()
@@ -304,13 +304,13 @@ def test_members_that_no_user_can_be_made_of(buffer, caplog, statements):
     assert_exact([key])
 
 
-@pytest.mark.parametrize("member", [str(2**63), str(-(2**63) - 1), "1,5"])
-def test_what_looks_like_the_keys_of_the_fast_path(buffer, statements, member):
+@pytest.mark.parametrize("owner_key", [str(2**63), str(-(2**63) - 1), "1,5"])
+def test_what_looks_like_the_keys_of_the_fast_path(buffer, statements, owner_key):
     if get_user_model().__name__ != "User":
         pytest.skip("keys are no integers")
     keys = make_keys(2)
     notify(dict.fromkeys(keys, 1))
-    wait_in_redis(buffer, {member: 1})
+    wait_in_redis(buffer, {owner_key: 1})
     assert unread.flush().rejected == 1
     assert stored() == dict.fromkeys(keys, 1)
     unread.heal()

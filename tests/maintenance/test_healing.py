@@ -72,9 +72,9 @@ def test_a_heal_without_time_makes_progress(users):
 
 
 def test_a_transaction_of_users_who_are_slow_to_count(users, slow):
-    members = [str(user.pk) for user in users]
-    buffer().announce("a part of a process that was killed", members).read()
-    RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=member) for member in members)
+    owner_keys = [str(user.pk) for user in users]
+    buffer().announce("a part of a process that was killed", owner_keys).read()
+    RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=owner_key) for owner_key in owner_keys)
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
         unread.heal(0.5)
     assert 0 < dirty() < len(users)
@@ -84,10 +84,10 @@ def test_a_transaction_of_users_who_are_slow_to_count(users, slow):
 
 def test_many_users(healed):
     """Who are gone, so that nothing but the number matters."""
-    members = [str(n) for n in range(10**9, 10**9 + 20_000)]
+    owner_keys = [str(n) for n in range(10**9, 10**9 + 20_000)]
     if unread.key_fields[0].get_internal_type() == "UUIDField":
-        members = [f"00000000-0000-0000-0000-{n:012}" for n in range(20_000)]
-    buffer().mark_dirty(members)
+        owner_keys = [f"00000000-0000-0000-0000-{n:012}" for n in range(20_000)]
+    buffer().mark_dirty(owner_keys)
     looks = 0
     while left := dirty():
         unread.heal(0.2)
@@ -119,11 +119,11 @@ def test_two_flushers_share_users_in_doubt(users, monkeypatch):
 
 @pytest.mark.once
 def test_a_flusher_finds_users_behind_those_of_others(healed):
-    members = {str(n) for n in range(3500)}
-    buffer().mark_dirty(list(members))
+    owner_keys = {str(n) for n in range(3500)}
+    buffer().mark_dirty(list(owner_keys))
     takings = [buffer().take_dirty(0, number) for number in (1000, 1000, 10, 1500)]
     assert [len(taken) for taken in takings] == [1000, 1000, 10, 1490]
-    assert {member for taken in takings for member in taken} == members
+    assert {owner_key for taken in takings for owner_key in taken} == owner_keys
 
 
 @pytest.mark.slow
@@ -267,13 +267,13 @@ def test_the_next_run_comes_back_to_a_user_who_was_in_flight(healed, alice):
 
 def test_users_of_whom_redis_has_lost_that_they_are_in_flight(healed, alice, redis_client):
     """Whoever is missing among them may be the one that is rolled back."""
-    member = str(alice.pk)
-    buffer().announce("p", [member]).read()
+    owner_key = str(alice.pk)
+    buffer().announce("p", [owner_key]).read()
     unheard(Notification.objects.create, user=alice, title="x")
     redis_client.delete(buffer().keys.in_flight)
     assert unread.recount([alice]).corrected == 1
-    buffer().announce("q", [member]).read()
-    assert buffer().confirm("p", {member: 1}) == 0
+    buffer().announce("q", [owner_key]).read()
+    assert buffer().confirm("p", {owner_key: 1}) == 0
     assert buffer().confirm("q", {}) == 1
     assert_heals(alice)
 

@@ -169,9 +169,9 @@ def test_a_correction_does_not_hide_that_pending_is_lost(healed, alice, bob, red
 
 def test_dirty_users_are_counted(healed, alice, bob, redis_client):
     """However they get in and out."""
-    members = [str(alice.pk), str(bob.pk), "nobody"]
+    owner_keys = [str(alice.pk), str(bob.pk), "nobody"]
     for _ in range(2):
-        buffer().mark_dirty(members)
+        buffer().mark_dirty(owner_keys)
     assert buffer().status().counted_dirty == 3
     unread.recount([alice])
     assert buffer().status().counted_dirty == buffer().status().dirty == 2

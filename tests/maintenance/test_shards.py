@@ -192,19 +192,19 @@ def test_a_flusher_that_is_replaced_during_its_run_adds_no_row(old, users, monke
 
 
 def test_a_transaction_that_is_under_way_when_the_number_changes(users):
-    user, member = users[0], str(users[0].pk)
+    user, owner_key = users[0], str(users[0].pk)
     with entries(SHARDS=1):
         unread.heal()
         (before,) = unread.buffers
         for part in ("part", "other"):
-            before.announce(part, [member]).read()
+            before.announce(part, [owner_key]).read()
     unread.heal()
-    assert unread.buffer_of(member).status().intents == 2
+    assert unread.buffer_of(owner_key).status().intents == 2
     unheard(Notification.objects.create, user=user, title="x")  # then its process is killed
     for call in (
-        lambda: before.confirm("other", {member: 1}),
-        lambda: before.mark_dirty([member]),
-        lambda: before.announce("late", [member]).read(),
+        lambda: before.confirm("other", {owner_key: 1}),
+        lambda: before.mark_dirty([owner_key]),
+        lambda: before.announce("late", [owner_key]).read(),
     ):
         with pytest.raises(DatabaseChanged):
             call()

@@ -237,7 +237,7 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
         r"current code\?",
         r"unread: 1 recount request, written .*, has waited for 4\d\d s, more than 300 s: is flush_counters running\?",
         r"unread: 11 intents have been in flight for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s\. .*",
-        r"unread: 1 member could not be stored, and is kept in `rejected`\. .* Then delete the key\.",
+        r"unread: 1 owner_key could not be stored, and is kept in `rejected`\. .* Then delete the key\.",
     ]
     for line, sentence in zip(error.splitlines(), sentences, strict=True):
         assert re.fullmatch(sentence, line)
@@ -451,7 +451,7 @@ def test_the_log_names_what_a_flush_and_a_recount_have_rejected(healed, caplog):
     redis("ZADD", "pending", 3, bad)
     unread.flush()
     found = logged(caplog, "rejected")
-    assert (found["levelname"], found["counter"], found["member"], found["delta"]) == ("ERROR", "unread", bad, "3")
+    assert (found["levelname"], found["counter"], found["owner_key"], found["delta"]) == ("ERROR", "unread", bad, "3")
     caplog.clear()
     unread.buffers[0].mark_dirty([bad])
     unread.heal()

@@ -148,18 +148,18 @@ def test_links(url):
 
 # --------------------------------------------------------------------------------------------------------------- Redis
 @FEW
-@given(members=st.lists(st.binary(max_size=50) | texts.map(lambda t: t.encode(errors="replace")), max_size=5))
+@given(owner_keys=st.lists(st.binary(max_size=50) | texts.map(lambda t: t.encode(errors="replace")), max_size=5))
 @example([b"\xff", b"", b"\0", b"07", b"1.0", b"9" * 400])
 @pytest.mark.keys
-def test_members_that_somebody_wrote_into_redis(healed, two, redis_client, members):
+def test_members_that_somebody_wrote_into_redis(healed, two, redis_client, owner_keys):
     """They are put aside, and hold up nobody."""
     alice, bob, _ = two
     known = {str(alice.pk).encode(), str(bob.pk).encode()}
     keys = unread.buffers[0].keys
     Notification.objects.create(user=alice, title="x")
-    for member in set(members) - known:
-        redis_client.zadd(keys.pending, {member: 3})
-        redis_client.zadd(keys.dirty, {member: 1})
+    for owner_key in set(owner_keys) - known:
+        redis_client.zadd(keys.pending, {owner_key: 3})
+        redis_client.zadd(keys.dirty, {owner_key: 1})
     unread.heal()
     unread.flush()
     unread.recount()

@@ -147,7 +147,7 @@ LISTED = 99
 class Waiting(NamedTuple):
     """One owner in Redis."""
 
-    pending: int | None = None  # None: not a member
+    pending: int | None = None  # None: not an owner key
     flushing: int | None = None
     total: tuple[int, int] | None = None  # (ready, value)
     group: tuple[int, str, int] | None = None  # (ready, token of the reader until it is kept, value)
@@ -301,9 +301,9 @@ def marked(waiting: Waiting, ready: int | None) -> Waiting:
     return without_total(waiting, ready) if rule("dirty_counts") else waiting
 
 
-def mark_dirty(redis: Redis, members: Iterable[int]) -> Redis:
+def mark_dirty(redis: Redis, owner_keys: Iterable[int]) -> Redis:
     owners = redis.owners
-    for owner in members:
+    for owner in owner_keys:
         owners = change(owners, owner, marked(owners[owner], redis.ready))
     return counted(redis, owners)
 
@@ -870,7 +870,7 @@ class Healer(NamedTuple):
 
     def _look(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         """Of an audit, or else of everyone."""
-        epoch, members = self.seen or (None, tuple(range(len(db.owners))))  # the epoch of the audit
+        epoch, owner_keys = self.seen or (None, tuple(range(len(db.owners))))  # the epoch of the audit
         owners = redis.owners
         snapshot = (
             tuple(w._replace(total=None, group=None, lease=None, in_flight=0) for w in owners),
@@ -878,19 +878,19 @@ class Healer(NamedTuple):
             redis.batch,
             redis.epoch,
         )
-        for owner in members:
+        for owner in owner_keys:
             owners = change(owners, owner, owners[owner]._replace(lease=self.token))
         leased = redis._replace(owners=owners)
-        yield "", leased, db, ("rows", (epoch, members, snapshot))
+        yield "", leased, db, ("rows", (epoch, owner_keys, snapshot))
 
     def _rows(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         yield "", redis, db, ("row", (*self.seen, tuple(row.rows for row in db.owners)))
 
     def _row(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        epoch, members, (waiting, cut, batch, epoch_seen), rows = self.seen
-        counts = {owner: value(waiting[owner], cut, batch, db.owners[owner]) for owner in members}
+        epoch, owner_keys, (waiting, cut, batch, epoch_seen), rows = self.seen
+        counts = {owner: value(waiting[owner], cut, batch, db.owners[owner]) for owner in owner_keys}
         corrections = {owner: None if count is None else rows[owner] - count for owner, count in counts.items()}
-        ahead = max(db.owners[owner].batch for owner in members)
+        ahead = max(db.owners[owner].batch for owner in owner_keys)
         yield "", redis, db, ("fix", (epoch, epoch_seen, tuple(corrections.items()), ahead))
 
     def _fix(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:

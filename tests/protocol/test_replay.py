@@ -59,7 +59,7 @@ class Replay:
     def __init__(self, processes: tuple, keys: list[CompositeKey]):
         self.at_first = [rows_of(key) for key in keys]
         self.keys = keys
-        self.members = [str(key) for key in keys]
+        self.owner_keys = [str(key) for key in keys]
         self.models = processes
         self.reader, self.recounter = RealReader(votes), Recounter(votes)
         self.counters = {model.NEW: votes, model.OLD: clone(votes)}  # by declaration
@@ -126,12 +126,12 @@ class Replay:
         """A cached total equals the counter, unless this Redis is not the one that was left."""
         if self.is_lost():
             return
-        (totals,) = totals_of([(self.buffer, as_bytes(self.members))])
-        snapshot = self.buffer.snapshot(self.members)
+        (totals,) = totals_of([(self.buffer, as_bytes(self.owner_keys))])
+        snapshot = self.buffer.snapshot(self.owner_keys)
         stored = self.reader.stored(self.keys)
-        for key, member, total in zip(self.keys, self.members, totals or (), strict=totals is not None):
-            if total is not None and not snapshot.owners[member].in_doubt:
-                assert total == snapshot.value(member, *stored.get(key, (0, 0)))
+        for key, owner_key, total in zip(self.keys, self.owner_keys, totals or (), strict=totals is not None):
+            if total is not None and not snapshot.owners[owner_key].in_doubt:
+                assert total == snapshot.value(owner_key, *stored.get(key, (0, 0)))
 
     # ------------------------------------------------------------------------------------------------------ processes
     def write(self, me: int, writer: model.Writer) -> Step:
@@ -145,8 +145,8 @@ class Replay:
         silent = "silent" in writer.faults
         failed: list[str] = []
         for i, (id_, (_, deltas)) in enumerate(zip(ids, writer.intents, strict=True)):
-            owners = [self.members[owner] for owner, delta in enumerate(deltas) if delta]
-            told = {self.members[owner]: delta for owner, delta in enumerate(writer.tells or deltas) if delta}
+            owners = [self.owner_keys[owner] for owner, delta in enumerate(deltas) if delta]
+            told = {self.owner_keys[owner]: delta for owner, delta in enumerate(writer.tells or deltas) if delta}
             if i >= writer.announced:
                 yield
                 if self.label != "not delivered" and not silent:
@@ -204,7 +204,7 @@ class Replay:
         if self.label:
             yield
             if self.move.step == "notice":
-                request([member for _, deltas in sent for member in deltas])
+                request([owner_key for _, deltas in sent for owner_key in deltas])
             else:
                 _confirm(buffer, sent)
 
@@ -239,9 +239,9 @@ class Replay:
                 with transaction.atomic():
                     stored = lock_for_batch(counter, 0, cut, rank)
                     if stored and self.label == "refused":
-                        refused += [member for member, _ in found]
+                        refused += [owner_key for owner_key, _ in found]
                     elif stored:
-                        owners = votes.columns_of([votes.decode(member) for member, _ in found])
+                        owners = votes.columns_of([votes.decode(owner_key) for owner_key, _ in found])
                         chunk = Chunk(owners, [int(delta) for _, delta in found])
                         apply(target, cut.batch, chunk)
                     if stored:
@@ -258,9 +258,9 @@ class Replay:
     def remove(self, me: int, remover: model.Remover) -> Step:
         """As recount.py does, but of any user: those that are here are not gone."""
         yield
-        snapshot = self.buffer.end_leases(self.members)
+        snapshot = self.buffer.end_leases(self.owner_keys)
         last = snapshot.batch - snapshot.cut
-        idle = [votes.decode(member) for member, waiting in snapshot.owners.items() if waiting == (0, 0, False)]
+        idle = [votes.decode(owner_key) for owner_key, waiting in snapshot.owners.items() if waiting == (0, 0, False)]
         yield
         if idle:
             with transaction.atomic():
@@ -270,42 +270,42 @@ class Replay:
             yield
 
     def read(self, me: int, reader: model.Reader) -> Step:
-        key, member = self.keys[reader.owner], self.members[reader.owner]
+        key, owner_key = self.keys[reader.owner], self.owner_keys[reader.owner]
         yield
         self.allowed[me] = set()
-        (totals,) = totals_of([(self.buffer, as_bytes([member]))])
-        snapshot = self.buffer.snapshot([member])
+        (totals,) = totals_of([(self.buffer, as_bytes([owner_key]))])
+        snapshot = self.buffer.snapshot([owner_key])
         total = totals[0] if totals else None
         yield
         if total is None and snapshot.auditing:
-            snapshot = self.buffer.take_free_leases([member], reader.token)
+            snapshot = self.buffer.take_free_leases([owner_key], reader.token)
             yield
         if total is None and snapshot.auditing:
             total = self.reader.count_rows([key]).get(key, 0)
             yield
-            was = snapshot.value(member, *self.reader.stored([key]).get(key, (0, 0)))
+            was = snapshot.value(owner_key, *self.reader.stored([key]).get(key, (0, 0)))
             yield
             if was is not None:
-                self.buffer.fix(snapshot.epoch, reader.token, {member: total - was}, {member: total})
+                self.buffer.fix(snapshot.epoch, reader.token, {owner_key: total - was}, {owner_key: total})
             yield
         elif total is None:
-            if totals is None or not snapshot.ready or snapshot.owners[member].in_doubt:
+            if totals is None or not snapshot.ready or snapshot.owners[owner_key].in_doubt:
                 total = self.reader.count_rows([key]).get(key, 0)
                 yield
             else:
-                total = snapshot.value(member, *self.reader.stored([key]).get(key, (0, 0)))
+                total = snapshot.value(owner_key, *self.reader.stored([key]).get(key, (0, 0)))
                 yield
                 if total is None:
                     total = self.reader.count_rows([key]).get(key, 0)
                 else:
-                    self.buffer.keep(snapshot, {member: total})
+                    self.buffer.keep(snapshot, {owner_key: total})
                 yield
         self.judge(me, reader, total)
 
     def read_group(self, me: int, reader: model.Reader) -> Step:
-        key, member = self.keys[reader.owner], self.members[reader.owner]
+        key, owner_key = self.keys[reader.owner], self.owner_keys[reader.owner]
         first, group = tuple(key[:-1]), group_of(key[:-1])
-        last = member.removeprefix(group)
+        last = owner_key.removeprefix(group)
         yield
         self.allowed[me] = set()
         counts = self.buffer.group(group)
@@ -411,11 +411,11 @@ class Replay:
             (self.buffer.ground if self.label == "suspects" else self.buffer.drop)(id_)
         if dead or self.label == "suspects":
             yield
-        yield from self.recount(me, self.members)
+        yield from self.recount(me, self.owner_keys)
 
-    def recount(self, me: str, members: list[str]) -> Step:
-        keys = {member: votes.decode(member) for member in members}
-        snapshot = self.buffer.take_leases(members, me)
+    def recount(self, me: str, owner_keys: list[str]) -> Step:
+        keys = {owner_key: votes.decode(owner_key) for owner_key in owner_keys}
+        snapshot = self.buffer.take_leases(owner_keys, me)
         yield
         rows = self.reader.count_rows(list(keys.values()))
         yield
@@ -428,7 +428,7 @@ class Replay:
         corrections = {m: rows.get(keys[m], 0) - count for m, count in counts.items() if count is not None}
         fixed = self.buffer.fix(snapshot.epoch, me, corrections)
         yield
-        if active := [member for member in members if not fixed.get(member)]:
+        if active := [owner_key for owner_key in owner_keys if not fixed.get(owner_key)]:
             self.buffer.mark_dirty(active)
             yield
 
@@ -437,7 +437,7 @@ class Replay:
         yield
         if fault.what == "expiry":
             ready = self.buffer.status().ready
-            self.redis.delete(*[self.buffer.keys.total(ready, member) for member in self.members])
+            self.redis.delete(*[self.buffer.keys.total(ready, owner_key) for owner_key in self.owner_keys])
             return
         if fault.what in ("pending", "flushing", "dirty", "intents", "in_flight", "eviction"):
             self.redis.delete(getattr(self.buffer.keys, "ready" if fault.what == "eviction" else fault.what))
@@ -480,8 +480,8 @@ def _confirm(buffer: Buffer, sent: list[tuple[str, dict[str, Delta]]]) -> None:
         buffer.confirm(id_, deltas)
 
 
-def request(members: list[str | None]) -> None:
-    request_recounts("default", [(votes, member) for member in members])
+def request(owner_keys: list[str | None]) -> None:
+    request_recounts("default", [(votes, owner_key) for owner_key in owner_keys])
 
 
 def rows_of_owner(key: CompositeKey) -> Any:
@@ -518,7 +518,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         CounterShard.objects.update(declared=OLD)
         monkeypatch.setattr(in_force, "_started", {})
     for intent in start.redis.intents:
-        replay.buffer.announce(f"intent {intent.number}", [replay.members[owner] for owner in intent.owners]).read()
+        replay.buffer.announce(f"intent {intent.number}", [replay.owner_keys[owner] for owner in intent.owners]).read()
     if start.redis.phase == "?":
         start_epoch(votes, replay.buffer, "what the history begins with")
     assert replay.buffer.status().batch == start.redis.batch // model.BATCHES * BATCHES

@@ -27,7 +27,7 @@ def log_of(statements: str) -> str:
             log.follow(found)
         else:
             log.add({None: {statement: 1}})  # type: ignore[dict-item]
-    return "".join(member for _, deltas in log.entries for member in deltas)
+    return "".join(owner_key for _, deltas in log.entries for owner_key in deltas)
 
 
 @pytest.mark.parametrize(

@@ -609,7 +609,7 @@ def test_statements_that_might_commit_look_only_at_what_is_new(alice, monkeypatc
     announce = Intents.announce
 
     def note(self: Intents, owners: Any, *args: Any) -> None:
-        looks.extend(member for members in owners.values() for member in members)
+        looks.extend(owner_key for owner_keys in owners.values() for owner_key in owner_keys)
         announce(self, owners, *args)
 
     monkeypatch.setattr(Intents, "announce", note)
