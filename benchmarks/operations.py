@@ -31,7 +31,7 @@ from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import report as monitoring
 from notifications_counter.timeseries import TimeSeries
-from notifications_counter.writes.doubt import request_recounts
+from notifications_counter.writes.recounts import request_recounts
 
 from .bench import table
 

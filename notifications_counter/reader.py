@@ -26,9 +26,9 @@ from .declaration.primary_keys import CompositeKey, First, Key, group_of
 from .exceptions import BufferUnavailable
 from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
-from .writes.doubt import mark_dirty
 from .writes.follower import READ_COMMITTED
 from .writes.ledger import Ledger
+from .writes.recounts import mark_dirty
 from .writes.rows import chunks
 
 Breakdown = dict[Any, int]
@@ -94,7 +94,7 @@ class Reader:
         """Return the counts of many owners."""
         counter, ledger = self.counter, Ledger.of(self.using)
         rest, by_rows = keys, []
-        if ledger.sees_old_data() or ledger.doubts(counter):
+        if ledger.sees_old_data() or ledger.recounts_everyone(counter):
             rest, by_rows = [], [*keys]
         elif touched := ledger.all_touched(counter):
             by_rows = [key for key in keys if str(key) in touched]
@@ -133,7 +133,7 @@ class Reader:
         counter, ledger = self.counter, Ledger.of(self.using)
         found: dict[First, Breakdown] = {}
         missed: dict[First, Buffer] = {}
-        by_rows = ledger.doubts(counter) or ledger.sees_old_data()
+        by_rows = ledger.recounts_everyone(counter) or ledger.sees_old_data()
         touched = ledger.all_touched(counter)
         with Patience(options.READ_TIMEOUT):
             for first in firsts:

@@ -452,7 +452,7 @@ def test_a_mark_without_an_intent_does_not_stay(alice, bob, redis_client, monkey
     unread.count(alice)
     redis_client.delete(buffer().keys.intents)
     objects.create(user=bob, title="x")  # whose announcement notices
-    monkeypatch.setattr(shard, "DOUBT_SECONDS", 0)
+    monkeypatch.setattr(shard, "MARK_SECONDS", 0)
     unread.count(alice)
     with sent() as commands:
         assert unread.count(alice) == 0
@@ -470,7 +470,7 @@ def test_redis_is_asked_again_before_many_rows_are_counted(alice, monkeypatch, d
     notify(alice, 2)
     unread.count(alice)
     buffer().announce("p", [str(alice.pk)]).read()
-    buffer()._doubted_at = time.monotonic()
+    buffer()._asked_at = time.monotonic()
     pauses: list[float] = []
 
     def wait(seconds: float) -> None:

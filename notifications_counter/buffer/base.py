@@ -61,7 +61,7 @@ class Entered:
         self.ttl = ttl
         self.fingerprint = fingerprint
         self.epoch = epoch
-        self._heartbeat_at = self._doubted_at = -math.inf
+        self._heartbeat_at = self._asked_at = -math.inf
         # The value of `ready` when totals were last read, and the beginning of their keys, which depends on it.
         self._seen: tuple[str | bytes, str] = ("", keys.total("0", ""))
         self._scripts = _Scripts(keys)

@@ -18,7 +18,7 @@ later. Each pause is twice as long as the one before."""
 LONGEST = 0.05
 """Seconds that these pauses take together at most: something else may have written the total."""
 
-DOUBT_SECONDS = 1
+MARK_SECONDS = 1
 """Seconds after which a process no longer takes the mark of a total for granted, and asks Redis whether its owner is in
 flight. If something else has deleted the intent, it is not."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..conf import options
 from ..exceptions import BufferUnavailable
 from .base import LEASE, as_json
-from .cached import DOUBT_SECONDS, as_integers, is_in_flight, pauses_before_rows
+from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
 from .commands import OWNERS_PER_CALL, Argument, chunked
 from .exchange import Reply
 from .pipeline import Call, Get, pipelines_for
@@ -79,8 +79,8 @@ class Buffer(Upkeep):
                     return as_integers([total])[0]
             pauses = pauses or pauses_before_rows(total)
             if (pause := next(pauses, None)) is None:
-                if (now := time.monotonic()) - self._doubted_at > DOUBT_SECONDS:
-                    self._doubted_at = now
+                if (now := time.monotonic()) - self._asked_at > MARK_SECONDS:
+                    self._asked_at = now
                     return None
                 raise BufferUnavailable("The owner is in flight. Counts are read from the rows meanwhile.")
             time.sleep(pause)

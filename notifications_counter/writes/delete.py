@@ -64,8 +64,8 @@ class Delete(Statement):
         if number != len(found) or not (self.known and selects_alike(self.query)):
             left = locked_by_key(self.model, self.connection, list(found), self.counters)
             found = {pk: row for pk, row in found.items() if pk not in left}
-        deltas, doubted = difference(self.counters, found.values()), []
+        deltas, everyone = difference(self.counters, found.values()), []
         if number != len(found):  # it has deleted others as well
-            doubted = [counter for counter, its in self.fates.items() if not its.names_owner]
+            everyone = [counter for counter, its in self.fates.items() if not its.names_owner]
             deltas = {c: {**deltas[c], **dict.fromkeys(its.owner_keys)} for c, its in self.fates.items()}
-        return number, Change(deltas, doubted)
+        return number, Change(deltas, everyone)

@@ -120,8 +120,8 @@ def _count(
         return statement_class(counters, compiler, original, known).run(*args, **kwargs)
     heard = tuple([c for c in counters if c.has_columns(query.model)])
 
-    def execute_in_doubt() -> tuple[Any, Change]:
+    def execute_and_recount() -> tuple[Any, Change]:
         result = _count(heard, kind, compiler, original, *args, **kwargs)
-        return result, Change({}, doubted=[counter for counter in counters if counter not in heard])
+        return result, Change({}, everyone=[counter for counter in counters if counter not in heard])
 
-    return Ledger.on(connection).write(None, execute_in_doubt)
+    return Ledger.on(connection).write(None, execute_and_recount)

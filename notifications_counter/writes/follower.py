@@ -121,9 +121,9 @@ class Follower:
         connection: Any = self._connection()
         return self.sees_old_data() if connection.in_atomic_block else self.in_manual_transaction()
 
-    def doubts(self, counter: Declaration) -> bool:
+    def recounts_everyone(self, counter: Declaration) -> bool:
         """Return whether a statement may have changed anyone's count, and that is not sent yet."""
-        return any(counter in log.doubted for log in self._unsent_logs())
+        return any(counter in log.everyone for log in self._unsent_logs())
 
     def all_touched(self, counter: Declaration) -> set[str]:
         """Return every owner whose rows this connection has changed without sending the deltas yet."""
@@ -177,7 +177,7 @@ class Follower:
                 if code == DEADLOCK:
                     log.start_again()
                 elif code in MAY_ROLL_BACK or has_lost_transaction(self.connection):
-                    log.doubt_since(0)
+                    log.recount_since(0)
             raise
         for log in logs:
             if savepoint:

@@ -11,7 +11,7 @@ from ..declaration import Declaration
 from ..internals import OnConflict
 from .columns import Row, convert
 from .facts import UNKNOWN, fate, inserted
-from .rows import Change, difference, in_doubt, locked_by_key
+from .rows import Change, difference, locked_by_key, unknown
 from .statement import Statement
 
 ATTNAME = attrgetter("attname")
@@ -39,7 +39,7 @@ class Insert(Statement):
             return self.ledger.write(owners, self._insert_returning)
         if on_conflict is None:
             return self.ledger.write(None, self._insert_and_look)
-        return self.ledger.write(owners, self._insert_in_doubt)
+        return self.ledger.write(owners, self._insert_and_recount)
 
     def _judge(self) -> None:
         self.owners: dict[Declaration, dict[str, Delta]] = {}
@@ -70,15 +70,15 @@ class Insert(Statement):
 
     def _insert_and_look(self) -> tuple[Any, Change]:
         result = self.execute(self.compiler, self.fields)
-        pks, change = self._primary_keys(result), self._doubt(self.named)
+        pks, change = self._primary_keys(result), self._unknown(self.named)
         if None not in pks:
             found = locked_by_key(self.model, self.connection, pks, self.counters)
             if len(found) == len(pks):  # otherwise, a key is an expression, or stored in another form
                 change = Change(difference(self.counters, after=found.values()))
         return result, change
 
-    def _insert_in_doubt(self) -> tuple[Any, Change]:
-        return self.execute(self.compiler, self.fields), self._doubt(self.named)
+    def _insert_and_recount(self) -> tuple[Any, Change]:
+        return self.execute(self.compiler, self.fields), self._unknown(self.named)
 
     def _upsert(self) -> tuple[Any, Change]:
         """Insert or update. Nothing says which rows existed, or what they counted for, so their owners are recounted:
@@ -88,13 +88,13 @@ class Insert(Statement):
         taken = {field.attname for field in self.query.update_fields} if self.known else set()
         if self.known and returns and not any(counter.moves(taken) for counter in self.counters):
             result, rows = self._execute_returning()
-            return result, Change(in_doubt(self.counters, rows))
-        return self.execute(self.compiler, self.fields), self._doubt(self.named and not self.known)
+            return result, Change(unknown(self.counters, rows))
+        return self.execute(self.compiler, self.fields), self._unknown(self.named and not self.known)
 
-    def _doubt(self, named: bool) -> Change:
+    def _unknown(self, named: bool) -> Change:
         if named:
             return Change({counter: dict.fromkeys(deltas) for counter, deltas in self.owners.items()})
-        return Change({}, doubted=self.counters)
+        return Change({}, everyone=self.counters)
 
     def _primary_keys(self, result: Any) -> list[Any]:
         """Return the primary keys of the new rows, None for each that is unknown."""

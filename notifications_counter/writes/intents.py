@@ -25,7 +25,7 @@ from ..declaration import Declaration, each_shard
 from ..declaration.databases import in_schema
 from ..declaration.transactions import in_transaction
 from ..exceptions import BufferUnavailable, DatabaseChanged
-from .doubt import request_recounts
+from .recounts import request_recounts
 
 logger = logging.getLogger("notifications_counter")
 

@@ -18,8 +18,8 @@ from ..declaration.databases import identify, schema_of
 from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction
 from ..signals import counts_changed
-from .doubt import forget, mark_dirty, request_recounts
 from .follower import Follower, NotAnnounced
+from .recounts import forget, mark_dirty, request_recounts
 from .rows import Change
 from .transaction import TransactionLog
 
@@ -65,21 +65,21 @@ class Ledger(Follower):
                 for owner_key, delta in its.items()
                 if delta != 0
             ]
-            request_recounts(self.using, [*owners, *((counter, None) for counter in change.doubted)])
+            request_recounts(self.using, [*owners, *((counter, None) for counter in change.everyone)])
             mark_dirty(owners)
-            for counter in change.doubted:
+            for counter in change.everyone:
                 forget(counter)
             return
-        request_recounts(self.using, [(counter, None) for counter in change.doubted])
+        request_recounts(self.using, [(counter, None) for counter in change.everyone])
         if self.connection.in_atomic_block:
-            if deltas or change.doubted:
-                self._log_for_counts().add(deltas, change.doubted)
-        elif deltas or change.doubted:
+            if deltas or change.everyone:
+                self._log_for_counts().add(deltas, change.everyone)
+        elif deltas or change.everyone:
             log = TransactionLog(self.connection)
             unknown = {
                 c: {owner_key: None for owner_key, delta in its.items() if delta != 0} for c, its in deltas.items()
             }
-            log.add(unknown, change.doubted)
+            log.add(unknown, change.everyone)
             log.send(self.connection)
 
     def write(self, owners: Owners, statement: Statement[T]) -> T:
@@ -121,12 +121,12 @@ class Ledger(Follower):
                 transaction.set_rollback(True, using=self.using)
             else:
                 with suppress(Error):
-                    self._doubt_owners(owners)
+                    self._collect_unknown(owners)
             raise
 
-    def _doubt_owners(self, owners: Owners) -> None:
+    def _collect_unknown(self, owners: Owners) -> None:
         if owners is None:
-            self.collect(Change({}, doubted=[counter for counter in declarations() if counter.db == self.using]))
+            self.collect(Change({}, everyone=[counter for counter in declarations() if counter.db == self.using]))
         else:
             self.collect(Change({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}))
 
@@ -138,7 +138,7 @@ class Ledger(Follower):
             self._see_statements()
             log.intents.announce(owners, connection)
             result, change = statement()
-            log.add(change.deltas, change.doubted)
+            log.add(change.deltas, change.everyone)
             return result
         except NotAnnounced:
             raise

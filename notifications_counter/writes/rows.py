@@ -27,10 +27,10 @@ Deltas = Mapping[Declaration, Mapping[str, Delta]]
 
 
 class Change(NamedTuple):
-    """What a statement has changed. ``doubted``: counters of which everyone is to be recounted."""
+    """What a statement has changed. ``everyone``: counters of which everyone is to be recounted."""
 
     deltas: Deltas
-    doubted: Sequence[Declaration] = ()
+    everyone: Sequence[Declaration] = ()
 
 
 def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
@@ -199,7 +199,7 @@ def difference(counters: Iterable[Declaration], before: Iterable[Row] = (), afte
     return sums
 
 
-def in_doubt(counters: Iterable[Declaration], rows: Iterable[Row]) -> dict[Declaration, dict[str, None]]:
+def unknown(counters: Iterable[Declaration], rows: Iterable[Row]) -> dict[Declaration, dict[str, None]]:
     """Return the owners of these rows, who are to be recounted."""
     return {
         counter: dict.fromkeys(owner_key for owner_key in counter.encode_all(keys) if owner_key is not None)

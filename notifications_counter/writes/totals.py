@@ -45,13 +45,13 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
         return execute()
     ledger = Ledger.of(using)
 
-    def execute_in_doubt() -> tuple[Any, Change]:
+    def execute_and_recount() -> tuple[Any, Change]:
         written = {counter: _owners(counter, query, using) for counter in counters}
-        doubted = [counter for counter, keys in written.items() if any(map(_is_expression, chain(*keys)))]
-        owners = {counter: _in_doubt(counter, keys) for counter, keys in written.items() if counter not in doubted}
-        return execute(), Change(owners, doubted=doubted)
+        everyone = [counter for counter, keys in written.items() if any(map(_is_expression, chain(*keys)))]
+        owners = {counter: _unknown(counter, keys) for counter, keys in written.items() if counter not in everyone}
+        return execute(), Change(owners, everyone=everyone)
 
-    return ledger.write(None, execute_in_doubt)
+    return ledger.write(None, execute_and_recount)
 
 
 def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...]]:
@@ -84,14 +84,14 @@ def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None
     for counter in tables.totals if tables else ():
         if counter.db == using and not _maintained.get():
             keys = [tuple(getattr(instance, name) for name in _names(counter))]
-            Ledger.of(using).collect(Change({counter: _in_doubt(counter, keys)}))
+            Ledger.of(using).collect(Change({counter: _unknown(counter, keys)}))
 
 
 def _is_expression(value: Any) -> bool:
     return hasattr(value, "resolve_expression")
 
 
-def _in_doubt(counter: Declaration, keys: list[tuple[Any, ...]]) -> dict[str, None]:
+def _unknown(counter: Declaration, keys: list[tuple[Any, ...]]) -> dict[str, None]:
     owners = ([getattr(value, "pk", value) for value in key] for key in keys)
     owner_keys = (counter.encode(owner if counter.has_several_columns else owner[0]) for owner in owners)
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)

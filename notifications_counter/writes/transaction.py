@@ -24,8 +24,8 @@ from ..declaration.databases import in_schema, schema_of, working_on
 from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
 from ..timeseries import TimeSeries
-from .doubt import forget, mark_dirty, request_recounts
 from .intents import Intents, Owner, write_requests
+from .recounts import forget, mark_dirty, request_recounts
 
 logger = logging.getLogger("notifications_counter")
 
@@ -48,7 +48,7 @@ class TransactionLog:
         self._changed: dict[Declaration, dict[str, None]] = defaultdict(dict)  # owners to look at before the commit
         self.requested: set[Owner] = set()  # owners with a RecountRequest
         self.savepoints: list[tuple[str, int]] = []  # name, entries before it
-        self.doubted: set[Declaration] = set()  # counters of which everyone is to be recounted
+        self.everyone: set[Declaration] = set()  # counters of which everyone is to be recounted
         self.told = 0  # entries for which counts_changed was sent
 
     def announce_the_changed(self, connection: Any) -> None:
@@ -73,15 +73,15 @@ class TransactionLog:
                 self._changed.clear()
 
     # ----------------------------------------------------------------- record
-    def add(self, deltas: Mapping[Declaration, Mapping[str, Delta]], doubted: Iterable[Declaration] = ()) -> None:
+    def add(self, deltas: Mapping[Declaration, Mapping[str, Delta]], everyone: Iterable[Declaration] = ()) -> None:
         """Add what a statement has changed. A delta of None means unknown: the owner is recounted. So is everyone of
-        the ``doubted`` counters."""
+        the ``everyone`` counters."""
         for entry in deltas.items():
             self.entries.append(entry)
             self.touched[entry[0]].update(entry[1])
-        for counter in doubted:
+        for counter in everyone:
             self.entries.append((counter, None))
-            self.doubted.add(counter)
+            self.everyone.add(counter)
 
     def _sum_up(self) -> None:
         """Add to the sums what is not in them yet."""
@@ -108,7 +108,7 @@ class TransactionLog:
         return (
             owner_key in self.touched.get(counter, ())
             or owner_key in self.intents.announced.get(counter, ())
-            or counter in self.doubted
+            or counter in self.everyone
         )
 
     def touched_of(self, counter: Declaration) -> set[str]:
@@ -146,12 +146,13 @@ class TransactionLog:
         self.savepoints.clear()
 
     def foresee(self, statement: re.Match[str]) -> None:
-        """If the statement rolls back to a savepoint, doubt what came after it, until ``follow`` knows that it did."""
+        """If the statement rolls back to a savepoint, take what came after it for unknown, until ``follow`` knows that
+        it did."""
         made, released, _ = statement.groups()
         if not made and not released:
-            self.doubt_since(self._before(self._find(statement)))
+            self.recount_since(self._before(self._find(statement)))
 
-    def doubt_since(self, position: int) -> None:
+    def recount_since(self, position: int) -> None:
         """Have the owners of the entries from this position on recounted: they may be rolled back."""
         self._take_from_sums(position)
         self.entries[position:] = [(c, d if d is None else dict.fromkeys(d)) for c, d in self.entries[position:]]
@@ -210,7 +211,7 @@ class TransactionLog:
             finally:
                 self.touched.clear()
                 self.intents.announced.clear()
-                self.doubted.clear()
+                self.everyone.clear()
             if options.RECORD_ACTIVITY:
                 self._record_activity()
             self.tell(0)
@@ -234,7 +235,7 @@ class TransactionLog:
         net = self.net()
         for counter, owner_key in self.requested:
             net.setdefault(counter, {})[owner_key] = None
-        if self.doubted:
+        if self.everyone:
             for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
                 forget(counter)
         failed = self.intents.confirm(net)

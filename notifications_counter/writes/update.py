@@ -21,7 +21,6 @@ from .rows import (
     Change,
     Sums,
     difference,
-    in_doubt,
     is_plain,
     keys_of,
     locked_by_key,
@@ -29,6 +28,7 @@ from .rows import (
     named_keys,
     selecting,
     selects_alike,
+    unknown,
     where_of,
 )
 from .statement import Statement
@@ -150,7 +150,7 @@ class Update(Statement):
         if only_before and not only_after and not self.changes_key:  # a trigger has skipped these
             before = after
         elif only_before != only_after:
-            return updated, self._doubt({}, False)
+            return updated, self._unknown({}, False)
         sums = Sums(self.counters)
         sums.add_columns(columns[: len(old.names)], list(map(neg, before)))
         sums.add_columns(columns[len(old.names) :], after)
@@ -250,11 +250,11 @@ class Update(Statement):
         if are_found and all(turn.tells_after for turn in self.turns):
             return result, Change(self._told_after(found.values()))
         if self.changes_key:
-            return result, self._doubt(found, are_found)
+            return result, self._unknown(found, are_found)
         after = locked_by_key(self.model, self.connection, list(found), self.counters)
         # Nobody else changes rows that are locked. So if as many have changed, they are all.
         if not are_found and number != sum(after.get(pk) != row for pk, row in found.items()):
-            return result, self._doubt(found, False)
+            return result, self._unknown(found, False)
         return result, Change(difference(self.counters, found.values(), after.values()))
 
     def _told_after(self, rows: Iterable[Row]) -> Sums:
@@ -268,12 +268,12 @@ class Update(Statement):
                 sums.add(counter, turn.after(owner_keys), numbers)
         return sums
 
-    def _doubt(self, found: dict[Any, Row], are_found: bool) -> Change:
+    def _unknown(self, found: dict[Any, Row], are_found: bool) -> Change:
         """Recount the owners before and after. ``are_found``: the rows that were found are those that have changed.
         Otherwise, the statement names the owners, or everyone is recounted."""
-        owners, doubted = in_doubt(self.counters, found.values()), []
+        owners, everyone = unknown(self.counters, found.values()), []
         for turn in self.turns:
             owners[turn.counter] |= dict.fromkeys(turn.owner_keys)
             if not (turn.names_owners if not are_found else turn.becomes.names_owner or not turn.moves):
-                doubted.append(turn.counter)
-        return Change(owners, doubted)
+                everyone.append(turn.counter)
+        return Change(owners, everyone)

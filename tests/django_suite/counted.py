@@ -130,7 +130,7 @@ def noting(write: Callable[..., Any]) -> Callable[..., Any]:
         def execute() -> tuple[Any, Change]:
             result, change = statement()
             for recorded in under_way:
-                recorded += [*change.deltas.items(), *((counter,) for counter in change.doubted)]
+                recorded += [*change.deltas.items(), *((counter,) for counter in change.everyone)]
             return result, change
 
         return write(ledger, owners, execute)
