@@ -44,7 +44,7 @@ def few(report: Report, quick: bool) -> str:
     totals(count)
 
     def ours() -> None:
-        assert unread.flush().users == count
+        assert unread.flush().owners == count
 
     def prepare() -> None:
         vacuum(UserNotificationsCount)

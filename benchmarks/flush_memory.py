@@ -9,4 +9,4 @@ if __name__ == "__main__":
 
     from notifications_counter.counters import unread
 
-    print(unread.flush().users, peak_memory())
+    print(unread.flush().owners, peak_memory())

@@ -71,7 +71,7 @@ def flush(report: Report, quick: bool) -> str:
                 redis.zadd(recipe.key, {str(user): 1 for user in range(1, count + 1)})
 
         def ours(count: int = count) -> None:
-            assert unread.flush().users == count
+            assert unread.flush().owners == count
 
         does: dict[str, Any] = {OURS: ours}
         if count == sizes[0]:  # of more, it takes minutes

@@ -54,7 +54,7 @@ def columns(report: Report, quick: bool) -> str:
         model.objects.create(user=user, conversation=7, device=7)
 
     def flush(counter: Counter) -> None:
-        assert counter.flush().users == waiting
+        assert counter.flush().owners == waiting
 
     def prepare() -> None:
         for line, counter in counters.items():

@@ -37,13 +37,13 @@ class Counter(Declaration):
         return Reader(self)
 
     # ------------------------------------------------------------------ reads
-    def count(self, user: Any) -> int:
+    def count(self, owner: Any) -> int:
         """Return the number of rows that count for an owner, given as an instance or a primary key."""
-        return self._reader.count(self.key(user))
+        return self._reader.count(self.key(owner))
 
-    def counts(self, users: Iterable[Any]) -> dict[Any, int]:
+    def counts(self, owners: Iterable[Any]) -> dict[Any, int]:
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
-        keys = list(many(users))
+        keys = list(many(owners))
         if not (self.has_integer_keys and are_integers(keys)):  # converting a key takes as long as reading its count
             keys = list(map(self.key, keys))
         return self._reader.counts(keys)
@@ -55,13 +55,13 @@ class Counter(Declaration):
         """
         return self._reader.breakdown(self.first_of_key(owner))
 
-    async def acount(self, user: Any) -> int:
+    async def acount(self, owner: Any) -> int:
         """``count`` for async code."""
-        return await sync_to_async(self.count)(user)
+        return await sync_to_async(self.count)(owner)
 
-    async def acounts(self, users: Iterable[Any]) -> dict[Any, int]:
+    async def acounts(self, owners: Iterable[Any]) -> dict[Any, int]:
         """``counts`` for async code."""
-        return await sync_to_async(self.counts)(users)
+        return await sync_to_async(self.counts)(owners)
 
     async def abreakdown(self, owner: Any) -> dict[Any, int]:
         """``breakdown`` for async code."""
@@ -74,10 +74,10 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         chunk_size: int | None = None,
     ) -> FlushResult:
-        """Write what waits in Redis to the database, ``chunk_size`` users (by default FLUSH_CHUNK) in each statement.
+        """Write what waits in Redis to the database, ``chunk_size`` owners (by default FLUSH_CHUNK) in each statement.
 
-        A counter that is new is healed first. After each chunk, ``progress`` is called with the number of users done
-        and of all users in the batch, and the flush ends if ``stopped`` returns True. Raises NotInTransaction inside a
+        A counter that is new is healed first. After each chunk, ``progress`` is called with the number of owners done
+        and of all owners in the batch, and the flush ends if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """
         if chunk_size is not None and chunk_size < 1:
@@ -99,7 +99,7 @@ class Counter(Declaration):
         """Do what the flusher does before each flush: recover Redis if it was restarted or replaced, or lost data, and
         recount owners whose count is in doubt, for about ``seconds``. If more is to do, the result is ``unfinished``.
 
-        ``progress`` is called with the number of users that this call has recounted so far, and ``report`` with each
+        ``progress`` is called with the number of owners that this call has recounted so far, and ``report`` with each
         wrong count. The call ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """
@@ -110,7 +110,7 @@ class Counter(Declaration):
 
     def recount(
         self,
-        users: Iterable[Any] | None = None,
+        owners: Iterable[Any] | None = None,
         dry_run: bool = False,
         report: Callable[[Correction], None] | None = None,
         progress: Callable[[int], None] | None = None,
@@ -120,13 +120,13 @@ class Counter(Declaration):
         """Compare the counts of these owners, by default of everyone, with the rows, and correct them. For owners of
         several columns, an argument of ``breakdown`` stands for all owners that it counts.
 
-        ``report`` is called with each wrong count, and ``progress`` with the number of users checked so far. A recount
+        ``report`` is called with each wrong count, and ``progress`` with the number of owners checked so far. A recount
         of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted less
         than an hour ago. Raises NotInTransaction inside a transaction.
         """
         recounter = (DryRun if dry_run else Recounter)(self, report)
-        if users is not None:
-            result = recounter.recount(owner_key for user in many(users) for owner_key in owner_keys_of(self, user))
+        if owners is not None:
+            result = recounter.recount(owner_key for owner in many(owners) for owner_key in owner_keys_of(self, owner))
         else:
             result = recounter.recount_all(progress, stopped, resume and not dry_run)
         if result.checked and not dry_run:
@@ -136,7 +136,7 @@ class Counter(Declaration):
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.
 
-        Until the next ``heal`` has recounted everyone, the first read of each user counts rows. Raises NotInTransaction
+        Until ``heal`` has recounted everyone, the first read of each owner counts rows. Raises NotInTransaction
         inside a transaction.
         """
         invalidate(self)

@@ -26,12 +26,12 @@ from .maintenance.retention import prune as prune_notifications
 
 def flush() -> dict[str, int]:
     """Heal every counter, then write what waits in Redis to the database, as `flush_counters` does. Returns how many
-    users were flushed, by counter."""
+    owners were flushed, by counter."""
     flushed: Tally[str] = Tally()
 
     def work(local: LocalCounter[Counter]) -> None:
         def flush() -> None:
-            flushed[local.counter.name] += local.counter.flush().users
+            flushed[local.counter.name] += local.counter.flush().owners
 
         while heal_and_flush(local.counter.heal, flush):
             pass

@@ -74,28 +74,28 @@ class Maintains:
     def do_flush(self, request: HttpRequest, counter: Counter, stopped: Callable[[], bool]) -> None:
         result = self._try(request, counter, lambda: counter.flush(stopped=stopped))
         if result:
-            text = ngettext("%(users)s user was flushed.", "%(users)s users were flushed.", result.users)
-            self.message_user(request, text % {"users": grouped(result.users)})
+            text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", result.owners)
+            self.message_user(request, text % {"owners": grouped(result.owners)})
 
-    def do_recount(self, request: HttpRequest, counter: Counter, users: Iterable[Any] | None) -> None:
+    def do_recount(self, request: HttpRequest, counter: Counter, owners: Iterable[Any] | None) -> None:
         stopped = out_of_patience()
-        result = self._try(request, counter, lambda: counter.recount(users, stopped=stopped, resume=True))
+        result = self._try(request, counter, lambda: counter.recount(owners, stopped=stopped, resume=True))
         if result:
             text = ngettext(
-                "%(checked)s user was recounted, %(corrected)s corrected.",
-                "%(checked)s users were recounted, %(corrected)s corrected.",
+                "%(checked)s owner was recounted, %(corrected)s corrected.",
+                "%(checked)s owners were recounted, %(corrected)s corrected.",
                 result.checked,
             )
             numbers = {"checked": result.checked, "corrected": result.corrected}
             self.message_user(request, text % {name: grouped(number) for name, number in numbers.items()})
         if result and result.in_doubt:
             text = ngettext(
-                "%(users)s user in doubt is left to flush_counters.",
-                "%(users)s users in doubt are left to flush_counters.",
+                "%(owners)s owner in doubt is left to flush_counters.",
+                "%(owners)s owners in doubt are left to flush_counters.",
                 result.in_doubt,
             )
-            self.message_user(request, text % {"users": grouped(result.in_doubt)})
-        if result and users is None and stopped():
+            self.message_user(request, text % {"owners": grouped(result.in_doubt)})
+        if result and owners is None and stopped():
             self.message_user(request, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
 
     def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:

@@ -68,31 +68,31 @@ def check_commands(buffer: Buffer) -> Messages:
     base = f"{buffer.keys.base}:check:{uuid4().hex}"
     trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
     keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
-    user, group, intent = str(CompositeKey((1, 2))), group_of([1]), "intent"
+    owner, group, intent = str(CompositeKey((1, 2))), group_of([1]), "intent"
     attempts: list[Callable[[], Any]] = [
         lambda: trial.recover(1, "server"),
         lambda: trial.complete(1, "server"),
-        lambda: trial.announce(intent, [user]).read(),
-        lambda: trial.confirm(intent, {user: 1}),
-        lambda: trial.take_leases([user], "token"),
-        lambda: trial.fix(1, "token", {user: 1}),
-        lambda: trial.keep(trial.snapshot([user]), {user: 1}),
-        lambda: trial.announce(intent, [user]).read(),
-        lambda: trial.confirm(intent, {user: 1}),  # raises the cached total as well
+        lambda: trial.announce(intent, [owner]).read(),
+        lambda: trial.confirm(intent, {owner: 1}),
+        lambda: trial.take_leases([owner], "token"),
+        lambda: trial.fix(1, "token", {owner: 1}),
+        lambda: trial.keep(trial.snapshot([owner]), {owner: 1}),
+        lambda: trial.announce(intent, [owner]).read(),
+        lambda: trial.confirm(intent, {owner: 1}),  # raises the cached total as well
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
         lambda: trial.prepare_group(group, "token"),
         lambda: trial.keep_group("1:", group, "token", {"2]": 1}),
         lambda: trial.client.call(trial.keys.ready, "HGETALL", trial.keys.group("1:", group)),
-        lambda: trial.mark_dirty([user]),
+        lambda: trial.mark_dirty([owner]),
         lambda: trial.take_dirty(0, 1),
         lambda: trial.cut(1),
         lambda: trial.fetch(10**9 + 1, 0, 1),
-        lambda: trial.reject({user: "1"}),
+        lambda: trial.reject({owner: "1"}),
         lambda: trial.finish(10**9 + 1, "batch id"),
         lambda: list(trial.waiting()),
         lambda: list(trial.intents()),
         lambda: trial.drop(intent),
-        lambda: trial.note_recounted(user),
+        lambda: trial.note_recounted(owner),
         trial.recounted,
         trial.status,
         lambda: trial.monitor(1),

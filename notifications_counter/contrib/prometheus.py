@@ -29,32 +29,32 @@ LABELS = ["counter", "database", "schema"]
 Value = Callable[[CounterReport], float]
 
 GAUGES: dict[str, tuple[str, Value]] = {
-    "backlog_users": ("Users with a change that waits to be flushed.", lambda c: c.backlog_users),
+    "backlog_owners": ("Owners with a change that waits to be flushed.", lambda c: c.backlog_owners),
     "backlog_age_seconds": (
-        "Age of the oldest change that waits to be flushed, or user that waits for a recount.",
+        "Age of the oldest change that waits to be flushed, or owner that waits for a recount.",
         lambda c: c.backlog_age,
     ),
-    "dirty_users": ("Users that wait for a recount; their rows are counted.", lambda c: c.dirty_users),
+    "dirty_owners": ("Owners that wait for a recount; their rows are counted.", lambda c: c.dirty_owners),
     "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     "overdue_intents": ("Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
     "oldest_intent_age_seconds": ("Age of the oldest intent in flight.", lambda c: c.oldest_intent),
     "recovering_shards": (
-        "Shards whose recovery is in progress or about to start: the first read of each user counts rows.",
+        "Shards whose recovery is in progress or about to start: the first read of each owner counts rows.",
         lambda c: len(c.recovering),
     ),
     "epoch": ("Grows with each recovery.", lambda c: c.epoch),
-    "recount_requests": ("Users to recount, written while Redis was unreachable.", lambda c: c.requests),
+    "recount_requests": ("Owners to recount, written while Redis was unreachable.", lambda c: c.requests),
     "recount_requests_age_seconds": ("Age of the oldest recount request.", lambda c: c.requests_age),
     "rejected_members": ("Members that could not be stored and are kept for inspection.", lambda c: c.rejected),
 }
 
 TOTALS: dict[str, tuple[str, Value]] = {
     "batches": ("Batches flushed.", lambda c: c.stats.batches),
-    "flushed_users": ("Users flushed, once for each batch.", lambda c: c.stats.flushed),
+    "flushed_owners": ("Owners flushed, once for each batch.", lambda c: c.stats.flushed),
     "flush_seconds": ("Time that it took to flush them.", lambda c: c.stats.flush_ms / 1000),
-    "recounted_users": ("Users recounted.", lambda c: c.stats.recounted),
-    "corrected_users": ("Counts that a recount has corrected.", lambda c: c.stats.corrected),
-    "restored_users": ("Counts that a recovery has corrected.", lambda c: c.stats.restored),
+    "recounted_owners": ("Owners recounted.", lambda c: c.stats.recounted),
+    "corrected_owners": ("Counts that a recount has corrected.", lambda c: c.stats.corrected),
+    "restored_owners": ("Counts that a recovery has corrected.", lambda c: c.stats.restored),
 }
 
 

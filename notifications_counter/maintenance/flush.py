@@ -33,10 +33,10 @@ from .shards import lock_for_batch, note_progress, refuse_in_transaction, shard_
 
 @dataclass
 class FlushResult:
-    """What a flush wrote: deltas of ``users``, whose sum is ``net``, in ``batches``. Members were ``rejected`` if they
+    """What a flush wrote: deltas of ``owners``, whose sum is ``net``, in ``batches``. Members were ``rejected`` if they
     are not a primary key, or their delta does not fit its column. ``seconds`` is the time it took."""
 
-    users: int = 0
+    owners: int = 0
     net: int = 0
     batches: int = 0
     rejected: int = 0
@@ -107,7 +107,7 @@ class Flusher:
                 if cut is None or not self._flush_batch(shard, buffer, cut, result):
                     break
         result.seconds = time.monotonic() - started
-        if result.users or result.rejected:
+        if result.owners or result.rejected:
             log_event("flush", self.counter, result)
         return result
 
@@ -127,7 +127,7 @@ class Flusher:
                 refused += part.refused
                 rejected += len(part.rejected)
                 done += len(part.chunk.deltas) + len(part.rejected)
-                result.users += len(part.chunk.deltas)
+                result.owners += len(part.chunk.deltas)
                 result.net += sum(part.chunk.deltas)
                 self.progress(done, cut.size)
                 if done < cut.size and self.stopped():

@@ -108,7 +108,7 @@ class Healer:
 
     # ---------------------------------------------------------------- healing
     def _ground(self, buffer: Buffer) -> None:
-        """Recount the users of intents that were announced long ago, and again whenever an intent's age has doubled.
+        """Recount the owners of intents that were announced long ago, and again whenever an intent's age has doubled.
         `stays`: an intent is dropped only when its transaction must be dead."""
         now = buffer.status().now
         for intent in buffer.intents():

@@ -19,11 +19,11 @@ LENGTH = 10_000
 """How many events are kept."""
 
 MESSAGES = {
-    "flush": "flushed %(users)d user(s) in %(batches)d batch(es), net %(net)+d, rejected %(rejected)d, "
+    "flush": "flushed %(owners)d owner(s) in %(batches)d batch(es), net %(net)+d, rejected %(rejected)d, "
     "%(seconds).2f s.",
-    "recount": "recounted %(checked)d user(s), %(wrong)d wrong, corrected %(corrected)d.",
+    "recount": "recounted %(checked)d owner(s), %(wrong)d wrong, corrected %(corrected)d.",
     "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: everyone is recounted; until then, "
-    "the first read of each user counts rows.",
+    "the first read of each owner counts rows.",
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
     "declared": "its declaration, or SHARDS, has changed. The flusher waits until processes with another one have been "
     "gone for %(wait)d s, then recounts everyone. Rows are counted meanwhile.",

@@ -63,7 +63,7 @@ def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
 def _replace(counter: Declaration) -> bool:
     """Use this process's declaration, and its number of shards. What waits in the old shards is dropped, because
     everyone will be recounted. Transactions under way are registered in the new ones: one that has not committed yet
-    when its users are recounted, and whose process is killed when it has, would leave no trace.
+    when its owners are recounted, and whose process is killed when it has, would leave no trace.
 
     It may be killed between any two steps, and begun again by a process with either number: the rows of both are there
     until the end. Returns False if another process has put its number in force meanwhile.

@@ -33,7 +33,7 @@ TARGET_SECONDS = 0.5
 """Seconds that a page, or a look of a heal, should take. After one that takes longer, the next one is smaller."""
 
 TRIES = 4
-"""Looks at users who are active all the time, in smaller and smaller groups, before they are left to the next run."""
+"""Looks at owners who are active all the time, in smaller and smaller groups, before they are left to the next run."""
 
 
 def next_size(size: int, started: float, most: int) -> int:
@@ -43,16 +43,16 @@ def next_size(size: int, started: float, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A wrong count: the primary key of the ``user``, what the count ``was``, and the number of ``rows``."""
+    """A wrong count: the primary key of the ``owner``, what the count ``was``, and the number of ``rows``."""
 
-    user: Key
+    owner: Key
     was: int | None
     rows: int
 
 
 @dataclass
 class RecountResult:
-    """How many users were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
+    """How many owners were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
     active. Those ``in_doubt`` are left to the flusher: they are active all the time, or a transaction may still tell
     Redis of a difference; in a dry run, also those whose stored count differs while readers count the rows anyway. A
     heal is ``unfinished`` if its time was over before its work was done: call it again."""

@@ -52,7 +52,7 @@ def _lock(counter: Declaration, shard: int) -> dict[str, Any]:
 
 
 def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> Any:
-    """Lock the shard until the transaction ends. Returns its row, or None if users of the batch from rank ``first`` on
+    """Lock the shard until the transaction ends. Returns its row, or None if owners of the batch from rank ``first`` on
     may not be written.
 
     A database that went back in time lacks the previous batch, has another one under its number, or lacks the beginning

@@ -80,7 +80,7 @@ class Migration(migrations.Migration):
                 ("epoch", models.BigIntegerField(default=0, verbose_name="epoch")),
                 ("finished", models.BigIntegerField(default=0, verbose_name="last finished batch")),
                 ("batch_id", models.CharField(blank=True, max_length=32, verbose_name="id of that batch")),
-                ("progress", models.PositiveIntegerField(default=0, verbose_name="users written of the next batch")),
+                ("progress", models.PositiveIntegerField(default=0, verbose_name="owners written of the next batch")),
                 ("closed", models.BigIntegerField(default=0, verbose_name="closed up to batch")),
                 ("audited", models.TextField(blank=True, verbose_name="audited up to")),
                 ("declared", models.CharField(blank=True, max_length=16, verbose_name="declaration")),

@@ -24,7 +24,7 @@ class DatabaseId(models.Model):
 
 
 class CounterShard(models.Model):
-    """One shard of a counter: its epoch; the last finished batch with its random id, and how many users of the next
+    """One shard of a counter: its epoch; the last finished batch with its random id, and how many owners of the next
     one are written; the batch up to which batches are rejected; how far the audit has come; and the fingerprint of the
     declaration in force, and since when."""
 
@@ -34,7 +34,7 @@ class CounterShard(models.Model):
     epoch = models.BigIntegerField(_("epoch"), default=0)
     finished = models.BigIntegerField(_("last finished batch"), default=0)
     batch_id = models.CharField(_("id of that batch"), max_length=32, blank=True)
-    progress = models.PositiveIntegerField(_("users written of the next batch"), default=0)
+    progress = models.PositiveIntegerField(_("owners written of the next batch"), default=0)
     closed = models.BigIntegerField(_("closed up to batch"), default=0)
     audited = models.TextField(_("audited up to"), blank=True)
     declared = models.CharField(_("declaration"), max_length=16, blank=True)

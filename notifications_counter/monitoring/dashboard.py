@@ -75,11 +75,11 @@ def panel(report: CounterReport, precision: Precision | None) -> CounterPanel:
 def figures(report: CounterReport) -> list[Figure]:
     stats = report.stats
     return [
-        Figure(_("Waiting users"), grouped(report.backlog_users)),
+        Figure(_("Owners to flush"), grouped(report.backlog_owners)),
         Figure(_("Oldest change"), duration(report.age), bad=report.age > MAX_AGE),
         Figure(
-            _("Users to recount"),
-            grouped(report.dirty_users),
+            _("Owners to recount"),
+            grouped(report.dirty_owners),
             _("%s requested in the database") % grouped(report.requests) if report.requests else "",
         ),
         Figure(
@@ -90,7 +90,7 @@ def figures(report: CounterReport) -> list[Figure]:
         ),
         Figure(_("Rejected"), grouped(report.rejected), bad=report.rejected > 0),
         Figure(
-            _("Users flushed"),
+            _("Owners flushed"),
             grouped(stats.flushed),
             ngettext("in %s batch", "in %s batches", stats.batches) % grouped(stats.batches),
         ),
@@ -131,7 +131,7 @@ def recovery(counter: Counter, shard: ShardStatus) -> str:
     if isinstance(first, int) and isinstance(highest, int) and highest > first:
         done = min(max(((key[0] if counter.has_several_columns else key) - first) / (highest - first), 0), 1)
         return _("recovering, %s %%") % grouped(int(100 * done))
-    return _("recovering, up to user %s") % last
+    return _("recovering, up to owner %s") % last
 
 
 # ----------------------------------------------------------------------- servers
@@ -187,8 +187,8 @@ def _epoch(event: Event) -> str:
 
 def _recount(event: Event) -> tuple[str, str]:
     text = ngettext(
-        "%(checked)s user checked, %(corrected)s corrected",
-        "%(checked)s users checked, %(corrected)s corrected",
+        "%(checked)s owner checked, %(corrected)s corrected",
+        "%(checked)s owners checked, %(corrected)s corrected",
         event["checked"],
     )
     return _("Recount"), text % {"checked": grouped(event["checked"]), "corrected": grouped(event["corrected"])}
@@ -230,9 +230,9 @@ def place_table(reports: Sequence[CounterReport], by: str) -> Table:
                 format_html('<a href="?{}">{}</a>', urlencode({"by": by, "at": key_of(report.place)}), report.place),
                 report.counter,
                 _("to be recovered") if report.recovering else _("in order"),
-                grouped(report.backlog_users),
+                grouped(report.backlog_owners),
                 duration(report.age),
-                grouped(report.dirty_users),
+                grouped(report.dirty_owners),
                 grouped(report.in_flight),
                 grouped(report.rejected),
             ]

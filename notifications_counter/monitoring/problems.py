@@ -37,7 +37,7 @@ class Problem:
 
 
 def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Problem]:
-    """Yield what is wrong with a counter, if changes, users and requests may wait for ``max_age`` seconds."""
+    """Yield what is wrong with a counter, if changes, owners and requests may wait for ``max_age`` seconds."""
     if text := _why_rows_are_counted(counter, max_age):
         yield Problem(counter.name, "recovering", text)
     if counter.backlog_age > max_age:
@@ -59,7 +59,7 @@ def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Pr
     if counter.overdue > MAX_OVERDUE:
         text = _(
             "%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s s), the oldest for "
-            "%(age)s s. Their users are recounted. Find out whether processes are killed, Redis answers too late, "
+            "%(age)s s. Their owners are recounted. Find out whether processes are killed, Redis answers too late, "
             "or a COMMIT takes that long."
         )
         values = _grouped(count=counter.overdue, age=counter.oldest_intent, limit=options.HEAL_AFTER)
@@ -85,8 +85,8 @@ def _why_rows_are_counted(counter: CounterReport, max_age: float) -> str:
         return text % _grouped(limit=counter.wait)
     if counter.audit_age is not None and counter.audit_age <= max_age:
         text = _(
-            "Redis was restarted or replaced, or lost data. flush_counters is recounting everyone: up to user "
-            "%(last)s, %(age)s s ago. Until it is done, the first read of each user counts rows."
+            "Redis was restarted or replaced, or lost data. flush_counters is recounting everyone: up to owner "
+            "%(last)s, %(age)s s ago. Until it is done, the first read of each owner counts rows."
         )
         return text % {"last": counter.audited, "age": grouped(counter.audit_age)}
     if not counter.recovering:
@@ -127,7 +127,7 @@ def problem_of(trouble: Trouble) -> Problem:
     """Return the problem of trouble with Redis that goes on."""
     texts = {
         "full": _(
-            "Redis is out of memory. Counts are read from the database, and changed users wait for a recount. Raise "
+            "Redis is out of memory. Counts are read from the database, and changed owners wait for a recount. Raise "
             "maxmemory, or find out what fills it."
         ),
         "slow": _(

@@ -49,7 +49,7 @@ class Report:
 
     @property
     def age(self) -> float:
-        """Seconds that the oldest change, user or request has waited."""
+        """Seconds that the oldest change, owner or request has waited."""
         return max((counter.age for counter in self.counters), default=0)
 
     def as_json(self, max_age: float = MAX_AGE) -> dict[str, Any]:

@@ -27,9 +27,9 @@ class CounterReport:
     ``counter``          its name
     ``place``            a database, or a tenant's schema in it
     ``name``             the counter's name, with the place if there are several
-    ``backlog_users``    users with a change that waits to be flushed
-    ``backlog_age``      age of the oldest change that waits to be flushed, or user that waits for a recount
-    ``dirty_users``      users that wait for a recount; readers count their rows
+    ``backlog_owners``   owners with a change that waits to be flushed
+    ``backlog_age``      age of the oldest change that waits to be flushed, or owner that waits for a recount
+    ``dirty_owners``     owners that wait for a recount; readers count their rows
     ``in_flight``        intents that are announced and not confirmed; a transaction may have several
     ``overdue``          how many of them are older than HEAL_AFTER, of at most 1,000 that are looked at in each shard
     ``oldest_intent``    age of the oldest of them
@@ -37,7 +37,7 @@ class CounterReport:
     ``requests_age``     age of the oldest of them
     ``rejected``         members that could not be stored, kept for inspection
     ``recovering``       shards that are being recovered, or wait for it
-    ``audited``          the last user up to whom a recovery has recounted everyone; empty if none is under way
+    ``audited``          the last owner up to whom a recovery has recounted everyone; empty if none is under way
     ``audit_age``        seconds since it has come that far, or None
     ``epoch``            the highest of all shards; each recovery starts a new one
     ``shards``           the state of each shard
@@ -48,9 +48,9 @@ class CounterReport:
     counter: str
     place: Place
     name: str
-    backlog_users: int
+    backlog_owners: int
     backlog_age: int
-    dirty_users: int
+    dirty_owners: int
     in_flight: int
     overdue: int
     oldest_intent: int
@@ -67,7 +67,7 @@ class CounterReport:
 
     @property
     def age(self) -> float:
-        """Seconds that the oldest change, user or request has waited."""
+        """Seconds that the oldest change, owner or request has waited."""
         return max(self.backlog_age, self.requests_age)
 
     def as_json(self) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def look_at(counter: Counter) -> CounterReport:
         counter=counter.name,
         place=here(counter.source),
         name=counter.name,
-        backlog_users=sum(s.pending + s.flushing for s in states),
+        backlog_owners=sum(s.pending + s.flushing for s in states),
         backlog_age=max(s.backlog_age for s in states),
-        dirty_users=sum(s.dirty for s in states),
+        dirty_owners=sum(s.dirty for s in states),
         in_flight=sum(s.intents for s in states),
         overdue=sum(m.overdue for m in monitored),
         oldest_intent=max(m.oldest for m in monitored),

@@ -1,4 +1,4 @@
-"""Other databases: plain ORM, with a few statements for each user."""
+"""Other databases: plain ORM, with a few statements for each owner."""
 
 from django.db.models import F, QuerySet
 from django.utils import timezone

@@ -15,7 +15,7 @@ from ..declaration import Declaration
 
 @dataclass(frozen=True)
 class Chunk:
-    """The keys of some users, column by column, and their deltas."""
+    """The keys of some owners, column by column, and their deltas."""
 
     columns: Sequence[Sequence[Any]]
     deltas: list[int]

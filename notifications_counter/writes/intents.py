@@ -177,6 +177,6 @@ def write_requests(using: str, failed: Sequence[Owner]) -> None:
     try:
         request_recounts(using, failed)
     except Error:
-        about = {"event": "send_failed", "database": using, "users": len(failed)}
-        text = "Deltas of %d users could not be sent. The users are recounted after HEAL_AFTER seconds."
+        about = {"event": "send_failed", "database": using, "owners": len(failed)}
+        text = "Deltas of %d owners could not be sent. The owners are recounted after HEAL_AFTER seconds."
         logger.exception(text, len(failed), extra=about)

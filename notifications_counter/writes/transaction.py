@@ -66,8 +66,8 @@ class TransactionLog:
             try:
                 request_recounts(self.using, failed)
             except DatabaseError:
-                about = {"event": "requests_failed", "database": self.using, "users": len(failed)}
-                logger.exception("RecountRequests of %d users could not be written.", len(failed), extra=about)
+                about = {"event": "requests_failed", "database": self.using, "owners": len(failed)}
+                logger.exception("RecountRequests of %d owners could not be written.", len(failed), extra=about)
             else:
                 self.requested.update(failed)
                 self._changed.clear()
@@ -205,7 +205,7 @@ class TransactionLog:
             try:
                 self._send(request)
             except BaseException:
-                # Again: nothing is added twice, because an intent that is gone sends its users to a recount.
+                # Again: nothing is added twice, because an intent that is gone sends its owners to a recount.
                 self._send(request)
                 raise
             finally:

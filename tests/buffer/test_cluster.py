@@ -54,7 +54,7 @@ def test_everything_is_exact(cluster, nodes, users):
     unread.heal()
     notify(users)
     assert_reads(*users)
-    assert unread.flush().users == len(users)
+    assert unread.flush().owners == len(users)
     assert {stored(user) for user in users} == {2}
     Notification.objects.filter(user__in=users[:7]).mark_as_read()
     Notification.objects.filter(user=users[8]).first().delete()

@@ -60,7 +60,7 @@ def test_what_is_no_owner_key_does_not_hold_up_the_others(redis_client):
     strange = {"[2,1,1]": 5, "[2,\t1,\t1],\t[2,\t1,\t2]": 7, "x": 1, "[3,\t1,\t1": 2, "1]": 2}
     redis_client.zadd(buffer(votes).keys.pending, strange)
     result = votes.flush()
-    assert (result.users, result.rejected) == (2, len(strange))
+    assert (result.owners, result.rejected) == (2, len(strange))
     assert sorted(VoteCount.objects.values_list("shop", "vote_count")) == [(1, 2), (2, 1)]
     redis_client.delete(buffer(votes).keys.rejected)
     assert_stored(votes)
@@ -150,7 +150,7 @@ def test_everyone_is_recounted_in_pages(monkeypatch):
     found = []
     result = votes.recount(report=found.append)
     assert result.checked >= 17
-    assert {tuple(correction.user) for correction in found} == {
+    assert {tuple(correction.owner) for correction in found} == {
         *((shop, item, 1) for shop in (1, 2) for item in range(4)), (3, 2, 1), (3, 3, 1), (9, 1, 1)
     }  # fmt: skip
     assert_stored(votes)

@@ -67,7 +67,7 @@ def test_what_nobody_heard_while_it_was_switched_off_is_counted_later(alice):
         unread.heal()
         unseen.heal()
         notify(alice, 3)
-        assert unseen.flush().users == 1
+        assert unseen.flush().owners == 1
         assert unseen.count(alice) == 3
     unread.heal()  # a run of the flusher
     Notification.objects.filter(title="0").mark_as_seen()
@@ -164,9 +164,9 @@ def test_changes_of_both_travel_together(six, alice):
 
 
 def test_each_is_flushed_into_columns_of_its_own(six, alice):
-    assert unseen.flush().users == 1
+    assert unseen.flush().owners == 1
     notify(alice, 1)  # and flushes unread, not unseen
     assert (stored(alice, unread), stored(alice, unseen)) == (5, 2)
-    assert unseen.flush().users == 1
+    assert unseen.flush().owners == 1
     assert (stored(alice, unread), stored(alice, unseen)) == (5, 3)
     assert counts(alice) == (5, 3)

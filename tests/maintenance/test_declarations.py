@@ -117,7 +117,7 @@ def test_a_deployment(deployed, alice, bob):
         deployed.heal()
         deployed.flush()
         unread.heal()
-        assert unread.flush().users == 0
+        assert unread.flush().owners == 0
         assert in_force() == unread.fingerprint
         assert not is_trusted()
         deployed.create(bob, "task")

@@ -83,13 +83,13 @@ def test_new_users_get_a_row_and_known_ones_are_added_to(buffer, statements):
     a, b, c = keys = make_keys(3)
     notify({a: 1, b: 2})
     first = unread.flush()
-    assert (first.users, first.net, first.batches, first.rejected) == (2, 3, 1, 0)
+    assert (first.owners, first.net, first.batches, first.rejected) == (2, 3, 1, 0)
     assert stored() == {a: 1, b: 2}
 
     notify({b: 1, c: 5})
     assert Notification.objects.for_user(a).mark_as_read() == 1
     second = unread.flush()
-    assert (second.users, second.net, second.batches, second.rejected) == (3, 5, 1, 0)
+    assert (second.owners, second.net, second.batches, second.rejected) == (3, 5, 1, 0)
     assert second.seconds > 0
     assert stored() == {a: 0, b: 3, c: 5}
     assert_exact(keys)
@@ -102,7 +102,7 @@ def test_many_chunks(healed, statements):
     with entries(FLUSH_CHUNK=5):
         result = unread.flush(progress=lambda done, of: progress.append((done, of)))
     assert progress == [(5, 23), (10, 23), (15, 23), (20, 23), (23, 23)]
-    assert (result.users, result.net, result.batches) == (23, sum(1 + i % 3 for i in range(23)), 1)
+    assert (result.owners, result.net, result.batches) == (23, sum(1 + i % 3 for i in range(23)), 1)
     assert_exact(keys)
 
 
@@ -113,7 +113,7 @@ def test_a_chunk_is_fetched_in_parts_that_do_not_hold_redis_for_long(healed, mon
     notify({key: 1 + i % 3 for i, key in enumerate(keys)})
     progress = []
     result = unread.flush(progress=lambda done, of: progress.append(done), chunk_size=chunk)
-    assert (result.users, progress[0], progress[-1]) == (users, min(users, chunk), users)
+    assert (result.owners, progress[0], progress[-1]) == (users, min(users, chunk), users)
     assert_exact(keys)
 
 
@@ -159,7 +159,7 @@ def test_an_unfinished_batch_comes_first(buffer):
     notify({a: 1, b: 1})
     assert unread.counts(keys) == {a: 2, b: 1}
     result = unread.flush()
-    assert (result.users, result.net, result.batches) == (3, 3, 2)
+    assert (result.owners, result.net, result.batches) == (3, 3, 2)
     assert UserNotificationsCount.objects.get(pk=a).flushed_batch == batch + 1
     assert_exact(keys)
 
@@ -171,7 +171,7 @@ def test_stopped_between_chunks_and_resumed(healed):
     with entries(FLUSH_CHUNK=2):
         result = unread.flush(progress=lambda n, of: done.append(n), stopped=lambda: len(done) == 2)
         assert done == [2, 4]
-        assert (result.users, result.batches) == (4, 0)
+        assert (result.owners, result.batches) == (4, 0)
         assert len(stored()) == 4
         notify(dict.fromkeys(keys, 1))
         assert unread.counts(keys) == dict.fromkeys(keys, 3)
@@ -199,7 +199,7 @@ def test_a_batch_of_another_epoch_is_refused_and_stays_in_redis(buffer, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(Buffer, "cut", cut_and_raise)
         result = unread.flush()
-    assert (result.users, result.batches) == (0, 0)
+    assert (result.owners, result.batches) == (0, 0)
     assert stored() == {}
     assert buffer.status().flushing == 1
     unread.heal()
@@ -267,7 +267,7 @@ def test_a_new_counter_is_healed_first():
     with entries(DEPLOY_SECONDS=3600):
         assert unread.flush().batches == 0
         assert unread.count(key) == 3
-    assert unread.flush().users == 1
+    assert unread.flush().owners == 1
     assert stored() == {key: 3}
     assert_exact([key])
 
@@ -294,7 +294,7 @@ def test_members_that_no_user_can_be_made_of(buffer, caplog, statements):
     wait_in_redis(buffer, dict.fromkeys(owner_keys, 2))
     with caplog.at_level(logging.ERROR, "notifications_counter"):
         result = unread.flush()
-    assert (result.users, result.net, result.batches, result.rejected) == (1, 1, 1, len(owner_keys))
+    assert (result.owners, result.net, result.batches, result.rejected) == (1, 1, 1, len(owner_keys))
     assert len(caplog.records) == len(owner_keys)
     assert rejected(buffer) == dict.fromkeys(owner_keys, "2")
     assert stored() == {key: 1}
@@ -323,7 +323,7 @@ def test_deltas_that_no_column_holds(buffer, delta, statements):
     notify({sound: 1, poisoned: 4})
     wait_in_redis(buffer, {str(poisoned): delta})
     result = unread.flush()
-    assert (result.users, result.rejected) == (1, 1)
+    assert (result.owners, result.rejected) == (1, 1)
     assert stored() == {sound: 1}
     assert list(rejected(buffer)) == [str(poisoned)]
     assert unread.count(poisoned) == 4  # it is dirty, so its rows are counted
@@ -363,7 +363,7 @@ def test_a_delta_that_overflows_together_with_the_stored_value(buffer, statement
     if connection.vendor == "sqlite":  # which stores any integer of 64 bits
         assert stored()[full] == LARGEST + 1
     else:
-        assert (result.users, result.net, result.rejected, result.batches) == (8, 16, 1, 1)
+        assert (result.owners, result.net, result.rejected, result.batches) == (8, 16, 1, 1)
         assert rejected(buffer) == {str(full): "2"}
         assert unread.count(full) == 2
         unread.heal()

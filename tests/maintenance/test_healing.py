@@ -25,7 +25,7 @@ from tests.support import (
     assert_heals,
     assert_reads,
     buffer,
-    dirty_users,
+    dirty_owners,
     entries,
     notify,
     stored,
@@ -159,7 +159,7 @@ def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, mon
     monkeypatch.setattr(Buffer, "fix", busy)
     monkeypatch.setattr("notifications_counter.maintenance.healing.FEW", 1)
     assert not unread.heal().unfinished
-    assert dirty_users() == [str(alice.pk)]
+    assert dirty_owners() == [str(alice.pk)]
     unread.flush()
     assert stored(bob) == 3
     monkeypatch.undo()
@@ -217,7 +217,7 @@ def test_a_user_who_cannot_be_counted_keeps_nobody_waiting(users, alice, bob, fl
         buffer().mark_dirty([str(user.pk)])
     with uncountable(alice), pytest.raises((OperationalError, CommandError), match="statement timeout"):
         flush()
-    assert dirty_users() == [str(alice.pk)]
+    assert dirty_owners() == [str(alice.pk)]
     assert [stored(user) for user in (bob, *users)] == [1] * 151
     flush()
     assert_heals(alice)

@@ -188,7 +188,7 @@ def test_batches_of_an_epoch_that_has_not_begun_are_refused(healed, alice, redis
     redis_client.hset(buffer().keys.state, "batch", last)
     CounterShard.objects.filter(counter="unread").update(finished=last)
     notify(alice)
-    assert unread.flush().users == 0
+    assert unread.flush().owners == 0
     assert_heals(alice)
     assert (unread.status()[0].epoch, stored(alice)) == (2, 3)
 

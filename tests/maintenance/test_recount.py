@@ -257,7 +257,7 @@ def test_requests_are_answered_once(healed, alice, bob):
 # ------------------------------------------------------------------------------------------ an interrupted recount
 @pytest.fixture
 def interrupted(healed) -> list[Any]:
-    """2300 users with one row each, of whom a recount has seen the first thousand."""
+    """2300 owners with one row each, of whom a recount has seen the first thousand."""
     keys = make_keys(2300)
     unheard(Notification.objects.bulk_create, (Notification(user_id=key, title="x") for key in keys))
     seen: list[int] = []
@@ -284,8 +284,8 @@ def test_the_command_goes_on_where_it_was(interrupted, capsys):
     assert unread.recount(dry_run=True).checked == 2300
     call_command("recount_counters")
     said = capsys.readouterr().out
-    assert f"unread: resuming after user {interrupted[999]}, where a run was interrupted" in said
-    assert "unread: checked 1,300 users, 1,300 wrong, corrected 1,300." in said
+    assert f"unread: resuming after owner {interrupted[999]}, where a run was interrupted" in said
+    assert "unread: checked 1,300 owners, 1,300 wrong, corrected 1,300." in said
 
 
 def test_an_interrupted_recount_of_a_release_with_other_owners(healed):
@@ -297,7 +297,7 @@ def test_the_command_begins_anew(interrupted, capsys):
     call_command("recount_counters", "--restart")
     said = capsys.readouterr().out
     assert "goes on" not in said
-    assert "unread: checked 2,300 users, 1,300 wrong" in said
+    assert "unread: checked 2,300 owners, 1,300 wrong" in said
 
 
 def test_an_interrupted_recount_is_forgotten_after_an_hour(interrupted, redis_client):

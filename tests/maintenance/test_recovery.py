@@ -24,7 +24,7 @@ from tests.support import (
     assert_heals,
     assert_reads,
     buffer,
-    dirty_users,
+    dirty_owners,
     entries,
     notify,
     sent,
@@ -284,7 +284,7 @@ def test_writes_are_added_to_a_repaired_user_and_others_are_recounted(alice, bob
         Notification.objects.create(user=user, title="x")
     with django_assert_num_queries(0):
         assert unread.count(alice) == 5
-    assert dirty_users() == [str(bob.pk)]
+    assert dirty_owners() == [str(bob.pk)]
     assert unread.count(bob) == 5
     assert_exact(alice, bob)
 

@@ -84,7 +84,7 @@ def test_what_was_cut_before_a_restore_is_not_written_after_it(healed, alice, ba
 
 
 def test_a_restore_is_of_everyone(healed, alice):
-    for option in (["--dry-run"], ["--user", str(alice.pk)]):
+    for option in (["--dry-run"], ["--owner", str(alice.pk)]):
         with pytest.raises(CommandError, match="--restored recounts and corrects everyone"):
             call_command("recount_counters", "--restored", *option)
 

@@ -53,7 +53,7 @@ def test_users_are_spread_and_every_shard_is_flushed(healed, users):
     assert sum(waiting) == 24
     assert sum(map(bool, waiting)) > 1
     result = unread.flush()
-    assert (result.users, result.net, result.batches) == (24, 48, sum(map(bool, waiting)))
+    assert (result.owners, result.net, result.batches) == (24, 48, sum(map(bool, waiting)))
     assert [stored(user) for user in users] == [2] * 24
     assert_exact(*users)
 

@@ -55,7 +55,7 @@ def test_flush_says_what_it_has_written(few_healed, make_user):
     notify(other)
     lines = run("flush_counters")
     assert len(lines) == len(all_counters())
-    assert lines[0].startswith("unread: flushed 2 users in 1 batch, net +3, 0.")
+    assert lines[0].startswith("unread: flushed 2 owners in 1 batch, net +3, 0.")
     assert (stored(user), stored(other)) == (2, 1)
 
 
@@ -66,7 +66,7 @@ def test_flush_says_that_there_is_nothing(few_healed):
 def test_flush_says_what_is_left_for_the_next_run(few_healed):
     unread.buffers[0].announce("part", ["7"]).read()
     assert of_unread(run("flush_counters")) == [
-        "unread: nothing flushed; for the next runs: 0 changes, 0 users to recount, 1 intent in flight."
+        "unread: nothing flushed; for the next runs: 0 changes, 0 owners to recount, 1 intent in flight."
     ]
 
 
@@ -77,9 +77,9 @@ def test_flush_recovers_a_new_redis_and_shows_how_far_it_is(make_user, caplog):
         notify(user, 2)
     lines = of_unread(run("flush_counters", verbosity=2))
     assert "recovering" in lines[0]
-    assert lines[1] == "unread: recovering, users recounted: 1"
-    assert lines[2] == "unread: recounted 1 user, corrected 1."
-    assert lines[-1].startswith("unread: flushed 1 user ")
+    assert lines[1] == "unread: recovering, owners recounted: 1"
+    assert lines[2] == "unread: recounted 1 owner, corrected 1."
+    assert lines[-1].startswith("unread: flushed 1 owner ")
     assert stored(user) == 2
     assert "its first audit begins" in caplog.text
 
@@ -116,7 +116,7 @@ def test_flush_tells_of_shards_and_chunks_if_told_so(few_healed, make_user):
     assert lines[0] == (
         "unread, shard 0: epoch 1, batch 1000000000, pending 3, flushing 0, in flight 0, dirty 0, rejected 0"
     )
-    assert lines[1:3] == ["unread: users flushed: 2 of 3", "unread: users flushed: 3 of 3"]
+    assert lines[1:3] == ["unread: owners flushed: 2 of 3", "unread: owners flushed: 3 of 3"]
 
 
 @pytest.mark.parametrize("command", ["flush_counters", "recount_counters", "clean_counters"])
@@ -184,10 +184,10 @@ def test_a_signal_ends_the_flush_between_two_chunks(few_healed, make_user, signu
     users = [make_user() for _ in range(5)]
     for user in users:
         notify(user)
-    out = Interrupting("unread: users flushed: 2 of 5", signum)
+    out = Interrupting("unread: owners flushed: 2 of 5", signum)
     call_command("flush_counters", *arguments, chunk_size=2, verbosity=2, stdout=out)
     lines = out.getvalue().splitlines()
-    assert lines[-1].startswith("unread: flushed 2 users in 0 batches, net +2, ")
+    assert lines[-1].startswith("unread: flushed 2 owners in 0 batches, net +2, ")
     assert unread.status()[0].status.flushing == 5
     assert signal.getsignal(signum) is before
     run("flush_counters")
@@ -238,7 +238,7 @@ def test_loop_flushes_until_a_signal_wakes_it(start, few_healed, make_user):
         wait_until(lambda times=times: stored(user) == times)
     assert child.end(signal.SIGTERM) == 0
     text = child.log.read_text()
-    assert text.count("unread: flushed 1 user in ") == 2
+    assert text.count("unread: flushed 1 owner in ") == 2
     assert "nothing" not in text
 
 
@@ -363,9 +363,9 @@ def test_a_large_batch_has_a_bar_on_a_terminal(child_environment, few_healed, ma
         os.close(terminal)
     assert process.wait(PATIENCE) == 0
     text = output.decode()
-    assert "unread: users flushed" in text
+    assert "unread: owners flushed" in text
     assert "2/3" in text
-    assert "unread: flushed 3 users in 1 batch" in text
+    assert "unread: flushed 3 owners in 1 batch" in text
 
 
 # ----------------------------------------------------------------------------------------------------------- --check
@@ -507,8 +507,8 @@ def wrong(few_healed, make_user):
 
 def test_recount_prints_each_wrong_count(wrong):
     assert of_unread(run("recount_counters")) == [
-        f"unread: user {wrong.pk}: count 7, rows 2 → corrected (-5)",
-        "unread: checked 1 user, 1 wrong, corrected 1.",
+        f"unread: owner {wrong.pk}: count 7, rows 2 → corrected (-5)",
+        "unread: checked 1 owner, 1 wrong, corrected 1.",
     ]
     assert unread.count(wrong) == 2
     run("flush_counters")
@@ -517,8 +517,8 @@ def test_recount_prints_each_wrong_count(wrong):
 
 def test_dry_run_changes_nothing(wrong):
     assert of_unread(run("recount_counters", "--dry-run")) == [
-        f"unread: user {wrong.pk}: count 7, rows 2 → would be corrected (-5)",
-        "unread: checked 1 user, 1 wrong, would correct 1.",
+        f"unread: owner {wrong.pk}: count 7, rows 2 → would be corrected (-5)",
+        "unread: checked 1 owner, 1 wrong, would correct 1.",
     ]
     assert unread.status()[0].status.pending == 0
 
@@ -526,8 +526,8 @@ def test_dry_run_changes_nothing(wrong):
 def test_dry_run_says_whom_it_leaves_to_the_flusher(wrong):
     buffer().mark_dirty([str(wrong.pk)])
     assert of_unread(run("recount_counters", "--dry-run")) == [
-        "unread: checked 1 user, 0 wrong, would correct 0.",
-        "unread: left 1 user in doubt to flush_counters.",
+        "unread: checked 1 owner, 0 wrong, would correct 0.",
+        "unread: left 1 owner in doubt to flush_counters.",
     ]
 
 
@@ -537,14 +537,14 @@ def test_recount_starts_an_epoch_if_redis_is_new(make_user):
         notify(user, 2)
     lines = of_unread(run("recount_counters"))
     assert lines == [
-        "unread: first healed 1 user, whose rows were counted until now; completed 1 count.",
-        "unread: checked 1 user, 0 wrong, corrected 0.",
+        "unread: first healed 1 owner, whose rows were counted until now; completed 1 count.",
+        "unread: checked 1 owner, 0 wrong, corrected 0.",
     ]
     assert not unread.status()[0].recovering
 
 
 def test_recount_of_everyone_is_of_every_counter(few_healed):
-    assert run("recount_counters") == [f"{c.name}: checked 0 users, 0 wrong, corrected 0." for c in all_counters()]
+    assert run("recount_counters") == [f"{c.name}: checked 0 owners, 0 wrong, corrected 0." for c in all_counters()]
 
 
 def test_recount_of_users(wrong, make_user):
@@ -552,12 +552,12 @@ def test_recount_of_users(wrong, make_user):
     notify(other)
     unread.flush()
     corrupt(other, 5)
-    assert run("recount_counters", "--user", str(wrong.pk)) == [
-        f"unread: user {wrong.pk}: count 7, rows 2 → corrected (-5)",
-        "unread: checked 1 user, 1 wrong, corrected 1.",
+    assert run("recount_counters", "--owner", str(wrong.pk)) == [
+        f"unread: owner {wrong.pk}: count 7, rows 2 → corrected (-5)",
+        "unread: checked 1 owner, 1 wrong, corrected 1.",
     ]
-    lines = run("recount_counters", "--user", str(wrong.pk), "--user", str(other.pk), verbosity=1)
-    assert lines[0] == f"unread: user {other.pk}: count 5, rows 1 → corrected (-4)"
+    lines = run("recount_counters", "--owner", str(wrong.pk), "--owner", str(other.pk), verbosity=1)
+    assert lines[0] == f"unread: owner {other.pk}: count 5, rows 1 → corrected (-4)"
     assert unread.count(other) == 1
 
 
@@ -565,12 +565,12 @@ def test_recount_of_users(wrong, make_user):
 def test_recount_of_owners_of_a_counter(wrong, with_unseen):
     key = str(wrong.pk)
     named = "unseen", "unread"
-    assert run("recount_counters", "--user", key, "--counter", named[0], "--counter", named[1], "--dry-run") == [
-        "unseen: checked 1 user, 0 wrong, would correct 0.",
-        f"unread: user {key}: count 7, rows 2 → would be corrected (-5)",
-        "unread: checked 1 user, 1 wrong, would correct 1.",
+    assert run("recount_counters", "--owner", key, "--counter", named[0], "--counter", named[1], "--dry-run") == [
+        "unseen: checked 1 owner, 0 wrong, would correct 0.",
+        f"unread: owner {key}: count 7, rows 2 → would be corrected (-5)",
+        "unread: checked 1 owner, 1 wrong, would correct 1.",
     ]
-    assert run("recount_counters", "--counter", "unread")[-1] == "unread: checked 1 user, 1 wrong, corrected 1."
+    assert run("recount_counters", "--counter", "unread")[-1] == "unread: checked 1 owner, 1 wrong, corrected 1."
     with pytest.raises(CommandError, match="No counter is named 'unraed'; the counters are: "):
         run("recount_counters", "--counter", "unraed")
 
@@ -581,8 +581,8 @@ def test_recount_is_silent_if_told_so(wrong):
 
 def test_recount_says_what_is_wrong_with_a_key(few_healed):
     bad = "x" * 101 if unread.key_fields[0].get_internal_type() == "CharField" else "nobody"
-    with pytest.raises(CommandError, match="is not a primary key.* Pass --user"):
-        run("recount_counters", "--user", bad)
+    with pytest.raises(CommandError, match="is not a primary key.* Pass --owner"):
+        run("recount_counters", "--owner", bad)
     assert unread.status()[0].status.rejected == 0
 
 
@@ -592,7 +592,7 @@ def test_recount_says_that_there_is_no_such_user(with_kinds, make_user, named):
     key = user.pk
     user.delete()
     other = make_user()
-    lines = run("recount_counters", "--user", str(key), "--user", str(other.pk), "--counter", named)
+    lines = run("recount_counters", "--owner", str(key), "--owner", str(other.pk), "--counter", named)
     who = user._meta.verbose_name
     assert lines[0] == f"{named}: no {who} has the primary key {key}. Whatever it left behind is recounted."
     assert len(lines) == 2
@@ -616,7 +616,7 @@ def gone(few_healed, make_user):
 def test_recount_removes_totals_of_users_that_are_gone(gone, make_user):
     user = make_user()
     UserNotificationsCount.objects.create(pk=user.pk)
-    assert "unread: removed 1 total of deleted users." in run("recount_counters")
+    assert "unread: removed 1 total of deleted owners." in run("recount_counters")
     assert list(UserNotificationsCount.objects.values_list("pk", flat=True)) == [user.pk]
 
 

@@ -49,7 +49,7 @@ def test_counts(alice) -> None:
     alice.notifications.first().delete()
     Notification.objects.filter(pk=alice.notifications.last().pk).update(seen=True)
     assert unseen.count(alice) == rows(alice, unseen) == 1
-    assert unseen.flush().users == 1
+    assert unseen.flush().owners == 1
     assert stored(alice, unseen) == 1
     assert_exact(alice, counter=unseen)
 
@@ -80,7 +80,7 @@ def test_buttons_of_the_dashboard(alice, admin_client) -> None:
     Notification.objects.create(user=alice)
     dashboard = reverse("admin:notifications_counter_dashboard_changelist")
     page = admin_client.post(dashboard, {"counter": "unread", "flush": ""}, follow=True)
-    assert "1 user was flushed." in page.content.decode()
+    assert "1 owner was flushed." in page.content.decode()
     assert stored(alice, unseen) == 1
 
 
@@ -114,7 +114,7 @@ USES = {
     "flush": lambda user, request: unread.flush(),
     "heal": lambda user, request: unread.heal(),
     "recount": lambda user, request: unread.recount(),
-    "recount-user": lambda user, request: unread.recount([user]),
+    "recount-owner": lambda user, request: unread.recount([user]),
     "invalidate": lambda user, request: unread.invalidate(),
     "status": lambda user, request: unread.status(),
     "controller": lambda user, request: NotificationController(user),

@@ -79,7 +79,7 @@ def messages(response) -> list[str]:
 def test_all_is_well(admin_client, url, few_healed, make_user):
     response = admin_client.get(url)
     assert health(response) == "All is well."
-    assert figures(response)["Waiting users"] == "0"
+    assert figures(response)["Owners to flush"] == "0"
 
 
 def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
@@ -104,7 +104,7 @@ def test_a_recovery_shows_how_far_it_has_come(admin_client, url, few_healed, mak
     last = sorted(str(user.pk) for user in users)[2] if isinstance(users[0].pk, str) else users[2].pk
     shard_rows(unread).update(audited=f"owner:{last}")
     page = said(admin_client.get(url).content.decode())
-    assert ("recovering, 50 %" if isinstance(last, int) else f"recovering, up to user {last}") in page
+    assert ("recovering, 50 %" if isinstance(last, int) else f"recovering, up to owner {last}") in page
 
 
 def test_the_figures_of_a_busy_counter(admin_client, url, few_healed, make_user, redis_client):
@@ -117,8 +117,8 @@ def test_the_figures_of_a_busy_counter(admin_client, url, few_healed, make_user,
     history.record_event({"type": "rejected", "counter": "unread", "member": "\0" * 1000, "delta": "1"})
     response = admin_client.get(url)
     shown = figures(response)
-    assert (shown["Waiting users"], shown["Users to recount"]) == ("2", "1")
-    assert shown["Users flushed"] == "12,345 in 67 batches"
+    assert (shown["Owners to flush"], shown["Owners to recount"]) == ("2", "1")
+    assert shown["Owners flushed"] == "12,345 in 67 batches"
     page = said(response.content.decode())
     assert "0 in order 1 3 2" in page  # shard, state, epoch, batches, waiting
     assert "Recovery complete shard 0, epoch 1" in page
@@ -277,7 +277,7 @@ def test_flush(admin_client, url, few_healed, make_user):
     user = make_user()
     Notification.objects.create(user=user, title="waits")
     response = admin_client.post(f"{url}?by=day", {"flush": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["1 user was flushed."]
+    assert messages(response) == ["1 owner was flushed."]
     assert response.redirect_chain == [(f"{url}?by=day", 302)]
     assert UserNotificationsCount.objects.get(pk=user.pk).unread_count == 1
 
@@ -288,7 +288,7 @@ def test_recount(admin_client, url, few_healed, make_user):
         notify(user)
     UserNotificationsCount.objects.filter(pk=users[0].pk).update(unread_count=7)
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["2 users were recounted, 1 corrected."]
+    assert messages(response) == ["2 owners were recounted, 1 corrected."]
 
 
 def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, few_healed, make_user, monkeypatch):
@@ -297,18 +297,18 @@ def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, 
     for _ in range(3):
         notify(make_user())
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response)[0] == "1 user was recounted, 0 corrected."
+    assert messages(response)[0] == "1 owner was recounted, 0 corrected."
     assert "Run it again to continue" in messages(response)[1]
     monkeypatch.undo()
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["2 users were recounted, 0 corrected."]
+    assert messages(response) == ["2 owners were recounted, 0 corrected."]
 
 
 @pytest.mark.parametrize("button", ["flush", "recount"])
 def test_buttons_work_also_where_requests_are_transactions(admin_client, url, few_healed, monkeypatch, button):
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
-    assert message in ("0 users were flushed.", "0 users were recounted, 0 corrected.")
+    assert message in ("0 owners were flushed.", "0 owners were recounted, 0 corrected.")
 
 
 @pytest.mark.parametrize("button", ["flush", "recount"])

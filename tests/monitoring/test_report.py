@@ -71,7 +71,7 @@ def test_nothing_is_wrong_with_a_counter_at_rest(healed):
     assert report.problems(max_age=0) == []
     assert report.errors == report.unreachable == []
     (counter,) = report.counters
-    assert (counter.backlog_users, counter.age, counter.in_flight, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
+    assert (counter.backlog_owners, counter.age, counter.in_flight, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
 
 
 def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(few_healed, alice):
@@ -84,7 +84,7 @@ def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(few_heale
         assert "unseen: Redis does not hold complete counts." in str(look().problems()[0])
         unseen.heal()
         notify(alice)  # and flushes unread
-        waiting = {counter.counter: counter.backlog_users for counter in look().counters}
+        waiting = {counter.counter: counter.backlog_owners for counter in look().counters}
         assert (waiting["unread"], waiting["unseen"]) == (0, 1)
         assert names() == waiting.keys()
 
@@ -237,7 +237,7 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
         r"current code\?",
         r"unread: 1 recount request, written .*, has waited for 4\d\d s, more than 300 s: is flush_counters running\?",
         r"unread: 11 intents have been in flight for longer than HEAL_AFTER \(60 s\), the oldest for 1\d\d s\. .*",
-        r"unread: 1 owner_key could not be stored, and is kept in `rejected`\. .* Then delete the key\.",
+        r"unread: 1 member could not be stored, and is kept in `rejected`\. .* Then delete the key\.",
     ]
     for line, sentence in zip(error.splitlines(), sentences, strict=True):
         assert re.fullmatch(sentence, line)
@@ -363,7 +363,7 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     assert set(seen["up"]) == {(counter.name, "default", "") for counter in all_counters()}
     assert set(seen["up"].values()) == {1}
     expected = {
-        "backlog_users": 1,
+        "backlog_owners": 1,
         "intents_in_flight": 1,
         "overdue_intents": 1,
         "recovering_shards": 0,
@@ -371,7 +371,7 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
         "recount_requests": 1,
         "rejected_members": 1,
         "batches_total": 1,
-        "flushed_users_total": 1,
+        "flushed_owners_total": 1,
     }
     assert {name: seen[name]["unread", "default", ""] for name in expected} == expected
     assert 200 <= seen["backlog_age_seconds"]["unread", "default", ""] < 230
@@ -433,9 +433,9 @@ def test_the_log_tells_of_a_recovery_a_recount_and_a_flush(alice, caplog):
     assert (complete["shard"], complete["epoch"]) == (0, 1)
     assert logged(caplog, "recount")["checked"] >= 1
     flushed = logged(caplog, "flush")
-    assert (flushed["users"], flushed["net"], flushed["batches"], flushed["rejected"]) == (1, 1, 1, 0)
+    assert (flushed["owners"], flushed["net"], flushed["batches"], flushed["rejected"]) == (1, 1, 1, 0)
     assert re.fullmatch(
-        r"unread: flushed 1 user\(s\) in 1 batch\(es\), net \+1, rejected 0, 0\.\d\d s\.", flushed["message"]
+        r"unread: flushed 1 owner\(s\) in 1 batch\(es\), net \+1, rejected 0, 0\.\d\d s\.", flushed["message"]
     )
 
 
@@ -451,7 +451,7 @@ def test_the_log_names_what_a_flush_and_a_recount_have_rejected(healed, caplog):
     redis("ZADD", "pending", 3, bad)
     unread.flush()
     found = logged(caplog, "rejected")
-    assert (found["levelname"], found["counter"], found["owner_key"], found["delta"]) == ("ERROR", "unread", bad, "3")
+    assert (found["levelname"], found["counter"], found["member"], found["delta"]) == ("ERROR", "unread", bad, "3")
     caplog.clear()
     unread.buffers[0].mark_dirty([bad])
     unread.heal()
@@ -487,7 +487,7 @@ def test_an_audit_under_way_says_how_far_it_has_come(healed, make_user):
     assert (report.audited, report.backlog_age) == (str(users[0].pk), 0)
     [problem] = problems_of(report)
     assert problem.kind == "recovering"
-    assert f"is recounting everyone: up to user {users[0].pk}" in problem.text
+    assert f"is recounting everyone: up to owner {users[0].pk}" in problem.text
     shard_rows(unread).update(audited=str(Progress(f"owner:{users[0].pk}", at=ago(900))))
     [problem] = problems_of(look_at(unread))
     assert "Until flush_counters has recovered shard 0" in problem.text

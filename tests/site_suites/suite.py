@@ -86,7 +86,7 @@ class Committed(TransactionTestCase):
         unread.heal()
         Notification.objects.create(user=self.user, title="new")
         assert unread.count(self.user) == 1
-        assert unread.flush().users == 1
+        assert unread.flush().owners == 1
         assert UserNotificationsCount.objects.get(user=self.user).unread_count == 1
         assert unread.count(self.user) == 1
 

@@ -72,10 +72,10 @@ def test_one_database_alone(capsys: Any) -> None:
         with working_for(name):
             Notification.objects.create(user=alice(), title="new")
     call_command("flush_counters", database="blue")
-    assert "unread: flushed 1 user" in capsys.readouterr().out
+    assert "unread: flushed 1 owner" in capsys.readouterr().out
     call_command("recount_counters")
     out = capsys.readouterr().out
-    assert all(f"unread ({name}): checked 1 user" in out for name in NAMES)
+    assert all(f"unread ({name}): checked 1 owner" in out for name in NAMES)
     with working_for("default"):
         assert stored(alice()) == 0
         assert unread.count(alice()) == 1
@@ -120,7 +120,7 @@ def test_a_report_shows_all_databases_from_outside_and_one_inside() -> None:
     call_command("flush_counters", verbosity=0)
     with working_for("green"):
         Notification.objects.create(user=alice(), title="new")
-    seen = {report.place.alias: report.backlog_users for report in look([unread]).counters}
+    seen = {report.place.alias: report.backlog_owners for report in look([unread]).counters}
     assert seen == {"default": 0, "blue": 0, "green": 1}
     with working_for("blue"):
         assert [report.place.alias for report in look([unread]).counters] == ["blue"]
@@ -143,7 +143,7 @@ def test_buttons_work_where_requests_are_transactions_of_one_database(monkeypatc
         client.force_login(User.objects.create_superuser(username="admin"))
         url = reverse("admin:notifications_counter_dashboard_changelist")
         [message] = messages(client.post(url, {button: "", "counter": "unread"}, follow=True))
-    assert message in ("0 users were flushed.", "0 users were recounted, 0 corrected.")
+    assert message in ("0 owners were flushed.", "0 owners were recounted, 0 corrected.")
 
 
 @pytest.fixture

@@ -53,11 +53,11 @@ def shown(response: HttpResponse) -> str:
 
 
 def test_a_report_shows_all_schemas_from_outside_and_one_inside(waiting: None) -> None:
-    seen = {(report.counter, report.place.schema): report.backlog_users for report in look([unread]).counters}
+    seen = {(report.counter, report.place.schema): report.backlog_owners for report in look([unread]).counters}
     assert seen == {("unread", "blue"): 1, ("unread", "green"): 2, ("unread", "red"): 0}
     with schema_context("blue"):
         numbers = look([unread]).as_json()["counters"]
-        assert [(name, about["schema"], about["backlog_users"]) for name, about in numbers.items()] == [
+        assert [(name, about["schema"], about["backlog_owners"]) for name, about in numbers.items()] == [
             ("unread", "blue", 1)
         ]
 
@@ -72,7 +72,7 @@ def test_metrics_name_the_schema(waiting: None) -> None:
             sample.labels["schema"]: sample.value
             for family in parser.text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name == "notifications_counter_backlog_users" and sample.labels["counter"] == "unread"
+            if sample.name == "notifications_counter_backlog_owners" and sample.labels["counter"] == "unread"
         }
 
     assert backlog() == {"blue": 1, "green": 2, "red": 0}

@@ -133,15 +133,15 @@ def test_commands_go_through_all_schemas(tenants: list[Client], capsys: Any) -> 
         call_command("flush_counters", check=True, max_age=-1)
     call_command("flush_counters", schema="green")
     out = capsys.readouterr().out
-    assert "unread: flushed 1 user in 1 batch, net +2" in out
+    assert "unread: flushed 1 owner in 1 batch, net +2" in out
     call_command("flush_counters")
     out = capsys.readouterr().out
-    assert "unread (blue): flushed 1 user in 1 batch, net +1" in out
+    assert "unread (blue): flushed 1 owner in 1 batch, net +1" in out
     assert "unread (green): nothing to flush." in out
-    assert "unread (red): flushed 1 user in 1 batch, net +3" in out
+    assert "unread (red): flushed 1 owner in 1 batch, net +3" in out
     call_command("recount_counters")
     out = capsys.readouterr().out
-    assert all(f"unread ({name}): checked 1 user, 0 wrong" in out for name in NAMES)
+    assert all(f"unread ({name}): checked 1 owner, 0 wrong" in out for name in NAMES)
     assert connection.schema_name == "public"
     with pytest.raises(CommandError, match="'pink'"):
         call_command("flush_counters", schema="pink")

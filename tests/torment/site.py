@@ -139,7 +139,7 @@ class Site(Processes):
                         self.signs.healed = True
                 for local in locals_:
                     with at(local.place), interruptible:
-                        flushed = unread.flush().users
+                        flushed = unread.flush().owners
                     if flushed:
                         journal.note("flushed")
 

@@ -47,7 +47,10 @@ class Command(CounterCommand):
             help="pause between two runs of --loop (default: %(default)s)",
         )
         parser.add_argument(
-            "--chunk-size", type=at_least(1, int), metavar="USERS", help="users in one statement (default: FLUSH_CHUNK)"
+            "--chunk-size",
+            type=at_least(1, int),
+            metavar="OWNERS",
+            help="owners in one statement (default: FLUSH_CHUNK)",
         )
         parser.add_argument(
             "--max-age",
@@ -143,11 +146,11 @@ class Command(CounterCommand):
     def heal(self, local: LocalCounter[Counter], stop: Stop, meter: Meter) -> RecountResult:
         name, counter, _ = local
         healed = counter.heal(
-            progress=lambda done: meter.show(f"{name}: recovering, users recounted", done), stopped=stop.asked
+            progress=lambda done: meter.show(f"{name}: recovering, owners recounted", done), stopped=stop.asked
         )
         meter.end()
         if healed.checked:
-            meter.say(f"{name}: recounted {number(healed.checked, 'user')}, corrected {healed.corrected:,}.")
+            meter.say(f"{name}: recounted {number(healed.checked, 'owner')}, corrected {healed.corrected:,}.")
         return healed
 
     def flush(self, local: LocalCounter[Counter], stop: Stop, meter: Meter, quiet: bool) -> None:
@@ -155,16 +158,16 @@ class Command(CounterCommand):
             return
         name, counter, _ = local
         flushed = counter.flush(
-            progress=lambda done, total: meter.show(f"{name}: users flushed", done, total),
+            progress=lambda done, total: meter.show(f"{name}: owners flushed", done, total),
             stopped=stop.asked,
             chunk_size=self.chunk_size,
         )
         meter.end()
-        if flushed.users or flushed.rejected:
+        if flushed.owners or flushed.rejected:
             rejected = f", rejected {flushed.rejected:,}" if flushed.rejected else ""
             batches = number(flushed.batches, "batch", "es")
             meter.say(
-                f"{name}: flushed {number(flushed.users, 'user')} in {batches}, net {flushed.net:+,}{rejected}, "
+                f"{name}: flushed {number(flushed.owners, 'owner')} in {batches}, net {flushed.net:+,}{rejected}, "
                 f"{flushed.seconds:.2f} s."
             )
         elif not quiet:
@@ -179,8 +182,8 @@ class Command(CounterCommand):
         dirty, intents = sum(s.dirty for s in states), sum(s.intents for s in states)
         if waiting or dirty or intents:
             return (
-                f"nothing flushed; for the next runs: {number(waiting, 'change')}, {number(dirty, 'user')} to recount, "
-                f"{number(intents, 'intent')} in flight."
+                f"nothing flushed; for the next runs: {number(waiting, 'change')}, {number(dirty, 'owner')} to "
+                f"recount, {number(intents, 'intent')} in flight."
             )
         return "nothing to flush."
 

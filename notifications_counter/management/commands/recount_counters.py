@@ -23,10 +23,10 @@ class Command(CounterCommand):
             "--counter", action="append", metavar="NAME", help="recount only this counter; may be repeated"
         )
         parser.add_argument(
-            "--user",
+            "--owner",
             action="append",
             metavar="KEY",
-            help="recount only the user, or other owner, with this primary key; may be repeated (without --counter: "
+            help="recount only the owner with this primary key; may be repeated (without --counter: "
             "only the counters of notifications)",
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would change")
@@ -38,7 +38,7 @@ class Command(CounterCommand):
         parser.add_argument(
             "--restart",
             action="store_true",
-            help="start from the first user, even if a run was interrupted less than an hour ago",
+            help="start from the first owner, even if a run was interrupted less than an hour ago",
         )
 
         self.add_places(parser)
@@ -47,7 +47,7 @@ class Command(CounterCommand):
         self,
         *,
         counter: list[str] | None,
-        user: list[Any] | None,
+        owner: list[Any] | None,
         dry_run: bool,
         restored: bool,
         restart: bool,
@@ -56,23 +56,23 @@ class Command(CounterCommand):
         verbosity: int,
         **options: Any,
     ) -> None:
-        if restored and (counter or user or dry_run):
-            raise CommandError("--restored recounts and corrects everyone. Leave out --counter, --user and --dry-run.")
+        if restored and (counter or owner or dry_run):
+            raise CommandError("--restored recounts and corrects everyone. Leave out --counter, --owner and --dry-run.")
         self.dry_run, self.restored, self.restart = dry_run, restored, restart
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             if counter:
                 counters = [counter_named(name) for name in dict.fromkeys(counter)]
             else:
-                counters = counters_of_notifications() if user else all_counters()
+                counters = counters_of_notifications() if owner else all_counters()
             if not counters:
                 raise CommandError(f"{unread.disabled} Or name a counter of your own: --counter.")
             for each in counters:
-                check_keys(each, user or ())
+                check_keys(each, owner or ())
             todo = find_counters(counters, database, schema)
             for local in todo if restored else ():
                 with at(local.place):
                     local.counter.invalidate()
-            at_each(todo, lambda local: self.recount(local, user, meter))
+            at_each(todo, lambda local: self.recount(local, owner, meter))
 
     def recount(self, local: LocalCounter[Counter], keys: list[Any] | None, meter: Meter) -> None:
         name, counter, _ = local
@@ -83,23 +83,23 @@ class Command(CounterCommand):
             if correction.was is not None:
                 count, change = f"{correction.was:,}", f" ({correction.rows - correction.was:+,})"
             done = "would be corrected" if dry_run else "corrected"
-            meter.say(f"{name}: user {correction.user}: count {count}, rows {correction.rows:,} → {done}{change}")
+            meter.say(f"{name}: owner {correction.owner}: count {count}, rows {correction.rows:,} → {done}{change}")
 
         def progress(checked: int) -> None:
-            meter.show(f"{name}: users recounted", checked)
+            meter.show(f"{name}: owners recounted", checked)
 
         healed = RecountResult()
         if not dry_run:
             healed = counter.heal(math.inf, progress, report=report if restored else None)
         if healed.checked and not restored:  # readers did not see what these counts lacked
             meter.say(
-                f"{name}: first healed {number(healed.checked, 'user')}, whose rows were counted until now; completed "
+                f"{name}: first healed {number(healed.checked, 'owner')}, whose rows were counted until now; completed "
                 f"{number(healed.corrected, 'count')}."
             )
             healed = RecountResult()
         resume = keys is None and not dry_run and not restored and not self.restart
         if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
-            meter.say(f"{name}: resuming after user {after}, where a run was interrupted; --restart starts over.")
+            meter.say(f"{name}: resuming after owner {after}, where a run was interrupted; --restart starts over.")
         for model, key in missing_owners(counter, keys or ()):
             who = model._meta.verbose_name
             meter.say(f"{name}: no {who} has the primary key {key}. Whatever it left behind is recounted.")
@@ -109,15 +109,15 @@ class Command(CounterCommand):
         result.wrong += healed.wrong
         result.corrected += healed.corrected
         corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
-        meter.say(f"{name}: checked {number(result.checked, 'user')}, {result.wrong:,} wrong, {corrected}.")
+        meter.say(f"{name}: checked {number(result.checked, 'owner')}, {result.wrong:,} wrong, {corrected}.")
         if result.in_doubt:
-            meter.say(f"{name}: left {number(result.in_doubt, 'user')} in doubt to flush_counters.")
+            meter.say(f"{name}: left {number(result.in_doubt, 'owner')} in doubt to flush_counters.")
         if reason := why_waiting(counter):
             if dry_run:  # nothing was healed, so Redis may also have lost data
                 reason = "Redis does not hold complete counts. Rows are counted until the next recovery."
             meter.say(f"{name}: {reason} Then the flusher recounts everyone.")
         if removed:
-            meter.say(f"{name}: removed {number(removed, 'total')} of deleted users.")
+            meter.say(f"{name}: removed {number(removed, 'total')} of deleted owners.")
 
 
 def check_keys(counter: Counter, values: Iterable[str]) -> None:
@@ -127,5 +127,5 @@ def check_keys(counter: Counter, values: Iterable[str]) -> None:
             counter.first_of_key(value) if counter.is_first(value) else counter.key(value)
         except ValueError as error:
             raise CommandError(
-                f"{error} Pass --user the primary key of an owner of the counter {counter.name!r}, once for each owner."
+                f"{error} Pass --owner a primary key of an owner of the counter {counter.name!r}, once for each."
             ) from None
