@@ -38,7 +38,7 @@ docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
 	@echo build/docs/index.html
 
-# The packages of a release: docs/release.md
+# The packages of a release: "Make a release" in CONTRIBUTING.md
 dist: .venv/dist.stamp
 	rm -rf dist
 	$(BIN)/python -m build

@@ -1,7 +1,7 @@
 """python -m benchmarks [--quick] [--write] [--redis PROGRAM]: what counting costs, beside what a site could do instead.
 
-Starts servers of its own, measures, and prints docs/benchmarks.md with the results in it. Exit code 1 if a benchmark
-failed; the others are there all the same.
+Starts servers of its own, measures, and prints docs/benchmarks.md and its appendix with the results in them. Exit code
+1 if a benchmark failed; the others are there all the same.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import servers
 from .bench import Report, machine, servers_for, stage_versions, table
 from .bench import number as short
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
-PLOTS = PAGE.with_suffix("")
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PLOTS = DOCS / "benchmarks"
+PAGES = (DOCS / "benchmarks.md", PLOTS / "figures.md")
 BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 EVERYWHERE = "databases"
 """The question that each stage answers."""
@@ -83,7 +84,7 @@ QUESTIONS = {
     "capacity": "capacity.capacity",
     "databases": "databases.few",
 }
-"""The function of each block of the page."""
+"""The function of each block of the pages."""
 
 COLLECTED = ("short", "machine", "losses", "operations")
 """Blocks that are made of what all of them found."""
@@ -93,7 +94,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and users, noisier figures")
     parser.add_argument("--only", default="", metavar="TEXT", help="only blocks whose name contains this")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and its plots")
+    parser.add_argument("--write", action="store_true", help="write the pages and their plots")
     parser.add_argument("--redis", action="append", default=[], metavar="PROGRAM", help="with this server, too")
     parser.add_argument("--latency", type=float, metavar="MS", help="with servers so many milliseconds away, only")
     parser.add_argument("--stage", type=lambda text: Stage(*json.loads(text)), help=argparse.SUPPRESS)
@@ -103,19 +104,19 @@ def main() -> int:
         return run(arguments.stage, arguments.quick, arguments.only, arguments.out)
 
     if arguments.write and (arguments.only or arguments.latency):
-        parser.error("--write is for whole runs: a page has the figures of one.")
+        parser.error("--write is for whole runs: the pages have the figures of one.")
     more = [Stage("postgresql", os.path.abspath(program)) for program in arguments.redis]
     stages = [STAGES[0]._replace(latency=arguments.latency)] if arguments.latency else [*STAGES, *more]
     blocks, files, failed = collect(stages, arguments.quick, arguments.only)
     if arguments.only:
         print(*(f"\n{name}\n\n{text}" for name, text in blocks.items() if name != "operations"), sep="\n")
     else:
-        page, unknown = fill(PAGE.read_text(), blocks)
-        failed += [f"{PAGE.name} has no place for {name!r}" for name in unknown]
-        print(f"\n{page}")
+        pages = {page: fill(page.read_text(), blocks) for page in PAGES}
+        failed += [f"no page has a place for {name!r}" for name in set.intersection(*(n for _, n in pages.values()))]
+        print(*(text for text, _ in pages.values()), sep="\n")
         if arguments.write:
-            PAGE.write_text(page)
-            PLOTS.mkdir(exist_ok=True)
+            for page, (text, _) in pages.items():
+                page.write_text(text)
             for name, text in files.items():
                 (PLOTS / name).write_text(text)
     for line in failed:
@@ -128,7 +129,7 @@ def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str]
     started = perf_counter()
     blocks = {"machine": machine()}
     files: dict[str, str] = {}
-    losses: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    losses: dict[str, dict[str, list[str]]] = {}
     databases, failed, versions = [], [], []
     with tempfile.TemporaryDirectory() as directory:
         for number, stage in enumerate(stages):
@@ -146,26 +147,26 @@ def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str]
                 continue
             if EVERYWHERE in found["blocks"]:
                 databases.append(f"### {found['versions']}\n\n{found['blocks'].pop(EVERYWHERE)}")
-            for question, where, rival, ratio in found["losses"]:
-                on = f"{question}, {found['versions']}" if number else question
-                losses.setdefault((on, rival), []).append((where, ratio))
+            for question, where, rival, ratio in found["losses"] if not number else []:
+                ratios = losses.setdefault(question, {}).setdefault(rival, [])
+                ratios.append(f"{where}: {short(ratio)}" if where else short(ratio))
             versions.append(found["versions"])
             blocks |= found["blocks"]
             files |= found["files"]
     if databases:
         blocks[EVERYWHERE] = "\n\n".join(databases)
     lines = [
-        (question, rival, "; ".join(f"{where}: {short(ratio)}" if where else short(ratio) for where, ratio in those))
-        for (question, rival), those in losses.items()
+        (question, "<br>".join(f"{rival}: {'; '.join(ratios)}" for rival, ratios in rivals.items()))
+        for question, rivals in losses.items()
     ]
-    blocks["losses"] = table(["question", "faster", "its time ÷ ours"], lines) if lines else "Nothing in this run."
+    blocks["losses"] = table(["question", "faster: its time ÷ ours"], lines) if lines else "Nothing in this run."
     blocks["machine"] += "\n- `QUICK=1`: fewer rounds and users, so noisier figures" * quick
     blocks["machine"] += f"\n- {'; '.join(dict.fromkeys(versions))}\n- {perf_counter() - started:,.0f} s in all"
     return blocks, files, failed
 
 
 def fill(page: str, blocks: dict[str, str]) -> tuple[str, set[str]]:
-    """The page with these blocks in their places, and the names of those that have none."""
+    """A page with these blocks in their places, and the names of those that have none."""
     places = set()
 
     def block(found: re.Match[str]) -> str:

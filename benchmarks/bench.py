@@ -230,7 +230,7 @@ class Report:
         """The races that the page begins with, beside these contestants: a race a line, and ratios without spread."""
         lines = []
         for what, race in self.short.items():
-            ratios = (f"{number(median(race.ratios(name)))} ×" if name in race.rounds else "" for name in names)
+            ratios = (f"{number(median(race.ratios(name)))}×" if name in race.rounds else "" for name in names)
             lines.append([what, race.cell(OURS), *ratios])
         return table(["", OURS, *names], lines)
 
@@ -249,9 +249,9 @@ def table(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
 def spread(ratios: list[float], unit: str) -> str:
     """Median and middle half."""
     if len(ratios) < 2:
-        return f"{number(ratios[0])} {unit}"
+        return f"{number(ratios[0])}{unit}"
     low, _, high = quantiles(ratios, n=4, method="inclusive")
-    return f"{number(median(ratios))} {unit} ({number(low)} – {number(high)})"
+    return f"{number(median(ratios))}{unit} ({number(low)}–{number(high)})"
 
 
 def number(value: float) -> str:

@@ -56,7 +56,7 @@ def owner(report: Report, quick: bool) -> str:
         assert not writer.exitcode
         figures = [figure(times) for times in taken.values() for figure in (median, p99, mean)]
         line = f"{size(each)} rows, {rate} a second{how}"
-        lines.append([line, *map(time, figures), f"{number(figures[5] / figures[2])} ×"])
+        lines.append([line, *map(time, figures), f"{number(figures[5] / figures[2])}×"])
         say(f"{line}: {', '.join(lines[-1][1:])}")
     unread.heal(seconds=600)
     assert [ours.read(user) for user in range(1, len(sizes) + 1)] == [rows.read(u) for u in range(1, len(sizes) + 1)]

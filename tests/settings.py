@@ -1,6 +1,7 @@
 """Settings of the tests. `python -m tests` sets the variables; without them: SQLite and the usual Redis."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,8 @@ elif DATABASE == "mariadb":
         }
     }
 else:
-    # A file: threads and processes share it, those of another checkout do not.
-    build = Path(__file__).resolve().parents[1] / "build"
-    build.mkdir(exist_ok=True)
-    name = DATABASE_NAME or str(build / "tests.sqlite3")
+    # A file: threads and processes share it.
+    name = DATABASE_NAME or str(Path(tempfile.gettempdir()) / "notifications-counter-tests.sqlite3")
     DATABASES = {
         "default": {
             "ENGINE": "django.db.backends.sqlite3",

@@ -1,24 +1,26 @@
-"""docs/benchmarks.md has a place for every benchmark, and no figure of its own."""
+"""docs/benchmarks.md and its appendix have a place for every benchmark, and no figures of their own."""
 
 import math
 import os
 import re
+from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import BLOCK, COLLECTED, PAGE, QUESTIONS, fill
+from benchmarks.__main__ import BLOCK, COLLECTED, PAGES, QUESTIONS, fill
 from benchmarks.bench import Race, Report, exponent, number, race, time
 
 pytestmark = pytest.mark.once
 
 
 def test_every_benchmark_has_its_place() -> None:
-    places = [name for _, name, _, _ in BLOCK.findall(PAGE.read_text())]
+    places = [name for page in PAGES for _, name, _, _ in BLOCK.findall(page.read_text())]
     assert sorted(places) == sorted([*QUESTIONS, *COLLECTED])
 
 
-def test_the_prose_has_no_figures() -> None:
-    prose = re.sub(r"```.*?```|`[^`]*`", "", BLOCK.sub("", PAGE.read_text()), flags=re.DOTALL)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_prose_has_no_figures(page: Path) -> None:
+    prose = re.sub(r"```.*?```|`[^`]*`", "", BLOCK.sub("", page.read_text()), flags=re.DOTALL)
     assert not re.findall(r".*\d.*", prose)
 
 
@@ -34,7 +36,7 @@ def test_a_page_is_filled_twice_alike() -> None:
 def test_ratios_are_those_of_each_round() -> None:
     race = Race({"this app": [1e-3, 2e-3, 4e-3], "other": [2e-3, 6e-3, 4e-3], "limit: least": [1e-4, 1e-4, 1e-4]})
     assert race.ratios("other") == [2, 3, 1]
-    assert race.cell("other") == "4.00 ms · 2.00 × (1.50 – 2.50)"
+    assert race.cell("other") == "4.00 ms · 2.00× (1.50–2.50)"
     report = Report()
     assert report.matrix("reading", {"": race}).count("\n") == 4
     assert report.losses == []
@@ -51,7 +53,7 @@ def test_the_page_begins_with_ratios() -> None:
     report = Report()
     report.short["writing"] = Race({"this app": [1e-3, 2e-3, 4e-3], "other": [2e-3, 6e-3, 4e-3]})
     text = report.answer(["other", "nobody"]).splitlines()[-1]
-    assert [cell.strip() for cell in text.split("|")[1:-1]] == ["writing", "2.00 ms", "2.00 ×", ""]
+    assert [cell.strip() for cell in text.split("|")[1:-1]] == ["writing", "2.00 ms", "2.00×", ""]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no cores to choose from")

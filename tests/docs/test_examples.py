@@ -14,17 +14,21 @@ import pytest
 
 import servers
 from notifications_counter.counters import BUILT_IN
-from tests.docs.test_docs import FENCE, PAGES, ROOT, page, python_blocks, section
+from tests.docs.test_docs import FENCE, PAGES, ROOT, headings, page, python_blocks, section
 from tests.support import entries
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
-OF_COLUMNS = {
-    "count-for-each-organization.md": "alerts",
-    "count-by-app.md": "tray",
-    "count-for-each-conversation.md": "chat",
+RECIPES = {  # by page: the app of each section
+    "several-columns.md": {"For each organization": "alerts", "By app": "tray", "For each conversation": "chat"},
+    "recipes.md": {
+        "Likes of a post": "posts",
+        "Followers and followed": "follows",
+        "Comments on anything": "comments",
+        "This week, by day": "workouts",
+    },
 }
-OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *OF_COLUMNS}  # below
+OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *RECIPES}  # below
 OF_PACKAGES = {  # which have tests of their own, but for Celery with a model of devices
     "coming-from.md",
     "from-notifications-hq.md",
@@ -32,7 +36,6 @@ OF_PACKAGES = {  # which have tests of their own, but for Celery with a model of
     "rest-frameworks.md",
     "run-the-flusher.md",
     "tenants.md",
-    "trace-redis.md",
 }
 WITH_PYTHON = [p for p in PAGES if python_blocks(p.read_text()) and p.name not in OF_SITES | OF_PACKAGES]
 
@@ -59,7 +62,7 @@ def test_examples_run(path: Path, alice: Any, rf: Any, monkeypatch: pytest.Monke
     request.user = alice
     names = {"user": alice, "request": request, "INSTALLED_APPS": [], "CACHES": {"counters": {}}}
     with entries(COUNTERS=list(BUILT_IN)):
-        for code in python_blocks(path.read_text()):
+        for code in python_blocks(path.read_text().partition("\n## Trace Redis\n")[0]):  # that has tests of its own
             run(code, names)
 
 
@@ -149,22 +152,28 @@ def test_count_any_model(site: Site) -> None:
     site.shell(users + use + cheap + recount)
 
 
-@pytest.mark.parametrize(("name", "app"), OF_COLUMNS.items())
-def test_owners_of_several_columns(site: Site, name: str, app: str) -> None:
-    models, totals, counters, *use = python_blocks(page(f"howto/{name}"))
-    site.append(f"{app}/__init__.py")
-    site.append(f"{app}/models.py", models, totals)
-    site.append(f"{app}/counters.py", counters)
-    site.append("mysite/settings.py", f"INSTALLED_APPS += [{app!r}]\n")
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes(site: Site, name: str) -> None:
+    text, apps = page(f"howto/{name}"), RECIPES[name]
+    assert [heading for heading in headings(text) if heading in apps] == headings(text)[1:]
+    site.append("mysite/keys.py", *python_blocks(text.partition("\n## ")[0]))
+    site.append("mysite/settings.py", f"INSTALLED_APPS += {[*apps.values()]!r}\n")
+    uses = {}
+    for heading, app in apps.items():
+        models, counters, uses[app] = python_blocks(section(text, heading))
+        site.append(f"{app}/__init__.py")
+        site.append(f"{app}/models.py", models)
+        site.append(f"{app}/counters.py", counters)
     site.python("manage.py", "check", "--fail-level", "WARNING")
-    site.python("manage.py", "makemigrations", app)
+    site.python("manage.py", "makemigrations", *apps.values())
     site.python("manage.py", "migrate")
     site.python("manage.py", "flush_counters")
     users = (
         "from django.contrib.auth.models import User\nanna, bert = map(User.objects.create_user, ['anna', 'bert'])\n"
     )
-    site.shell(users + "\n".join(use))
-    site.python("manage.py", "recount_counters")
+    site.shell(users + "\n".join(uses.values()))
+    site.python("manage.py", "flush_counters")
+    assert " 0 wrong" in site.python("manage.py", "recount_counters")
 
 
 def test_test_your_site(site: Site) -> None:
@@ -172,3 +181,41 @@ def test_test_your_site(site: Site) -> None:
     site.append("conftest.py", conftest)
     site.append("test_badge.py", *tests)
     assert "2 passed" in site.python("-m", "pytest", "-p", "no:randomly", "--ds", "mysite.settings")
+
+
+FILL = """
+from django.contrib.auth.models import User
+from notifications_counter import events, timeseries
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification
+anna = User.objects.create_user("anna")
+Notification.objects.create(user=anna, title="Hello")
+assert unread.count(anna) == 1
+events.record_event({"type": "login"})
+timeseries.update_counter("hits")
+"""
+REMAINING = """
+from django.db import connection
+from django_redis import get_redis_connection
+assert not [name for name in connection.introspection.table_names() if name.startswith("notifications_counter")]
+keys = [key.decode() for key in get_redis_connection("default").scan_iter()]
+"""
+
+
+def test_the_way_out(site: Site) -> None:
+    """Tables go with the migrations, keys with the example. A site without the app works, and nothing is left."""
+    text = page("howto/leave.md")
+    site.python("manage.py", "migrate")
+    site.python("manage.py", "flush_counters")
+    site.shell(FILL)
+    commands = [code for language, code in FENCE.findall(text) if language == "console"][0]
+    zero, types = re.findall(r"^\$ python (manage.py .*)$", commands, re.MULTILINE)
+    site.python(*zero.split())
+    (delete,) = python_blocks(text)
+    settings = site.directory / "mysite" / "settings.py"
+    settings.write_text(settings.read_text().replace('INSTALLED_APPS += ["notifications_counter"]', ""))
+    site.python(*types.split(), "--no-input")
+    site.shell(REMAINING + "assert keys and all(key.startswith('{nc:') for key in keys), keys")
+    site.shell(delete + REMAINING + "assert not keys, keys")
+    site.python("manage.py", "check")
+    site.shell("from django.contrib.auth.models import User\nUser.objects.get().delete()")

@@ -21,7 +21,7 @@ def test_the_site(tmp_path: Path) -> None:
     assert menu(site) == {built(site, page) for page in PAGES if page != ROOT / "docs" / "index.md"}
     assert_links_lead_to_files(site)
     assert_pictures_follow_the_theme(site)
-    assert "Return the counter of this name." in built(site, ROOT / "docs" / "reference" / "docstrings.md").read_text()
+    assert "Return the counter of this name." in built(site, ROOT / "docs" / "reference" / "api.md").read_text()
     assert "flush_counters" in (site / "searchindex.js").read_text()
 
 

@@ -1,4 +1,4 @@
-"""The samples of docs/howto/trace-redis.md, with the packages that they are for."""
+"""The samples of docs/howto/monitor.md that trace Redis, with the packages that they are for."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def connect() -> Iterator[Any]:
     namespace: dict[str, Any] = {"__name__": "sample"}
 
     def run(heading: str) -> None:
-        [(_, code)] = FENCE.findall(section(page("howto/trace-redis.md"), heading))
+        [(_, code)] = FENCE.findall(section(page("howto/monitor.md"), heading))
         exec(code, namespace)
 
     yield run
