@@ -1,4 +1,5 @@
-"""A site with Celery, whose settings are those of docs/howto/run-the-flusher.md, but for a schedule every second."""
+"""A site with Celery, whose settings are those of docs/howto/run-the-flusher.md, but each task runs every second, and
+none expires: a worker that needs seconds for each would only recount and prune, and never flush."""
 
 import os
 
@@ -14,6 +15,7 @@ exec(python_blocks(section(page("howto/run-the-flusher.md"), "Celery"))[0], sett
 
 app = Celery("site", broker=os.environ["TEST_REDIS_URL"], set_as_current=True)
 app.conf.imports = settings["CELERY_IMPORTS"]
-app.conf.beat_schedule = {name: {**entry, "schedule": 1.0} for name, entry in settings["CELERY_BEAT_SCHEDULE"].items()}
+schedule = settings["CELERY_BEAT_SCHEDULE"]
+app.conf.beat_schedule = {name: {**entry, "schedule": 1.0, "options": {}} for name, entry in schedule.items()}
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_KEY_PREFIX"] + ":celery:"}
 app.conf.broker_connection_retry_on_startup = True
