@@ -1282,7 +1282,6 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers, flusher twice, failover": (W(1, 1), W(2, 1), F(2), FAILOVER),
     "writer, 2 flushers, healer, failover": (W(1, 1, "retry"), F(1), F(1), H("h"), FAILOVER),
     "2 writers, healer, failover": (W(1, 1), W(2, -1), H("h", 2), FAILOVER),
-    "writer, healer, failover, 2 readers": (W(1, 1), H("h"), FAILOVER, R("lags"), R("lags")),
     "writer, flusher, healer, failover, reader": (W(1, 1), F(1), H("h"), FAILOVER, R("lags")),
     "writer without knowledge, flusher, healer, reader": (W(1, 1, "unknown", "kill", "retry"), F(1), H("h"), R()),
     "2 writers, flusher that is refused, reader": (W(1, 1), W(2, 1), REFUSED, R("unjudged")),
@@ -1296,15 +1295,8 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers, 2 readers of a group": (W(1, 1), W(2, 1), B("b"), B("c")),
     "2 writers, flusher, reader of a group and of a total": (W(1, 1), W(2, -1), F(1), B("b"), R()),
     "writer without knowledge, 2 readers of a group": (W(1, 1, "unknown", "retry"), B("b"), B("c")),
-    "writer without announce or confirm, healer twice, 2 readers of a group": (
-        W(1, 1, "announce", "confirm"),
-        H("h", 2),
-        B("b", "lags"),
-        B("c", "lags"),
-    ),
     "writer under suspicion, healer, 2 readers of a group": (W(1, 1, "retry"), H("h", 1, SUSPECTS), B("b"), B("c")),
     "writer, healer, restart, 2 readers of a group": (W(1, 1), H("h"), RESTART, B("b", "lags"), B("c", "lags")),
-    "writer, healer, failover, 2 readers of a group": (W(1, 1), H("h"), FAILOVER, B("b", "lags"), B("c", "lags")),
     "request for everyone, healer, 2 readers of a group": (D(1, 1, "kill"), H("h"), B("b"), B("c")),
     "request for everyone, flusher, reader": (D(1, 1, "kill"), F(1), R()),
     "request for everyone, healer, reader": (D(1, 1, "kill"), H("h"), R()),
@@ -1423,6 +1415,14 @@ SCENARIOS: dict[str, tuple] = {
 }
 
 LARGE: dict[str, tuple] = {  # for the command line only
+    "writer without announce or confirm, healer twice, 2 readers of a group": (
+        W(1, 1, "announce", "confirm"),
+        H("h", 2),
+        B("b", "lags"),
+        B("c", "lags"),
+    ),
+    "writer, healer, failover, 2 readers": (W(1, 1), H("h"), FAILOVER, R("lags"), R("lags")),
+    "writer, healer, failover, 2 readers of a group": (W(1, 1), H("h"), FAILOVER, B("b", "lags"), B("c", "lags")),
     "recovery: writer of two intents, writer, flusher, healer, reader": (
         Writer(((1, (1,)), (2, (-1,)))),
         W(3, -1),
