@@ -21,10 +21,8 @@ from tests.support import assert_exact, notify
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 HERE = Path(__file__).parent
-RUNNERS = {
-    "manage.py test": ["django", "test", "tests.site_suites.suite", "--parallel", "2"],
-    "pytest": ["pytest", "--noconftest", "-q", "-n", "2", "--ds", "tests.site_suites.settings", str(HERE / "suite.py")],
-}
+DJANGO = ["django", "test", "tests.site_suites.suite", "--parallel", "2"]
+PYTEST = ["pytest", "--noconftest", "-q", "-n", "2", "--ds", "tests.site_suites.settings", str(HERE / "suite.py")]
 
 
 @pytest.fixture
@@ -37,7 +35,7 @@ def own_redis(settings) -> Iterator[redis.Redis]:
         settings.CACHES = before
 
 
-def run(runner: str, url: str, environment: dict[str, str], tmp_path: Path) -> None:
+def run(runner: list[str], url: str, environment: dict[str, str], tmp_path: Path) -> None:
     """Run the suite. No two processes may have worked on one database."""
     noted = tmp_path / "databases"
     noted.touch()
@@ -50,7 +48,7 @@ def run(runner: str, url: str, environment: dict[str, str], tmp_path: Path) -> N
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
     done = subprocess.run(
-        [sys.executable, "-m", *RUNNERS[runner]], cwd=HERE.parents[1], env=environment, capture_output=True, text=True
+        [sys.executable, "-m", *runner], cwd=HERE.parents[1], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     processes = defaultdict(set)
@@ -66,7 +64,9 @@ def contents(client: redis.Redis) -> dict[bytes, bytes]:
     return {key: client.dump(key) for key in client.scan_iter(count=1000) if not 0 <= client.ttl(key) < 3600}
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize(
+    "runner", [DJANGO, pytest.param(PYTEST, marks=pytest.mark.once)], ids=["manage.py test", "pytest"]
+)
 def test_beside_a_redis_in_use(own_redis, alice, bob, child_environment, tmp_path, runner):
     unread.heal()
     notify(alice, 3)
@@ -86,6 +86,5 @@ def test_beside_a_redis_in_use(own_redis, alice, bob, child_environment, tmp_pat
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_without_redis(child_environment, tmp_path, runner):
-    run(runner, f"redis://{servers.HOST}:{servers.free_port()}/0", child_environment, tmp_path)
+def test_without_redis(child_environment, tmp_path):
+    run(DJANGO, f"redis://{servers.HOST}:{servers.free_port()}/0", child_environment, tmp_path)
