@@ -19,7 +19,7 @@ from tests.support import OtherConnection, assert_heals, savepoint_create
 from tests.tasks.models import Alert, Invitation
 
 HISTORIES = settings(
-    max_examples=60,
+    max_examples=30,
     stateful_step_count=30,
     deadline=None,
     database=None,

@@ -24,7 +24,6 @@ HERE = {
         "sentinel_failed_over_and_more",
     ],
     "mysql": [
-        "all_but_a_loss",
         "interruptions_and_all_killed",
         "database_restored_and_more",
         "redis_failed_over_and_all_killed",

@@ -154,7 +154,6 @@ def one_connection(settings) -> Iterator[None]:
     [
         (create, Interrupt),
         (create_from_expression, TimeLimit),
-        (transact, TimeLimit),
         (catch_and_commit, Interrupt),
         (roll_back_a_savepoint, Interrupt),
         (commit_by_hand, TimeLimit),
