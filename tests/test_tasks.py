@@ -141,6 +141,7 @@ def worker(child_environment, tmp_path):
     print((tmp_path / "log").read_text())  # for whoever looks why it failed
 
 
+@pytest.mark.slow
 def test_celery_beat_and_a_worker(few_healed, alice, tmp_path, worker):
     pytest.importorskip("celery")
     notify(alice)

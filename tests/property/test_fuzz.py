@@ -147,6 +147,7 @@ def test_links(url):
 
 
 # --------------------------------------------------------------------------------------------------------------- Redis
+@pytest.mark.slow
 @FEW
 @given(owner_keys=st.lists(st.binary(max_size=50) | texts.map(lambda t: t.encode(errors="replace")), max_size=5))
 @example([b"\xff", b"", b"\0", b"07", b"1.0", b"9" * 400])

@@ -128,6 +128,7 @@ def outcome(how: Callable[..., Any], *args: Any) -> Any:
         return type(error).__name__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [in_autocommit, at_repeatable_read])
 def test_statements_that_wait(how, ann, ben, owners):
     agents = ann.pk, ben.pk
