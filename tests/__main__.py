@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI") == "true"
 FAILED = 1  # pytest's exit code when tests failed
 NO_TESTS = 5  # … and when it was given nothing to run
-WORKERS = ["-n", "3", "--dist", "worksteal"]  # for two processors, because some tests wait for a server or a browser
+WORKERS = ["-n", "4", "--dist", "worksteal"]  # for two processors, because some tests wait for a server or a browser
 
 
 @dataclass(frozen=True)
