@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TypeVar
 
 Argument = str | int | bytes
@@ -20,13 +21,14 @@ ARGUMENTS arguments: an owner takes three at most."""
 def pack(arguments: Sequence[Argument], head: bytes = b"", before: int = 0) -> bytes:
     """Return a command as Redis reads it, in half the time of redis-py. ``head`` is what ``pack_head`` returns for so
     many arguments ``before`` these."""
-    number = before + len(arguments)
+    number = len(arguments)
     if bytes not in map(type, arguments):  # almost always
-        packed = "".join([f"${len(text)}\r\n{text}\r\n" for text in map(str, arguments)])
+        texts = list(map(str, arguments))
+        packed = "$%d\r\n%s\r\n" * number % tuple(chain.from_iterable(zip(map(len, texts), texts, strict=True)))
         if packed.isascii():
-            return b"*%d\r\n%b%b" % (number, head, packed.encode())
+            return b"*%d\r\n%b%b" % (before + number, head, packed.encode())
     parts = [argument if isinstance(argument, bytes) else str(argument).encode() for argument in arguments]
-    return b"".join([b"*%d\r\n%b" % (number, head), *[b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]])
+    return b"".join([b"*%d\r\n%b" % (before + number, head), *[b"$%d\r\n%b\r\n" % (len(p), p) for p in parts]])
 
 
 def pack_head(arguments: Sequence[Argument]) -> bytes:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from ..conf import options
@@ -183,17 +184,17 @@ class Buffer(Upkeep):
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
         return Call(*self._scripts["announce"], (intent, self.epoch, *owners))
 
-    def confirm(self, intent: str, deltas: dict[str, Delta]) -> int:
+    def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> int:
         """Take an intent back and add its deltas. Returns how many owners must be recounted instead."""
         call = self.confirm_call(intent, deltas)
         return self.client.run(call.script, call.keys, call.args, urgent=True)
 
-    def confirm_call(self, intent: str, deltas: dict[str, Delta]) -> Call:
+    def confirm_call(self, intent: str, deltas: Mapping[str, Delta]) -> Call:
         """Return the call of ``confirm``, to be sent together with others."""
-        args: list[Argument] = [self.fingerprint, intent]
-        for owner, delta in deltas.items():
-            args += (owner, "?" if delta is None else delta)
-        return Call(*self._scripts["confirm"], args)
+        flat: list[Any] = [self.fingerprint, intent, *chain.from_iterable(deltas.items())]
+        if None in flat:
+            flat = ["?" if argument is None else argument for argument in flat]
+        return Call(*self._scripts["confirm"], flat)
 
     def fix(
         self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None

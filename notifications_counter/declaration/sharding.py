@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, repeat
+from operator import mod
 from typing import Any
 from zlib import crc32
 
@@ -85,12 +87,13 @@ class Sharded(Owners):
         return [(buffers[0], keys, owner_keys)] if len(buffers) == 1 else self._grouped(buffers, keys, owner_keys)
 
     def _grouped(self, buffers: Sequence[Buffer], keys: Sequence[Any], owner_keys: Sequence[bytes]) -> EncodedShares:
-        grouped: list[tuple[Buffer, list[Any], list[bytes]]] = [(buffer, [], []) for buffer in buffers]
-        for key, owner_key, hash_ in zip(keys, owner_keys, self._hashes(owner_keys), strict=True):
-            _, its_keys, its_owner_keys = grouped[hash_ % len(grouped)]
-            its_keys.append(key)
-            its_owner_keys.append(owner_key)
-        return [group for group in grouped if group[1]]
+        """Take apart what belongs to several shards: one pass for each is faster than a step for each key."""
+        shards = list(map(mod, self._hashes(owner_keys), repeat(len(buffers))))
+        grouped: EncodedShares = []
+        for shard in sorted(set(shards)):
+            mine = list(map(shard.__eq__, shards))
+            grouped.append((buffers[shard], list(compress(keys, mine)), list(compress(owner_keys, mine))))
+        return grouped
 
     def _hashes(self, owner_keys: Iterable[bytes]) -> Iterable[int]:
         """Return a number for each owner key, which decides about its shard."""

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
@@ -77,7 +78,7 @@ class Intents:
         with Patience(options.WRITE_TIMEOUT):
             for counter, owner_keys in owners.items():
                 announced = self.announced[counter]
-                new = [m for m in owner_keys if m not in announced]
+                new = [m for m in owner_keys if m not in announced] if announced else list(owner_keys)
                 self._refused += [(counter, m) for m in each_shard(counter, new, add, connection)]
             for some in in_groups(calls, [len(intent.owner_keys) for _, intent in calls], OWNERS_PER_CALL):
                 if self.unread:
@@ -109,12 +110,14 @@ class Intents:
         return refused
 
     def confirm(self, net: dict[Declaration, dict[str, Delta]]) -> list[Owner]:
-        """Confirm all intents, with the deltas of their owners, which are taken out of ``net``. Returns the owners
-        whose deltas Redis did not accept, as far as that is known."""
+        """Confirm all intents, with the deltas of their owners. Returns the owners whose deltas Redis did not accept,
+        as far as that is known."""
         calls, sizes, failed = [], [], []
         for intent in self.all:
-            sums = net.get(intent.counter, {})
-            deltas = {m: delta for m in intent.owner_keys if (delta := sums.pop(m, 0)) != 0}
+            sums, owner_keys = net.get(intent.counter, {}), intent.owner_keys
+            deltas: dict[str, Delta] = dict(zip(owner_keys, map(sums.get, owner_keys, repeat(0)), strict=True))
+            if 0 in deltas.values():
+                deltas = {owner_key: delta for owner_key, delta in deltas.items() if delta != 0}
             calls.append((intent.buffer.confirm_call(intent.id, deltas), (intent, deltas)))
             sizes.append(1 + len(deltas))
         for some in in_groups(calls, sizes, OWNERS_PER_CALL):

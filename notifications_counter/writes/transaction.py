@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import compress
 from typing import Any
 
 from django.db import DatabaseError
@@ -32,6 +33,9 @@ logger = logging.getLogger("notifications_counter")
 Entry = tuple[Declaration, Mapping[str, Delta] | None]
 """What a statement has changed; None if anyone's count may have changed."""
 
+UNKNOWN = 2**80
+"""What an unknown delta adds to a sum, which known ones never make up for."""
+
 
 class TransactionLog:
     """Deltas in the order of their statements, and what is announced for them."""
@@ -43,7 +47,7 @@ class TransactionLog:
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
         self.intents = Intents(self.using, self.schema)
         self.early = 0  # intents that were announced before a statement that may have committed
-        self._sums: dict[Declaration, dict[str, tuple[int, int]]] = defaultdict(dict)  # known, and how many unknown
+        self._sums: dict[Declaration, dict[str, int]] = defaultdict(dict)
         self._summed = 0  # entries in the sums
         self._changed: dict[Declaration, dict[str, None]] = defaultdict(dict)  # owners to look at before the commit
         self.requested: set[Owner] = set()  # owners with a RecountRequest
@@ -55,7 +59,7 @@ class TransactionLog:
         """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
         owners that have changed since the last call are looked at."""
         self._sum_up()
-        owners = {c: [m for m in owner_keys if self._sums[c][m] != (0, 0)] for c, owner_keys in self._changed.items()}
+        owners = {c: list(compress(those, map(self._sums[c].get, those))) for c, those in self._changed.items()}
         if not any(owners.values()):
             return
         with in_schema(connection, self.schema):
@@ -97,11 +101,13 @@ class TransactionLog:
 
     def _add_to_sums(self, entry: Entry, times: int) -> None:
         counter, deltas = entry
-        sums, changed = self._sums[counter], self._changed[counter]
-        for owner_key, delta in (deltas or {}).items():
-            known, unknown = sums.get(owner_key, (0, 0))
-            sums[owner_key] = (known, unknown + times) if delta is None else (known + times * delta, unknown)
-            changed[owner_key] = None
+        sums, deltas = self._sums[counter], deltas or {}
+        self._changed[counter].update(dict.fromkeys(deltas))
+        if not sums and None not in deltas.values():  # to do so for each owner takes much longer
+            sums.update(deltas)  # type: ignore[arg-type]
+            return
+        for owner_key, delta in deltas.items():
+            sums[owner_key] = sums.get(owner_key, 0) + times * (UNKNOWN if delta is None else delta)
 
     def has_touched(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
@@ -186,6 +192,7 @@ class TransactionLog:
         """Leave what was announced to healing, because the statement may still be running. A recount that ends before
         it commits would miss it."""
         self.intents.all.clear()
+        self.intents.announced.clear()
 
     # ------------------------------------------------------------------- send
     def undo(self, connection: Any) -> None:
@@ -239,8 +246,9 @@ class TransactionLog:
             for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
                 forget(counter)
         failed = self.intents.confirm(net)
-        if rest := [(counter, m) for counter, sums in net.items() for m, delta in sums.items() if delta != 0]:
-            failed += mark_dirty(rest)
+        for counter, sums in net.items():
+            if rest := sums.keys() - self.intents.announced.get(counter, ()):
+                failed += mark_dirty((counter, owner_key) for owner_key in rest if sums[owner_key] != 0)
         if request and failed:
             write_requests(self.using, [owner for owner in failed if owner not in self.requested])
         if late_failures:
