@@ -77,7 +77,7 @@ class Reader:
         """Return the count of one owner."""
         counter, owner_key = self.counter, str(key)
         connection = connections[alias_for(counter.source)]
-        ledger = Ledger.on(connection)
+        ledger = vars(connection).get("counter_ledger") or Ledger.on(connection)
         if ledger.needs_rows(counter, owner_key):
             return self._rows([key])[key]
         try:

@@ -16,8 +16,7 @@ from django.utils import timezone
 from django_redis import get_redis_connection
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.client import Client
-from notifications_counter.buffer.pipeline import Pipeline
+from notifications_counter.buffer.exchange import Exchange
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 from notifications_counter.writes import door
@@ -146,21 +145,17 @@ def redis_out_of_reach() -> Iterator[None]:
 def sent() -> Iterator[list[str]]:
     """The commands and scripts, by name, that are sent to Redis meanwhile."""
     commands: list[str] = []
-    send, send_pipeline = Client.send, Pipeline.send
+    send = Exchange.send
 
-    def noting(self: Client, key: str, *command: Any, script: Any = None, urgent: bool = False) -> Any:
-        commands.append(script.name if script else command[0])
-        return send(self, key, *command, script=script, urgent=urgent)
-
-    def noting_each(self: Pipeline, urgent: bool) -> None:
+    def noting(self: Exchange, urgent: bool = False) -> None:
         commands.extend(call.name for call in self.calls)
-        send_pipeline(self, urgent)
+        send(self, urgent)
 
-    Client.send, Pipeline.send = noting, noting_each
+    Exchange.send = noting
     try:
         yield commands
     finally:
-        Client.send, Pipeline.send = send, send_pipeline
+        Exchange.send = send
 
 
 def session() -> int:

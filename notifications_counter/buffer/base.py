@@ -11,9 +11,9 @@ from typing import Any
 
 from ..exceptions import DatabaseChanged
 from .client import Client
-from .commands import OWNERS_PER_CALL, Argument, chunked, pack_head
+from .commands import OWNERS_PER_CALL, Argument, Call, call_of, chunked
 from .keys import Keys
-from .scripts import Script, script
+from .scripts import script
 from .types import decode
 
 logger = logging.getLogger("notifications_counter")
@@ -29,20 +29,20 @@ left_databases: set[str] = set()
 
 
 def as_json(owners: Sequence[str]) -> str:
-    """Return owners as one argument, which is faster than a thousand."""
+    """Return owners as one argument, which is faster than a thousand. JSON escapes nothing in letters and digits."""
+    if "".join(owners).replace("-", "").isalnum():
+        return '["{}"]'.format('","'.join(owners))
     return json.dumps(owners, ensure_ascii=False)
 
 
-class _Scripts(dict[str, tuple[Script, list[str], bytes]]):
-    """Each script with the keys of a shard that it names, and the beginning of its call, packed once."""
+class _Calls(dict[str, Call]):
+    """A call of each script without arguments, with the keys of a shard that it names."""
 
     def __init__(self, keys: Keys):
         self._keys = keys
 
-    def __missing__(self, name: str) -> tuple[Script, list[str], bytes]:
-        called = script(name)
-        keys = [getattr(self._keys, key) for key in called.keys]
-        self[name] = called, keys, pack_head(("EVALSHA", called.sha, len(keys), *keys))
+    def __missing__(self, name: str) -> Call:
+        self[name] = call_of(script(name), [getattr(self._keys, key) for key in script(name).keys])
         return self[name]
 
 
@@ -64,7 +64,7 @@ class Entered:
         self._heartbeat_at = self._asked_at = -math.inf
         # The value of `ready` when totals were last read, and the beginning of their keys, which depends on it.
         self._seen: tuple[str | bytes, str] = ("", keys.total("0", ""))
-        self._scripts = _Scripts(keys)
+        self._calls = _Calls(keys)
         self._entered = False
         self._is_behind = False
 
@@ -72,8 +72,7 @@ class Entered:
         """Call a script and return its reply."""
         if not self._entered:
             self.enter()
-        called, keys, _ = self._scripts[name]
-        return self.client.run(called, keys, args, urgent)
+        return self.client.ask(Call(*self._calls[name][:-1], args), urgent)
 
     def enter(self) -> None:
         """Register these keys as those of the database, before their first use; again, while Redis is behind the
@@ -83,8 +82,7 @@ class Entered:
         """
         id_ = self.keys.base.rpartition(":")[2]
         try:
-            called, keys, _ = self._scripts["enter"]
-            is_behind = self.client.run(called, keys, (id_, self.ttl, self.epoch))
+            is_behind = self.client.ask(Call(*self._calls["enter"][:-1], (id_, self.ttl, self.epoch)))
         except DatabaseChanged:
             left_databases.add(id_)
             raise

@@ -48,6 +48,7 @@ class Breaker:
         self.broke_at: float | None = None
         self.no_room_for: set[str] = set()
         self.refused: dict[str, str] = {}  # commands and scripts that Redis will not run, and why
+        self.has_run: set[str] = set()  # commands and scripts, since the last trouble
 
     @property
     def has_trouble(self) -> bool:
@@ -80,6 +81,7 @@ class Breaker:
                 about = {"event": "redis_slow", "cache": self.alias, "reason": reason}
             text = "Redis (cache %r) %s; counts are read from the database meanwhile: %s"
             logger.warning(text, self.alias, what, reason, extra=about)
+        self.has_run.clear()
         return BufferUnavailable(f"Redis (cache {self.alias!r}) {what}: {reason}")
 
     def miss(self, error: Exception) -> BufferUnavailable:
@@ -115,6 +117,7 @@ class Breaker:
             )
             logger.error(text, self.alias, name, reason, extra=about)
         self.refused[name] = reason
+        self.has_run.clear()
         return CommandRefused(f"Redis (cache {self.alias!r}) does not run {name}: {reason}")
 
     def fail(self, error: Exception, name: str) -> ScriptFailed:
@@ -138,6 +141,7 @@ class Breaker:
             about = {"event": "redis_full", "cache": self.alias, "reason": str(error)}
             logger.warning("Redis (cache %r) is out of memory: %s", self.alias, error, extra=about)
         self.no_room_for.add(script)
+        self.has_run.clear()
         return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
 
     def accept(self, script: str) -> None:
@@ -152,3 +156,6 @@ class Breaker:
             about = {"event": "redis_has_room", "cache": self.alias}
             logger.warning("Redis (cache %r) has memory again.", self.alias, extra=about)
             self.no_room_for.clear()
+        self.has_run.add(script)
+        if self.has_trouble:  # another thread may have noticed some just now
+            self.has_run.discard(script)

@@ -1,11 +1,11 @@
-"""Sends commands to the Redis behind a cache of django-redis: one command out, one reply back."""
+"""Sends commands to the Redis behind a cache of django-redis."""
 
 from __future__ import annotations
 
 import atexit
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -25,13 +25,14 @@ from ..internals import (
 from ..signals import redis_called
 from . import errors
 from .breaker import BROKEN, NEVER, Breaker
-from .commands import Argument, TypedKeys, pack_command
+from .commands import Argument, Command, TypedKeys, call_of
 from .connections import Connections
-from .exchange import Reply, see_to_late
+from .exchange import AnyCall, Exchange, see_to_late
 from .location import HOW_TO_WRITE, parse, reason_of, urls_of
-from .patience import Patience, current, limit
+from .patience import Patience, limit
 from .scripts import Script, script
 from .troubles import Outages, TroubleLog
+from .types import decode
 
 _clients: dict[str, Client] = {}
 keys_left = Signal()
@@ -87,7 +88,6 @@ class Client:
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias)
-        self.has_run: set[str] = set()  # scripts that the server knows, unless it has forgotten them
         self.troubles = TroubleLog(self)
 
     @cached_property
@@ -133,26 +133,11 @@ class Client:
         if type(pool := self.__dict__.get("_connections")) is Connections:
             pool.disconnect()
 
-    def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
-        """Send a command to the server that holds ``key``, without waiting for the reply.
-
-        For RETRY_AFTER seconds after a failure, only ``urgent`` commands are sent. Others raise BufferUnavailable.
-        """
-        if self.breaker.down_since is not None and not urgent:
-            with self.trial():
-                self.check(key)
-                return Client.send(self, key, *command, script=script, urgent=True)
-        reply = Reply(self, script, command)
-        try:
-            reply._send(self.pool(key), [pack_command(command)])
-            return reply
-        except errors.FAILURES as error:
-            reply.close()
-            reply.tell(error)
-            raise reply.failed(self.lost(error)) from error
-        except BaseException:  # it is meant for the site: a time limit, an interrupt
-            reply.close()
-            raise
+    def send(self, call: AnyCall, urgent: bool = False) -> Exchange:
+        """Send a call to the server that holds its key, without waiting for the reply."""
+        exchange = Exchange(self.node_of(call.key), [call])
+        exchange.send(urgent)
+        return exchange
 
     def node_of(self, key: str) -> Client:
         """Return the client of the server that holds ``key``."""
@@ -161,7 +146,7 @@ class Client:
     def trial(self) -> AbstractContextManager[None]:
         """Return a context for what finds out whether Redis is still down. If the site waits for it, then no longer
         than for a read, because others will have to try again."""
-        return nullcontext() if current() is None else Patience(options.READ_TIMEOUT)
+        return nullcontext() if limit() is None else Patience(options.READ_TIMEOUT)
 
     def check(self, key: str) -> None:
         """Raise BufferUnavailable while Redis is down.
@@ -173,24 +158,30 @@ class Client:
         if self.breaker.refuses:
             self.run(script("probe"), (f"{key}:probe",), (), urgent=True)
 
-    def call(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Any:
-        """Send a command and return its reply."""
-        reply = None
+    def ask(self, call: AnyCall, urgent: bool = False) -> Any:
+        """Send a call and return its reply. For RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent.
+        BufferUnavailable if it was not sent, or Redis did not answer or refused."""
+        exchange = Exchange(self if self.knows_server else self.node_of(call.key), [call])
         try:
-            reply = self.send(key, *command, script=script, urgent=urgent)
-            return reply.read()
+            exchange.send(urgent)
+            return exchange.read()
         except BaseException:
-            if reply is not None:
-                reply.close()
+            exchange.close()
             raise
 
-    def start(self, script: Script, keys: Sequence[str], args: Sequence[Argument], urgent: bool = False) -> Reply:
-        """Send a script call, without waiting for the reply."""
-        return self.send(keys[0], "EVALSHA", script.sha, len(keys), *keys, *args, script=script, urgent=urgent)
+    def call(self, key: str, name: str, *arguments: Argument) -> Any:
+        """Send a command and return its reply."""
+        return self.ask(Command(name, key, arguments))
 
     def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument], urgent: bool = False) -> Any:
         """Call a script and return its reply."""
-        return self.call(keys[0], "EVALSHA", script.sha, len(keys), *keys, *args, script=script, urgent=urgent)
+        return self.ask(call_of(script, keys, args), urgent)
+
+    def info(self, key: str, *section: str) -> dict[str, str]:
+        """Return INFO of the server that holds ``key``; empty if the server refuses it. Managed servers allow it,
+        unlike CONFIG GET."""
+        lines = decode(self.ask(Command("INFO", key, section, may_be_refused=True)) or "").splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def lost(self, error: Exception) -> BufferUnavailable:
         """Note that a command could not be sent or got no reply, and return the exception to raise."""
@@ -200,21 +191,21 @@ class Client:
             self.troubles.note_later("slow", str(error))
         return self.breaker.trip(error)
 
-    def refused(self, error: Exception, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
+    def refused(self, error: Exception, call: AnyCall) -> BufferUnavailable:
         """Note a refusal, and return the exception to raise."""
-        text = str(error)
+        text, name = str(error), call.name
         if text.startswith("LEFT "):
             keys_left.send(sender=self)
             reason = "The database was replaced or emptied, or Redis has lost its keys."
             return DatabaseChanged(f"{reason} Counts are read from the rows meanwhile.")
         # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
-        if script is not None and (isinstance(error, errors.OutOfMemoryError) or " -OOM " in text):
+        if call.script is not None and (isinstance(error, errors.OutOfMemoryError) or " -OOM " in text):
             self.troubles.note("full", text)
-            return self.breaker.trip_full(error, script.name)
+            return self.breaker.trip_full(error, name)
         if BROKEN.search(text):
             failed = self.breaker.fail(error, name)
             self.troubles.note("broken", str(failed))
-            self._mend(keys)
+            self._mend(call.typed_keys)
             return failed
         if NEVER.search(text):
             self.troubles.note("refused", f"{name}: {text}")
@@ -240,19 +231,10 @@ class Client:
         if self.breaker.down_since is not None and (outage := self.breaker.reset()) is not None:
             self.troubles.note_outage(*outage)
         self.breaker.accept(name)
-        self.has_run.add(name)
 
     def run_aside(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> None:
-        """Run a script on which no count depends. Not with send(), which would count a failure as an outage."""
-        called = script(name)
-        reply = Reply(self, called, ("EVALSHA", called.sha, len(keys), *keys, *args))
-        with suppress(BufferUnavailable, *errors.FAILURES):
-            try:
-                reply._send(self.pool(keys[0]), [pack_command(reply._command)])
-                reply.receive()
-            except BaseException:
-                reply.close()
-                raise
+        """Run a script on which no count depends, so that a failure is no outage."""
+        Exchange(self, [call_of(script(name), keys, args).by_source]).attempt()
 
     def outages(self) -> Outages:
         """Return the outages that have ended, as processes have noticed them, and other trouble. BufferUnavailable

@@ -12,15 +12,13 @@ from redis import RedisCluster
 from redis.exceptions import MovedError
 
 from ..conf import options
-from ..exceptions import BufferUnavailable
+from ..exceptions import BufferUnavailable, CommandRefused
 from ..internals import disconnect_nodes, new_cluster, node_pool, pool_options, reload_nodes
 from . import errors
 from .breaker import Breaker
 from .client import Client
-from .commands import Argument, TypedKeys
-from .exchange import Reply
+from .exchange import AnyCall
 from .patience import limit
-from .scripts import Script
 
 
 class NodeBreaker(Breaker):
@@ -35,7 +33,13 @@ class NodeBreaker(Breaker):
         """Note a failure of this node."""
         self.down_since = time.monotonic()
         self.retry_at = self.down_since + options.RETRY_AFTER
+        self.has_run.clear()
         return self._cluster.breaker.trip(error)
+
+    def refuse(self, error: Exception, name: str) -> CommandRefused:
+        """Note that this node will never run a command or script. Another one may say that it does."""
+        self._cluster.forget_what_has_run()
+        return super().refuse(error, name)
 
     def reset(self) -> tuple[str, str, float] | None:
         """Note that this node, or the one in its place, answers again. The outage ends with the last node."""
@@ -61,10 +65,10 @@ class Node(Client):
             self._pool, self._connections = pool, self._connections_of(pool)
         return self._connections
 
-    def refused(self, error: Exception, script: Script | None, name: str, keys: TypedKeys) -> BufferUnavailable:
+    def refused(self, error: Exception, call: AnyCall) -> BufferUnavailable:
         """Note a refusal. If the key has moved, find out where all keys are now."""
         if not isinstance(error, MovedError):
-            return super().refused(error, script, name, keys)
+            return super().refused(error, call)
         try:
             reload_nodes(self._cluster.redis)
         except errors.FAILURES as failure:
@@ -87,6 +91,10 @@ class Cluster(Client):
         for node in list(self._nodes.values()):
             node.close_idle()
 
+    def forget_what_has_run(self) -> None:
+        for node in list(self._nodes.values()):
+            node.breaker.has_run.clear()
+
     def has_node_down(self) -> bool:
         return any(node.breaker.down_since is not None for node in list(self._nodes.values()))
 
@@ -97,10 +105,6 @@ class Cluster(Client):
             return self._nodes[self.__dict__["redis"].get_node_from_key(key).name]
         except (KeyError, *errors.FAILURES):
             return self._nodes[""]
-
-    def send(self, key: str, *command: Argument, script: Script | None = None, urgent: bool = False) -> Reply:
-        """Send a command to the node that holds ``key``, without waiting for the reply."""
-        return self.node_of(key).send(key, *command, script=script, urgent=urgent)
 
 
 class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]

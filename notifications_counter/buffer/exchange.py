@@ -1,21 +1,28 @@
-"""A command that was sent, and its reply; and what is done about replies for which nobody waited."""
+"""What is sent to a server in one go, and its replies. So a write waits once, however many counters it changes, and a
+read once, however many shards it asks."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 from ..exceptions import BufferUnavailable
-from ..internals import limit_wait, send_packed
+from ..internals import limit_wait, send_packed, socket_of
 from ..signals import redis_called
 from . import errors
-from .commands import Argument, TypedKeys, pack_command
+from .commands import Call, Command, Get
 from .connections import Connections, disconnect, read_owed
 from .patience import current
-from .scripts import Script
+
+AnyCall = Call | Command | Get
+PACKED: Callable[[AnyCall], bytes] = attrgetter("packed")
+Subject = Any
+"""What a caller knows of a call."""
 
 late_failures: deque[Callable[[], bool]] = deque()
 """What is to be done about calls for which nobody waited, and which failed. Each returns whether it could be done."""
@@ -38,30 +45,79 @@ def see_to_late() -> None:
                 late_failures.append(do)
 
 
+def exchanges_for(client: Any, calls: Sequence[tuple[AnyCall, Subject]]) -> list[Exchange]:
+    """Return an exchange for calls, each with its subject; on a cluster, one for each node."""
+    if client.knows_server:
+        return [Exchange(client, *zip(*calls, strict=True))]
+    grouped: dict[tuple[Any, str], list[tuple[AnyCall, Subject]]] = {}
+    for call in calls:
+        node = client.node_of(key := call[0].key)
+        grouped.setdefault((node, "" if node.knows_server else key), []).append(call)
+    return [Exchange(node, *zip(*its, strict=True)) for (node, _), its in grouped.items()]
+
+
 class Exchange:
-    """A connection on which something was sent. Read what comes back or close it, or it is never returned."""
+    """Calls to one server. Their replies are read together, and each has an outcome of its own: what Redis answered, or
+    the BufferUnavailable to raise, if the call was not sent, or Redis did not answer or refused.
 
-    __slots__ = ("_client", "_pool", "_connections", "_started", "_patience", "_spent", "_script", "_command")
+    Read what comes back or close it, or its connection is never returned.
+    """
 
-    def __init__(self, client: Any, script: Script | None = None, command: tuple[Argument, ...] = ()):
-        self._client, self._script, self._command = client, script, command
-        self._patience = current()
-        self._started = time.time_ns() if redis_called.receivers else 0
+    __slots__ = (
+        *("client", "calls", "subjects", "_outcomes", "_has_forgotten", "_started"),
+        *("_patience", "_pool", "_connections", "_spent", "_socket", "_on_failure"),
+    )
+
+    def __init__(self, client: Any, calls: Sequence[AnyCall], subjects: Sequence[Subject] = ()):
+        self.client, self.calls, self.subjects = client, calls, subjects
+        self._outcomes: list[Any] | None = None
         self._connections: list[Any] = []  # at most one; nothing that is taken out of a list is returned twice
+        self._has_forgotten = False
+        self._started = 0
 
-    def _send(self, pool: Any, packed: Iterable[bytes]) -> None:
-        patience = self._patience
+    def send(self, urgent: bool = False) -> None:
+        """Send the calls, without waiting for the replies.
+
+        For RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent.
+        """
+        client = self.client
+        try:
+            if client.breaker.down_since is None or urgent:
+                self._send()
+            else:
+                with client.trial():
+                    client.check(self.calls[0].key)
+                    self._send()
+        except BufferUnavailable as error:
+            self._outcomes = [error] * len(self.calls)
+        except errors.FAILURES as error:
+            self.close()
+            self._outcomes = [client.lost(error)] * len(self.calls)
+            self._tell([error] * len(self.calls))
+        except BaseException:  # it is meant for the site: a time limit, an interrupt
+            self.close()
+            raise
+
+    def _send(self) -> None:
+        patience = self._patience = current.get()()
         if patience is not None and patience.left <= 0:
-            raise BufferUnavailable(f"Redis (cache {self._client.alias!r}) takes too long.")
-        self._pool = pool
+            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) takes too long.")
+        calls = self.calls
+        self._pool = pool = self.client.pool(calls[0].key)
+        if redis_called.receivers:
+            self._started = time.time_ns()
         started = time.monotonic()
         self._connections.append(connection := pool.get_connection())
         limit_wait(connection, None if patience is None else patience.seconds)
+        if len(calls) == 1 or type(calls[0]) is Get:  # Redis looks up some while others are packed
+            packed: Iterable[bytes] = map(PACKED, calls)
+        else:
+            packed = [b"".join(map(PACKED, calls))]
         send_packed(connection, packed)
         self._spent = time.monotonic() - started
 
     def _return(self, started: float | None = None) -> None:
-        """Return the connection, and note how long Redis took if the reply was read since ``started``."""
+        """Return the connection, and note how long Redis took if the replies were read since ``started``."""
         if (patience := self._patience) is not None:
             if started is not None and (spent := self._spent + time.monotonic() - started) > patience.free:
                 patience.spend(spent)
@@ -70,80 +126,136 @@ class Exchange:
         self._pool.release(self._connections.pop())
 
     def close(self) -> None:
-        """Return the connection without reading the reply, which the next command would otherwise read as its own."""
+        """Return the connection without reading the replies, which the next command would read as its own."""
         if self._connections:
             disconnect(self._connections[0])
             self._return()
 
-
-class Reply(Exchange):
-    """The reply to a command."""
-
-    __slots__ = ()
-
-    @property
-    def _name(self) -> str:
-        return self._script.name if self._script is not None else str(self._command[0])
-
-    @property
-    def _typed_keys(self) -> TypedKeys:
-        if self._script is not None:
-            return list(zip(self._command[3:], self._script.types, strict=False))
-        types = {"H": "hash", "Z": "zset"}
-        return [(key, types.get(self._name[0], "string")) for key in self._command[1:2]]
-
-    def receive(self) -> Any:
-        """Return what Redis answered, or raise the exception of redis-py."""
-        connection, started = self._connections[0], time.monotonic()
-        try:
-            if getattr(connection, "owed", None):
-                read_owed(connection)
-            answer = connection.read_response()
-        except errors.NoScriptError:  # nothing was run, so this is not a second time
-            assert self._script is not None
-            send_packed(connection, [pack_command(("EVAL", self._script.source, *self._command[2:]))])
-            answer = connection.read_response()
-        self._return(started)
-        return answer
-
-    def read(self, may_be_refused: bool = False) -> Any:
-        """Return what Redis answered; None if ``may_be_refused`` and it refused.
-
-        BufferUnavailable if it did not answer, or refused, or if the reply was closed.
-        """
-        client = self._client
-        try:
-            if not self._connections:
-                raise BufferUnavailable(f"Nobody waited for the reply of Redis (cache {client.alias!r}).")
-            answer = self.receive()
-        except errors.ResponseError as error:
-            self._return()
-            self.tell(error)
-            if may_be_refused:
-                return None
-            raise self.failed(client.refused(error, self._script, self._name, self._typed_keys)) from error
-        except errors.FAILURES as error:
-            self.close()
-            self.tell(error)
-            raise self.failed(client.lost(error)) from error
-        except BaseException:
-            self.close()
-            raise
-        breaker = client.breaker  # has_trouble, without a call
-        if breaker.down_since is not None or breaker.no_room_for or breaker.refused:
-            client.answered(self._name)
-        if self._started:
-            self.tell()
-        if late_failures:
+    # ----------------------------------------------------------------------- reading
+    def read(self) -> Any:
+        """Return the outcome of the only call, or raise it."""
+        (outcome,) = self.outcomes()
+        if late_failures:  # this, or what was owed on the connection
             see_to_late()
-        return answer
+        if isinstance(outcome, BufferUnavailable):
+            raise outcome
+        return outcome
 
-    def failed(self, error: BufferUnavailable) -> BufferUnavailable:
-        if late_failures:  # the same has befallen what was owed on the connection
-            see_to_late()
-        return error
+    def outcomes(self) -> list[Any]:
+        """Return the outcome of each call. A script that Redis does not know is called again, by its source."""
+        if self._outcomes is None:
+            answers: list[Any] = []
+            try:
+                if not self._connections:
+                    raise BufferUnavailable(f"Nobody waited for the reply of Redis (cache {self.client.alias!r}).")
+                self._receive(answers)
+            except BufferUnavailable as error:
+                answers = [error] * len(self.calls)
+            except errors.FAILURES as error:
+                self.close()
+                missing = len(self.calls) - len(answers)
+                self._tell([*answers, *[error] * missing])
+                answers += [self.client.lost(error)] * missing
+            except BaseException:
+                self.close()
+                raise
+            else:
+                if self._started:
+                    self._tell(answers)
+            self._judge(answers)
+        if self._has_forgotten:
+            self._outcomes = list(map(self._outcome, self.calls, self._outcomes))  # type: ignore[arg-type]
+        return self._outcomes  # type: ignore[return-value]
 
-    def tell(self, error: Exception | None = None) -> None:
-        """Send ``redis_called``."""
+    def _outcome(self, call: Any, outcome: Any) -> Any:
+        if not isinstance(outcome, errors.NoScriptError):
+            return outcome
+        try:  # nothing was run, so this is not a second time
+            return self.client.ask(call.by_source, urgent=True)
+        except BufferUnavailable as error:
+            return error
+
+    def _receive(self, answers: list[Any], owed_on: Any = None) -> None:
+        """Read the answer to each call, or the exception in its place, and return the connection unless the answers are
+        owed."""
+        connection, started = owed_on or self._connections[0], time.monotonic()
+        if owed_on is None and getattr(connection, "owed", None):
+            read_owed(connection)
+        for _ in self.calls:
+            try:
+                answers.append(connection.read_response())
+            except errors.ResponseError as error:
+                answers.append(error)
+        if owed_on is None:
+            self._return(started)
+
+    def _judge(self, answers: list[Any]) -> bool:
+        """Turn answers into outcomes. Returns whether a call has failed."""
+        client, self._outcomes = self.client, answers
+        for answer in answers:
+            if isinstance(answer, Exception):
+                break
+        else:
+            for call in self.calls:
+                if call.name not in client.breaker.has_run:
+                    client.answered(call.name)
+            return False
+        for i, (call, answer) in enumerate(zip(self.calls, answers, strict=True)):
+            if isinstance(answer, errors.NoScriptError):
+                self._has_forgotten = True
+            elif isinstance(answer, errors.ResponseError):
+                is_optional = type(call) is Command and call.may_be_refused
+                answers[i] = None if is_optional else client.refused(answer, call)
+        return True
+
+    def _tell(self, answers: Sequence[Any]) -> None:
+        """Send ``redis_called`` for each call."""
+        if not self._started:
+            return
+        for call, answer in zip(self.calls, answers, strict=True):
+            if not isinstance(answer, errors.NoScriptError):
+                self.client.tell(call.name, self._started, answer if isinstance(answer, Exception) else None)
+
+    def attempt(self) -> None:
+        """Send the calls, and read the replies, whatever comes of it: a failure is no outage."""
+        with suppress(BufferUnavailable, *errors.FAILURES):
+            try:
+                self._send()
+                self._receive([])
+            finally:
+                self.close()
+
+    # ------------------------------------------------------------- without waiting
+    def leave(self, on_failure: Callable[[], bool]) -> bool:
+        """Release the connection although the replies are owed. If a call turns out to have failed, ``on_failure`` is
+        put into ``late_failures``. Returns False if one has to wait, because a failure is likely."""
+        if self._outcomes is not None or type(self._pool) is not Connections:
+            return False
+        for call in self.calls:
+            if call.name not in self.client.breaker.has_run:
+                return False
+        self._on_failure = on_failure
+        connection = self._connections[0]
+        self._socket = socket_of(connection)
+        connection.owed.append(self)  # first: after an exception, the connection is closed
+        self._return()
         if self._started:
-            self._client.tell(self._name, self._started, error)
+            self._tell([None] * len(self.calls))
+        return True
+
+    def arrive(self, connection: Any) -> None:
+        """Read the replies that are owed."""
+        if socket_of(connection) is not self._socket:
+            raise errors.ConnectionError("The connection was closed before the replies came.")
+        answers: list[Any] = []
+        self._receive(answers, owed_on=connection)
+        if self._judge(answers):
+            late_failures.append(self._on_failure)
+            self._tell(answers)
+
+    def lose(self) -> None:
+        """Note that the replies will not come."""
+        if self._outcomes is None:
+            lost = BufferUnavailable(f"The replies of Redis (cache {self.client.alias!r}) are lost.")
+            self._outcomes = [lost] * len(self.calls)
+            late_failures.append(self._on_failure)

@@ -9,9 +9,6 @@ from typing import Any
 QUICK = 0.1
 """A reply that takes less than this share of the limit is free: what needs many replies may take long for that."""
 
-_current: ContextVar[weakref.ref[Patience] | None] = ContextVar("patience", default=None)
-"""Weak, because an exception may strike in ``__exit__``: what is left behind then has no effect."""
-
 
 class Patience:
     """Inside, Redis has ``seconds`` for each reply, and then it counts as down. Once the replies together have taken
@@ -30,27 +27,24 @@ class Patience:
         self.free = QUICK * seconds
 
     def __enter__(self) -> None:
-        outer = _current.get()
-        inner = outer() if outer is not None else None
-        if inner is None or inner.seconds >= self.seconds:
-            inner = self
-        self._token: Token[weakref.ref[Patience] | None] = _current.set(weakref.ref(inner))
+        outer = current.get()()
+        inner = self if outer is None or outer.seconds >= self.seconds else outer
+        self._token: Token[weakref.ref[Patience]] = current.set(weakref.ref(inner))
 
     def __exit__(self, *_: Any) -> None:
-        _current.reset(self._token)
+        current.reset(self._token)
 
     def spend(self, seconds: float) -> None:
         """Note how long a reply took."""
         self.left -= max(0.0, seconds - self.free)
 
 
-def current() -> Patience | None:
-    """Return the patience that this code is inside of. None: there is no limit."""
-    patience = _current.get()
-    return None if patience is None else patience()
+current: ContextVar[weakref.ref[Patience]] = ContextVar("patience", default=weakref.ref(Patience(0)))
+"""A reference to the patience that this code is inside of, or to nothing if there is no limit. It is weak, because an
+exception may strike in ``__exit__``: what is left behind then has no effect."""
 
 
 def limit() -> float | None:
     """Return how many seconds Redis has for a reply. None: there is no limit."""
-    patience = current()
+    patience = current.get()()
     return None if patience is None else patience.seconds

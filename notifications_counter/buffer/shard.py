@@ -6,16 +6,14 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
 from .base import LEASE, as_json
 from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
-from .commands import OWNERS_PER_CALL, Argument, chunked
-from .exchange import Reply
-from .pipeline import Call, Get, pipelines_for
+from .commands import OWNERS_PER_CALL, Argument, Call, Command, Get, chunked
+from .exchange import Exchange, exchanges_for
 from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
 from .upkeep import Upkeep
 
@@ -36,12 +34,12 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int 
             buffer._before_read()
             seen, prefix = buffer._seen
             calls.append((Get(buffer.keys.ready, prefix, owners), (i, seen)))
-    pipelines = pipelines_for(asked[0][0].client, calls) if calls else []
+    exchanges = exchanges_for(asked[0][0].client, calls) if calls else []
     try:
-        for pipeline in pipelines:
-            pipeline.send(urgent=False)
-        for pipeline in pipelines:
-            for (i, seen), outcome in pipeline.read():
+        for exchange in exchanges:
+            exchange.send()
+        for exchange in exchanges:
+            for (i, seen), outcome in zip(exchange.subjects, exchange.outcomes(), strict=True):
                 if isinstance(outcome, BufferUnavailable):
                     continue
                 ready, *totals = outcome
@@ -53,8 +51,8 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int 
                     (found[i],) = totals_of([asked[i]])
         return found
     finally:
-        for pipeline in pipelines:
-            pipeline.close()
+        for exchange in exchanges:
+            exchange.close()
 
 
 class Buffer(Upkeep):
@@ -69,7 +67,7 @@ class Buffer(Upkeep):
         key, pauses = self.keys.ready, None
         while True:
             seen, prefix = self._seen
-            ready, total = self.client.call(key, "MGET", key, prefix + owner)
+            ready, total = self.client.ask(Command("MGET", key, (key, prefix + owner)))
             if ready != seen:
                 self._follow(ready)
                 continue
@@ -170,10 +168,9 @@ class Buffer(Upkeep):
         return self._run("keep", *args)
 
     # ----------------------------------------------------------------- writes
-    def announce(self, intent: str, owners: Sequence[str]) -> Reply:
+    def announce(self, intent: str, owners: Sequence[str]) -> Exchange:
         """Announce an intent to change these owners' counts. Read the reply before the database commits."""
-        call = self.announce_call(intent, owners)
-        return self.client.start(call.script, call.keys, call.args)
+        return self.client.send(self.announce_call(intent, owners))
 
     def announce_call(self, intent: str, owners: Sequence[str]) -> Call:
         """Return the call of ``announce``, to be sent together with others. BufferUnavailable if Redis is behind the
@@ -182,19 +179,16 @@ class Buffer(Upkeep):
             self.enter()
         if self._is_behind:
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
-        return Call(*self._scripts["announce"], (intent, self.epoch, *owners))
+        return Call(*self._calls["announce"][:-1], (intent, str(self.epoch), as_json(owners)))
 
     def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> int:
         """Take an intent back and add its deltas. Returns how many owners must be recounted instead."""
-        call = self.confirm_call(intent, deltas)
-        return self.client.run(call.script, call.keys, call.args, urgent=True)
+        return self.client.ask(self.confirm_call(intent, deltas), urgent=True)
 
     def confirm_call(self, intent: str, deltas: Mapping[str, Delta]) -> Call:
         """Return the call of ``confirm``, to be sent together with others."""
-        flat: list[Any] = [self.fingerprint, intent, *chain.from_iterable(deltas.items())]
-        if None in flat:
-            flat = ["?" if argument is None else argument for argument in flat]
-        return Call(*self._scripts["confirm"], flat)
+        theirs = str(list(deltas.values())).replace("None", "null")  # as JSON has it
+        return Call(*self._calls["confirm"][:-1], (self.fingerprint, intent, as_json(list(deltas)), theirs))
 
     def fix(
         self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None

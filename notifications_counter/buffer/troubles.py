@@ -113,8 +113,7 @@ class TroubleLog:
 
     def _lack_of_memory(self) -> str:
         """Return why Redis accepts nothing that needs memory, as far as INFO tells; empty if it does."""
-        reply = self._client.send(keys.outages(options.KEY_PREFIX), "INFO", "memory").read(may_be_refused=True)
-        info = dict(line.split(":", 1) for line in decode(reply or "").splitlines() if ":" in line)
+        info = self._client.info(keys.outages(options.KEY_PREFIX), "memory")
         used = int(info.get("used_memory", 0)) - int(info.get("mem_not_counted_for_evict", 0))
         limit = int(info.get("maxmemory", 0))
         is_full = info.get("maxmemory_policy") == "noeviction" and 0 < limit < used

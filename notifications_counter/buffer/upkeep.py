@@ -116,10 +116,8 @@ class Upkeep(Entered):
         return Status.of(state, {**others, "ready": self._ready(others["ready"])})
 
     def info(self) -> dict[str, str]:
-        """Return INFO of the server that holds the shard; empty if the server refuses it. Managed servers allow it,
-        unlike CONFIG GET."""
-        lines = decode(self.client.send(self.keys.state, "INFO").read(may_be_refused=True) or "").splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
+        """Return INFO of the server that holds the shard; empty if the server refuses it."""
+        return self.client.info(self.keys.state)
 
     def server(self) -> str:
         """Return the name of the server that holds the shard. It changes with each restart and failover, even one there

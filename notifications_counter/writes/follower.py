@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from django.db import Error
@@ -62,7 +61,7 @@ class Follower:
         self.using: str = connection.alias
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
         self._committed: list[weakref.ref[_CommitHook]] = []
-        self._alone: list[weakref.ref[TransactionLog]] = []
+        self._alone: Sequence[weakref.ref[TransactionLog]] = ()  # of statements that run outside a transaction
         self._rolled_back: list[TransactionLog] = []
         watch_transactions(
             connection,
@@ -89,27 +88,19 @@ class Follower:
 
     def _see_statements(self) -> None:
         """Be the first wrapper of statements, while there is a counted change: ``execute_wrapper()`` pops the last."""
-        wrappers = self.connection.execute_wrappers
-        if self not in wrappers:
-            wrappers.insert(0, self)
+        connection: Any = self._connection()
+        if self not in connection.execute_wrappers:
+            connection.execute_wrappers.insert(0, self)
 
     def _look_away(self) -> None:
-        if not self._logs and not self._alone:
-            with suppress(ValueError):
-                self.connection.execute_wrappers.remove(self)
+        connection: Any = self._connection()
+        if not self._logs and not self._alone and self in connection.execute_wrappers:
+            connection.execute_wrappers.remove(self)
 
     def drop_logs(self) -> None:
         """Forget the transaction, because it is rolled back, or because there is a new connection."""
         self._logs = {}
         self._look_away()
-
-    def _standalone_log(self) -> TransactionLog | None:
-        """Return the log of the statement that is running outside a transaction. An interrupt may leave dead ones."""
-        while self._alone:
-            if (log := self._alone[-1]()) is not None:
-                return log
-            self._alone.pop()
-        return None
 
     # ------------------------------------------------------------------ reads
     def needs_rows(self, counter: Declaration, owner_key: str) -> bool:
@@ -156,16 +147,19 @@ class Follower:
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
-        text = sql if isinstance(sql, str) else _text(sql, self.connection)
-        if self._alone and (alone := self._standalone_log()) is not None and alone.intents.settle():
-            raise NotAnnounced
-        logs = list(self._logs.values())
-        if not logs:
+        for ref in reversed(self._alone):
+            if (alone := ref()) is not None:  # an interrupt may leave dead ones
+                if alone.settle():
+                    raise NotAnnounced
+                break
+        if not self._logs:
             return execute(sql, params, many, context)
+        logs = list(self._logs.values())
+        text = sql if isinstance(sql, str) else _text(sql, self.connection)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
             for log in logs:
                 log.announce_the_changed(self.connection)
-                log.early = len(log.intents.all)
+                log.early = len(log.intents)
         if savepoint := SAVEPOINT.match(text):
             for log in logs:
                 log.foresee(savepoint)
@@ -213,7 +207,7 @@ class Follower:
                 hook.log.undo(self.connection)
 
     def _before_rollback(self) -> None:
-        self._rolled_back = [log for log in self._logs.values() if log.intents.all]
+        self._rolled_back = [log for log in self._logs.values() if log.intents]
         self.drop_logs()
 
     def _after_rollback(self) -> None:

@@ -90,18 +90,19 @@ class Ledger(Follower):
         while the announcement is on its way. If Redis refuses it, nothing has been executed yet, and the statement is
         run again in a transaction, which commits it together with a RecountRequest.
         """
+        connection: Any = self._connection()
         if self.in_manual_transaction():
-            with as_manual_transaction(self.connection):
+            with as_manual_transaction(connection):
                 return self._write_inside(owners, statement)
         if owners is None:
             with transaction.atomic(using=self.using, savepoint=False):
                 return self._run(statement)
-        if self.connection.in_atomic_block:
+        if connection.in_atomic_block:
             return self._write_inside(owners, statement)
         if not owners:
             return self._run(statement)
         try:
-            return self._write_alone(owners, statement)
+            return self._write_alone(connection, owners, statement)
         except NotAnnounced:
             with transaction.atomic(using=self.using):
                 return self._run(statement)
@@ -130,13 +131,13 @@ class Ledger(Follower):
         else:
             self.collect(Change({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}))
 
-    def _write_alone(self, owners: Mapping[Declaration, Iterable[str]], statement: Statement[T]) -> T:
-        connection = self.connection
+    def _write_alone(self, connection: Any, owners: Mapping[Declaration, Iterable[str]], statement: Statement[T]) -> T:
         log = TransactionLog(connection)
+        outer = self._alone and [ref for ref in self._alone if ref() is not None]
         try:
-            self._alone.append(weakref.ref(log))
+            self._alone = (*outer, weakref.ref(log))
             self._see_statements()
-            log.intents.announce(owners, connection)
+            log.announce(owners, connection)
             result, change = statement()
             log.add(change.deltas, change.everyone)
             return result
@@ -144,11 +145,11 @@ class Ledger(Follower):
             raise
         except BaseException as error:
             log.mark_unknown()
-            if not log.intents.unread and not self._has_ended(error):
+            if not log.unread and not self._has_ended(error):
                 log.leave_open()
             raise
         finally:
-            self._alone = [ref for ref in self._alone if ref() not in (log, None)]
+            self._alone = outer
             self._look_away()
             log.send(connection)
 

@@ -33,8 +33,8 @@ class Change(NamedTuple):
     everyone: Sequence[Declaration] = ()
 
 
-def chunks(items: Sequence[Any], using: str) -> Iterator[Sequence[Any]]:
-    """Split items into chunks that fit into the parameters of one statement."""
+def chunks(items: Sequence[Any], using: str) -> Sequence[Sequence[Any]]:
+    """Return items in chunks that fit into the parameters of one statement."""
     size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
     if items and isinstance(items[0], tuple):  # a composite primary key
         size //= len(items[0])

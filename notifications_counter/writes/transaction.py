@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from itertools import compress
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..buffer.patience import Patience
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
-from ..declaration.databases import in_schema, schema_of, working_on
+from ..declaration.databases import in_schema, working_on
 from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
 from ..timeseries import TimeSeries
@@ -37,23 +38,32 @@ UNKNOWN = 2**80
 """What an unknown delta adds to a sum, which known ones never make up for."""
 
 
-class TransactionLog:
-    """Deltas in the order of their statements, and what is announced for them."""
+class TransactionLog(Intents):
+    """Deltas in the order of their statements, and what is announced for them.
+
+    ``early``   intents that were announced before a statement that may have committed
+    ``told``    entries for which counts_changed was sent
+    """
+
+    early = told = 0
+    _summed = 0  # entries in the sums
 
     def __init__(self, connection: Any):
-        self.using: str = connection.alias
-        self.schema = schema_of(connection)  # it may be another one when the transaction commits
+        super().__init__(connection)
         self.entries: list[Entry] = []
         self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
-        self.intents = Intents(self.using, self.schema)
-        self.early = 0  # intents that were announced before a statement that may have committed
-        self._sums: dict[Declaration, dict[str, int]] = defaultdict(dict)
-        self._summed = 0  # entries in the sums
-        self._changed: dict[Declaration, dict[str, None]] = defaultdict(dict)  # owners to look at before the commit
         self.requested: set[Owner] = set()  # owners with a RecountRequest
         self.savepoints: list[tuple[str, int]] = []  # name, entries before it
         self.everyone: set[Declaration] = set()  # counters of which everyone is to be recounted
-        self.told = 0  # entries for which counts_changed was sent
+
+    @cached_property
+    def _sums(self) -> dict[Declaration, dict[str, int]]:
+        return defaultdict(dict)
+
+    @cached_property
+    def _changed(self) -> dict[Declaration, dict[str, None]]:
+        """Owners to look at before the commit."""
+        return defaultdict(dict)
 
     def announce_the_changed(self, connection: Any) -> None:
         """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
@@ -64,9 +74,9 @@ class TransactionLog:
             return
         with in_schema(connection, self.schema):
             try:
-                self.intents.announce(owners, connection)
+                self.announce(owners, connection)
             finally:
-                failed = self.intents.settle()  # an unread reply would keep its connection
+                failed = self.settle()  # an unread reply would keep its connection
             try:
                 request_recounts(self.using, failed)
             except DatabaseError:
@@ -113,13 +123,13 @@ class TransactionLog:
         """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
         return (
             owner_key in self.touched.get(counter, ())
-            or owner_key in self.intents.announced.get(counter, ())
+            or owner_key in self.announced.get(counter, ())
             or counter in self.everyone
         )
 
     def touched_of(self, counter: Declaration) -> set[str]:
         """Return every owner whose rows may have changed, and whose deltas are not sent yet."""
-        return self.touched.get(counter, set()) | self.intents.announced.get(counter, set())
+        return self.touched.get(counter, set()) | self.announced.get(counter, set())
 
     def net(self, first: int = 0) -> dict[Declaration, dict[str, Delta]]:
         """Return the sum of all entries, from the ``first`` on."""
@@ -186,23 +196,23 @@ class TransactionLog:
 
     def mark_unknown(self) -> None:
         """Have the owners that were announced recounted, because nobody knows what was executed."""
-        self.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in self.intents.announced.items()})
+        self.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in self.announced.items()})
 
     def leave_open(self) -> None:
         """Leave what was announced to healing, because the statement may still be running. A recount that ends before
         it commits would miss it."""
-        self.intents.all.clear()
-        self.intents.announced.clear()
+        self.intents.clear()
+        self.announced.clear()
 
     # ------------------------------------------------------------------- send
     def undo(self, connection: Any) -> None:
         """Tell Redis that nothing has changed, because the database has rolled back. Owners that were announced before
         a statement that may have committed are recounted."""
-        early = self.intents.all[: self.early]
+        early = self.intents[: self.early]
         self.start_again()
         for intent in early:
             self.add({intent.counter: dict.fromkeys(intent.owner_keys)})
-        if self.intents.all:
+        if self.intents:
             self.send(connection, request=False)  # if that fails, healing finds what is open
 
     def send(self, connection: Any, request: bool = True) -> None:
@@ -217,18 +227,17 @@ class TransactionLog:
                 raise
             finally:
                 self.touched.clear()
-                self.intents.announced.clear()
+                self.announced.clear()
                 self.everyone.clear()
             if options.RECORD_ACTIVITY:
                 self._record_activity()
-            self.tell(0)
+            if counts_changed.receivers:
+                self.tell(0)
 
     def tell(self, first: int) -> None:
         """Send ``counts_changed`` for the entries from ``first`` on, unless it was sent for them already."""
         first = max(first, self.told)
         self.told = len(self.entries)
-        if not counts_changed.receivers:
-            return
         changed: dict[Declaration, list[Any] | None] = {}
         for counter, deltas in self.net(first).items():
             if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != 0]:
@@ -238,16 +247,17 @@ class TransactionLog:
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
     def _send(self, request: bool) -> None:
-        self.intents.settle()
+        if self.unread:
+            self.settle()
         net = self.net()
         for counter, owner_key in self.requested:
             net.setdefault(counter, {})[owner_key] = None
         if self.everyone:
             for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
                 forget(counter)
-        failed = self.intents.confirm(net)
+        failed = self.confirm(net)
         for counter, sums in net.items():
-            if rest := sums.keys() - self.intents.announced.get(counter, ()):
+            if rest := sums.keys() - self.announced.get(counter, ()):
                 failed += mark_dirty((counter, owner_key) for owner_key in rest if sums[owner_key] != 0)
         if request and failed:
             write_requests(self.using, [owner for owner in failed if owner not in self.requested])

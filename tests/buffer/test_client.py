@@ -19,6 +19,7 @@ import servers
 from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer import connections as connections_module
 from notifications_counter.buffer.client import Client, client_of
+from notifications_counter.buffer.commands import Command
 from notifications_counter.buffer.connections import Connections
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
@@ -306,9 +307,9 @@ def test_after_an_outage_one_tries_while_others_count_rows(use, server, alice):
     notify(alice)
     client.breaker.trip(redis.ConnectionError("a moment of weakness"))
     client.breaker.retry_at = 0.0  # as if the time had passed
-    attempt = client.send("key", "GET", "key")
+    attempt = client.send(Command("GET", "key", ("key",)))
     with pytest.raises(BufferUnavailable):
-        client.send("key", "GET", "key")
+        client.call("key", "GET", "key")
     assert_reads(alice)
     attempt.read()
     assert client.call("key", "GET", "key") is None
@@ -377,7 +378,7 @@ def test_more_threads_than_connections(use, server, alice, caplog):
     client = use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 1})
     unread.heal()
     notify(alice)
-    reply = client.send("key", "GET", "key")
+    reply = client.send(Command("GET", "key", ("key",)))
     for _ in range(2):
         notify_quietly(alice)
         assert_reads(alice)
@@ -404,10 +405,9 @@ def test_connections_that_nobody_needs_are_closed(monkeypatch):
 
 def test_a_reply_is_not_read_twice(use, server):
     client = use(server.url)
-    reply = client.send("key", "GET", "key")
-    assert reply.read() is None
-    with pytest.raises(BufferUnavailable):
-        reply.read()
+    reply = client.send(Command("GET", "key", ("key",)))
+    for _ in range(2):
+        assert reply.read() is None
     reply.close()
     assert len(client._connections._idle) == 1
 

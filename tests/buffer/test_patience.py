@@ -186,7 +186,7 @@ def test_patience_that_is_used_up_is_no_outage(use, alice):
     unread.heal()
     notify(alice)
     with Patience(60):
-        current().spend(1000)
+        current.get()().spend(1000)
         with pytest.raises(BufferUnavailable, match="too long"):
             buffer().status()
         assert client.breaker.down_since is None

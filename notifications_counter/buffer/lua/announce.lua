@@ -2,7 +2,7 @@
 -- now on they are in flight, and readers count their rows. Not in a Redis that is behind the database, because the
 -- address may have led the process to another one, where no flusher runs.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)
--- ARGV  1 intent  2 epoch that the database knows  3… its owners
+-- ARGV  1 intent  2 epoch that the database knows  3 owners of the intent, as JSON
 -- Reply 1
 local ready_now = redis.call('GET', ready)
 if ready_now == 'left' then return LEFT end
@@ -11,7 +11,7 @@ if not ready_now and is_behind(ARGV[2]) then return LEFT end
 -- rule: intents (something else has deleted them)
 if redis.call('EXISTS', intents) == 0 and redis.call('EXISTS', in_flight) == 1 then redis.call('UNLINK', in_flight) end
 local now = tonumber(redis.call('TIME')[1])
-local owners = {unpack(ARGV, 3)}
+local owners = cjson.decode(ARGV[3])
 local intent = {ready = ready_now or '', began = now, checked = now, owners = owners}
 redis.call('HSET', intents, ARGV[1], cjson.encode(intent))
 for _, owner in ipairs(owners) do take_off(owner, ready_now) end

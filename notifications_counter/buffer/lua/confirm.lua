@@ -4,7 +4,7 @@
 -- because nobody knows yet what the rows say.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 -- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
---       2 id of the intent; then pairs: owner, delta ('?': unknown)
+--       2 id of the intent  3 owners whose counts have changed, as JSON  4 their deltas, as JSON (null: unknown)
 -- Reply the number of owners sent to a recount; processes with open streams are told of all owners
 local ready_now = redis.call('GET', ready)
 if ready_now == 'left' then return LEFT end
@@ -30,24 +30,24 @@ local function change(owner, delta)
   local key = total_of(owner, ready_now)
   local total = total_at(key)
   -- rules: unknown, witness
-  local is_added = is_trusted and delta ~= '?' and (total or not recovering)
-  if delta ~= '0' and is_added then
-    redis.call('ZINCRBY', pending, delta, owner)
+  local is_added = is_trusted and delta ~= cjson.null and (total or not recovering)
+  if delta ~= 0 and is_added then
+    redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner)
     -- rule: lease
     if leased then redis.call('HDEL', leases, owner) end
     added = true
   end
   local others, others_of_group
   if is_in_flight then others, others_of_group = land(owner) end
-  if changed and delta ~= '0' then changed[#changed + 1] = owner end
+  if changed and delta ~= 0 then changed[#changed + 1] = owner end
   -- rule: flying_lost
-  if is_in_flight and not others or delta ~= '0' and not is_added then
+  if is_in_flight and not others or delta ~= 0 and not is_added then
     mark_dirty(owner, ready_now, now)
     sent = sent + 1
     return
   end
   if total then
-    local sum = string.format('%.0f', tonumber(total) + tonumber(delta))
+    local sum = string.format('%.0f', tonumber(total) + delta)
     -- rule: marked
     redis.call('SET', key, others == 0 and sum or sum .. '!', 'KEEPTTL')
   end
@@ -55,7 +55,7 @@ local function change(owner, delta)
   local cached = group and redis.call('HGET', group, '')
   if not cached then return end
   -- rule: group_room
-  local count = cached == '!' and add('HINCRBY', group, last, delta)
+  local count = cached == '!' and add('HINCRBY', group, last, string.format('%.0f', delta))
   if count == 0 then redis.call('HDEL', group, last) end
   if not count then
     redis.call('UNLINK', group)
@@ -67,12 +67,12 @@ end
 redis.call('HDEL', intents, '') -- no such intent; a script whose first write is this also runs without memory
 local unchanged = {}
 for _, owner in ipairs(is_in_flight and intent.owners or {}) do unchanged[owner] = true end
-for i = 3, #ARGV, 2 do
-  local owner = ARGV[i]
+local deltas = cjson.decode(ARGV[4])
+for i, owner in ipairs(cjson.decode(ARGV[3])) do
   unchanged[owner] = nil
-  change(owner, ARGV[i + 1])
+  change(owner, deltas[i])
 end
-for owner in pairs(unchanged) do change(owner, '0') end
+for owner in pairs(unchanged) do change(owner, 0) end
 redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, its owners are still in flight
 if added and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
 heartbeat(ARGV[1], about[3], about[4])
