@@ -59,15 +59,11 @@ messages: .venv/demo.stamp
 		$(CURDIR)/$(BIN)/python -m django compilemessages || exit 1; \
 	done
 
-# The extra of the target's name.
-.venv/%.stamp: pyproject.toml | $(BIN)/uv
-	@echo 'Installing into .venv …'
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[$*]'
+# The extra of the target's name. Only what is imported is compiled.
+.venv/%.stamp: pyproject.toml | $(BIN)/python
+	@echo 'Installing into .venv, which takes half a minute or more …'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[$*]'
 	touch $@
-
-# It installs in seconds what takes pip half a minute.
-$(BIN)/uv: | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(BIN)/python:
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer with ensurepip is needed (on Debian: python3-venv).' >&2; exit 1; }
