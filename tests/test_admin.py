@@ -359,10 +359,10 @@ def test_each_action_needs_its_permission(admin_client, healed, make_user, allow
     every = {"flush_unread_counts", "recount_unread_counts"}
     allow("change_usernotificationscount", *every - {permission})
     response = act(admin_client, UserNotificationsCount, action, [row])
-    assert not any("user" in message for message in messages(response))
+    assert not any("owner" in message for message in messages(response))
     allow(permission)
     [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
-    assert "user" in message
+    assert "owner" in message
 
 
 # ------------------------------------------------------------------------------------------------ shards and requests
