@@ -152,7 +152,7 @@ class Race:
         shown = time(self.median(name))
         if name == next(iter(self.rounds)):
             return shown
-        return f"{shown} · {spread(self.ratios(name), '×')}"
+        return f"{shown}, {spread(self.ratios(name), '×')}"
 
 
 def race(
@@ -214,7 +214,7 @@ class Report:
                 if high < 1 and not name.startswith(LIMIT):
                     where = f"{heading.rpartition(', ')[2]} {show(at)}".strip() if len(races) > 1 else ""
                     self.losses.append((question, where, name, median(ratios)))
-        columns = [show(at) if at != "" else "time · ÷ the first (middle half)" for at in races]
+        columns = [show(at) if at != "" else "time, ÷ the first (middle half)" for at in races]
         lines = [[name, *(race.cell(name) for race in races.values())] for name in names]
         return table([heading, *columns], lines)
 
