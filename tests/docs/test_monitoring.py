@@ -1,16 +1,14 @@
-"""Every event of the log and every metric is documented, and no other; the samples work."""
+"""Every event of the log and every metric is documented, and no other."""
 
 import ast
-import json
 import logging
 import re
-import sys
 from functools import cache
 
 import pytest
 
 from notifications_counter.maintenance.history import MESSAGES
-from tests.docs.test_docs import FENCE, first_cells, page, python_blocks, section
+from tests.docs.test_docs import FENCE, first_cells, page, section
 from tests.source import trees
 
 pytestmark = pytest.mark.once
@@ -83,24 +81,3 @@ def test_every_alert_says_what_it_means_and_what_to_do() -> None:
         assert all(
             f"\n{key}" in re.sub(r"\n +", "\n", alert) for key in ("expr:", "labels:", "summary:", "description:")
         )
-
-
-def test_the_sample_of_a_formatter_writes_a_line_of_json() -> None:
-    (code,) = [code for code in python_blocks(section(MONITOR, "The log")) if "JSONFormatter(" in code]
-    sample: dict[str, type[logging.Formatter]] = {}
-    exec(code, sample)
-    about = {"event": "redis_lost", "cache": "default", "reason": "Grüße\n"}
-    try:
-        raise ValueError("why")
-    except ValueError:
-        record = logging.getLogger("notifications_counter").makeRecord(
-            "notifications_counter", logging.WARNING, __file__, 1, "Redis (%r)", ("x",), sys.exc_info(), extra=about
-        )
-    line = sample["JSONFormatter"]().format(record)
-    assert "\n" not in line
-    written = json.loads(line)
-    assert written["message"] == "Redis ('x')"
-    assert {name: written[name] for name in about} == about
-    assert written["level"] == "WARNING"
-    assert written["traceback"].endswith("ValueError: why")
-    assert set(written) == {"time", "level", "logger", "message", "traceback", *about}
