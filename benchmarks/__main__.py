@@ -129,7 +129,7 @@ def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str]
     started = perf_counter()
     blocks = {"machine": machine()}
     files: dict[str, str] = {}
-    losses: dict[str, dict[str, list[str]]] = {}
+    losses: dict[str, dict[str, list[float]]] = {}
     databases, failed, versions = [], [], []
     with tempfile.TemporaryDirectory() as directory:
         for number, stage in enumerate(stages):
@@ -147,22 +147,27 @@ def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str]
                 continue
             if EVERYWHERE in found["blocks"]:
                 databases.append(f"### {found['versions']}\n\n{found['blocks'].pop(EVERYWHERE)}")
-            for question, where, rival, ratio in found["losses"] if not number else []:
-                ratios = losses.setdefault(question, {}).setdefault(rival, [])
-                ratios.append(f"{where}: {short(ratio)}" if where else short(ratio))
+            for question, _, rival, ratio in found["losses"] if not number else []:
+                losses.setdefault(question, {}).setdefault(rival, []).append(ratio)
             versions.append(found["versions"])
             blocks |= found["blocks"]
             files |= found["files"]
     if databases:
         blocks[EVERYWHERE] = "\n\n".join(databases)
     lines = [
-        (question, "<br>".join(f"{rival}: {'; '.join(ratios)}" for rival, ratios in rivals.items()))
+        (question, "; ".join(f"{rival}: {span(ratios)}" for rival, ratios in rivals.items()))
         for question, rivals in losses.items()
     ]
     blocks["losses"] = table(["question", "faster: its time ÷ ours"], lines) if lines else "Nothing in this run."
     blocks["machine"] += "\n- `QUICK=1`: fewer rounds and users, so noisier figures" * quick
     blocks["machine"] += f"\n- {'; '.join(dict.fromkeys(versions))}\n- {perf_counter() - started:,.0f} s in all"
     return blocks, files, failed
+
+
+def span(ratios: list[float]) -> str:
+    """The least and the greatest."""
+    least, greatest = short(min(ratios)), short(max(ratios))
+    return least if least == greatest else f"{least}–{greatest}"
 
 
 def fill(page: str, blocks: dict[str, str]) -> tuple[str, set[str]]:
