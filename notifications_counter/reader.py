@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from django.core.exceptions import ValidationError
 from django.db import connections
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from .buffer import Buffer, Snapshot
 from .buffer.cached import are_counts
@@ -88,7 +88,7 @@ class Reader:
                     return self._miss(ledger, buffer, [key])[key]
         except BufferUnavailable:
             return self._rows([key])[key]
-        return total if total >= 0 else self._negative([key])[key]
+        return total if total >= counter.least else self._negative([key])[key]
 
     def counts(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the counts of many owners."""
@@ -114,8 +114,8 @@ class Reader:
                     by_rows += mine
                     continue
                 result.update(zip(mine, totals, strict=True))
-                if not are_counts(totals):
-                    result |= self._negative([key for key in mine if (result[key] or 0) < 0])
+                if not are_counts(totals, counter.least):
+                    result |= self._negative([key for key in mine if (result[key] or 0) < counter.least])
                     for some in chunked([key for key in mine if result[key] is None], OWNERS_PER_CALL):
                         try:
                             result |= self._miss(ledger, buffer, some)
@@ -145,7 +145,7 @@ class Reader:
                     counts = buffer.group(group)
                     if counts is None:
                         missed[first] = buffer
-                    elif negative := [group + last for last, count in counts.items() if count < 0]:
+                    elif negative := [group + last for last, count in counts.items() if count < counter.least]:
                         mark_dirty((counter, owner_key) for owner_key in negative)
                     else:
                         try:
@@ -166,7 +166,7 @@ class Reader:
             for first, buffer in missed.items():
                 with suppress(BufferUnavailable):
                     ready[first] = buffer.prepare_group(group_of(first), token)
-        found = self.count_groups(firsts)
+        found = {first: {last: n for last, n in its.items() if n} for first, its in self.count_groups(firsts).items()}
         for first, epoch in ready.items():
             if not epoch:
                 continue
@@ -208,8 +208,9 @@ class Reader:
             }
         totals = self._sums(snapshot, trusted)
         result = self._rows([key for owner_key, key in owner_keys.items() if owner_key not in totals])
-        result |= self._negative([owner_keys[owner_key] for owner_key, total in totals.items() if total < 0])
-        right = {owner_key: total for owner_key, total in totals.items() if total >= 0}
+        least = self.counter.least
+        result |= self._negative([owner_keys[owner_key] for owner_key, total in totals.items() if total < least])
+        right = {owner_key: total for owner_key, total in totals.items() if total >= least}
         if right and view.is_shared:
             with suppress(BufferUnavailable):  # the totals are right all the same
                 buffer.keep(snapshot, right)
@@ -232,8 +233,8 @@ class Reader:
         return {owner_key: total for owner_key, total in found.items() if total is not None}
 
     def _negative(self, keys: Sequence[Key]) -> dict[Key, int]:
-        """Count rows, and have the owners recounted. A count below zero is wrong, or lacks a delta that was committed
-        and not sent yet."""
+        """Count rows, and have the owners recounted. A number of rows below zero is wrong, or lacks a delta that was
+        committed and not sent yet."""
         mark_dirty((self.counter, str(key)) for key in keys)
         return self._rows(keys)
 
@@ -252,7 +253,7 @@ class Reader:
     def _counted(self, whose: Any) -> dict[Key, int]:
         counter = self.counter
         rows: QuerySet = QuerySet(counter.source, using=self.using).filter(counter.q).filter(whose).order_by()
-        counts = rows.values_list(*counter.owner_attnames).annotate(Count("pk"))
+        counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.total)
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
     def stored(self, keys: Sequence[Key]) -> dict[Key, Stored]:

@@ -327,12 +327,12 @@ def declare(monkeypatch):
         totals=UserNotificationsCount,
         field="unread_count",
         batch_field="flushed_batch",
+        sum=None,
     ):
         monkeypatch.setattr(declaration, "_declarations", {})
         monkeypatch.setattr(declaration, "_by_table", {})
-        counter = make_counter(
-            "x", source="x.Y", owner=owner, condition=condition, totals="x.Z", field=field, batch_field=batch_field
-        )
+        columns = {"field": field, "batch_field": batch_field, "sum": sum}
+        counter = make_counter("x", source="x.Y", owner=owner, condition=condition, totals="x.Z", **columns)
         vars(counter).update(source=source, totals=totals)
         return found()
 
@@ -669,6 +669,48 @@ def test_an_owner_that_is_no_primary_key(declare):
 @isolate_apps("tests.tasks")
 def test_columns_of_a_count(declare, count, good):
     assert ("E013" not in declare(Notification, totals=totals_with(unread_count=count))) == good
+
+
+@pytest.mark.parametrize(
+    ("column", "good"),
+    [
+        (models.PositiveSmallIntegerField(), True),
+        (models.BigIntegerField(null=True), True),
+        (models.GeneratedField(expression=F("a") * 2, output_field=models.IntegerField(), db_persist=True), True),
+        (models.GeneratedField(expression=F("a") / 2, output_field=models.FloatField(), db_persist=True), False),
+        (models.DecimalField(max_digits=5, decimal_places=2), False),
+        (models.FloatField(), False),
+        (models.BooleanField(), False),
+        (models.DurationField(), False),
+        (models.ForeignKey(Post, on_delete=models.CASCADE, related_name="+"), False),
+        (Hidden(), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@isolate_apps("tests.tasks")
+def test_columns_of_a_sum(declare, column, good):
+    class Message(models.Model):
+        __module__ = "tests.tasks.models"
+
+        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
+        a = models.IntegerField()
+        size = column.clone()
+
+    class Child(Message):
+        __module__ = "tests.tasks.models"
+
+        recipient = models.ForeignKey(get_user_model(), on_delete=models.CASCADE, related_name="+")
+
+    total = totals_with(unread_count=models.BigIntegerField(default=0))
+    assert declare(Message, totals=total, sum="size").keys() == (set() if good else {"E023"})
+    assert "E023" in declare(Child, "recipient", totals=total, sum="size")
+    assert "has no field named 'width'" in declare(Message, totals=total, sum="width")["E006"]
+
+
+def test_a_sum_needs_a_large_column(declare):
+    assert declare(Vote, ("shop", "item", "stars"), totals=VoteCount, field="vote_count", sum="points").keys() == {
+        "E013"
+    }
 
 
 @pytest.mark.parametrize(

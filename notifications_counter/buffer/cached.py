@@ -35,10 +35,10 @@ def as_integers(totals: Sequence[Any]) -> list[int | None]:
     return [None if total is None else parse_int(total) for total in totals]
 
 
-def are_counts(totals: Sequence[int | None]) -> bool:
-    """Return whether none is missing, nor below zero, which no count is."""
+def are_counts(totals: Sequence[int | None], least: float) -> bool:
+    """Return whether none is missing, nor below the least that it can be."""
     try:
-        return min(totals) >= 0  # type: ignore[operator, type-var]
+        return min(totals) >= least  # type: ignore[operator, type-var]
     except TypeError:
         return False
 

@@ -194,12 +194,13 @@ class Buffer(Upkeep):
         self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
     ) -> dict[str, bool]:
         """Add corrections where the lease is still ours, and cache ``totals``, if given. Returns for each owner whether
-        it was fixed; False if it was active meanwhile, or is in flight."""
+        it was fixed; False if it was active meanwhile, or is in flight, or if its correction is too large to be added
+        at once."""
         fixed = dict.fromkeys(corrections, True)
         few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
         for owners in chunked(list(corrections), OWNERS_PER_CALL if few else CORRECTIONS_PER_CALL):
             theirs = json.dumps([corrections[owner] for owner in owners])
-            repaired = json.dumps([totals[owner] for owner in owners]) if totals else ""
+            repaired = json.dumps([str(totals[owner]) for owner in owners]) if totals else ""
             args = (as_json(owners), theirs, repaired, options.TOTAL_TTL)
             for place in self._run("fix", self._final(epoch), token, *args):
                 fixed[owners[place - 1]] = False

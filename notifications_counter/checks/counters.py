@@ -58,6 +58,7 @@ def check_counters() -> Messages:
             continue
         yield from _check_source(counter)
         yield from _check_condition(counter)
+        yield from _check_sum(counter)
         yield from _check_totals(counter)
         yield from _check_on_delete(counter)
         table = counter.totals._meta.db_table
@@ -124,6 +125,26 @@ def _check_source(counter: Counter) -> Messages:
             )
 
 
+def _check_sum(counter: Counter) -> Messages:
+    """The column of a sum is an integer of the source's own table."""
+    field = counter.condition.summed
+    kind = getattr(field, "output_field", field)  # of a generated column
+    if field and not (
+        field.concrete
+        and field.model is counter.source
+        and isinstance(kind, models.IntegerField)
+        and not hasattr(kind, "from_db_value")
+        and is_converted_by_django(kind)
+    ):
+        yield Error(
+            f"Counter {counter.name!r} cannot sum {field}, a {type(field).__name__}.",
+            hint=f"Name an integer column that is defined in {counter.source._meta.label}. Store amounts of money as "
+            "cents.",
+            obj=counter.source,
+            id=id_("E023"),
+        )
+
+
 def _check_totals(counter: Counter) -> Messages:
     row = counter.totals()
     others = [f for f in other_fields(counter) if f.unique or (not f.null and f.pre_save(row, add=True) is None)]
@@ -156,14 +177,15 @@ def _check_totals(counter: Counter) -> Messages:
                 obj=counter.totals,
                 id=id_("E012"),
             )
-    for name, kind in ((counter.field, models.IntegerField), (counter.batch_field, models.BigIntegerField)):
+    small = models.BigIntegerField if counter.sum else models.IntegerField
+    for name, kind in ((counter.field, small), (counter.batch_field, models.BigIntegerField)):
         number: Any = counter.totals._meta.get_field(name)
         if not isinstance(number, kind) or isinstance(number, UNSIGNED) or not _starts_at_zero(number):
             yield Error(
                 f"{number} cannot store every {'count' if name == counter.field else 'batch'} of counter "
                 f"{counter.name!r}.",
-                hint="Use a BigIntegerField, or for the count an IntegerField, with default=0 and without null=True. "
-                "A wrong count can be negative until it is corrected.",
+                hint="Use a BigIntegerField, or for a count that is not a sum an IntegerField, with default=0 and "
+                "without null=True. A wrong count can be negative until it is corrected.",
                 obj=number,
                 id=id_("E013"),
             )

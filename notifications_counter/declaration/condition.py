@@ -1,4 +1,5 @@
-"""Which rows count: a Q over a row's own columns, evaluated by the database, or in Python if it is simple enough."""
+"""Which rows count, and what each adds: a Q over a row's own columns, and one of these for a sum. Evaluated by the
+database, or in Python if it is simple enough."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import Error
-from django.db.models import BooleanField, Case, Field, IntegerField, Model, Q, QuerySet, Value, When
+from django.db.models import BooleanField, Case, Count, Field, IntegerField, Model, Q, QuerySet, Sum, Value, When
+from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, IsNull
 
 from ..internals import AND, OR, Col, WhereNode
@@ -22,31 +24,40 @@ MISSING = object()
 
 
 class Undecidable(Exception):
-    """Only the database can say whether the row counts."""
+    """Only the database can say what the row adds."""
 
 
 class Condition:
-    """A Q that says which rows of a model count."""
+    """A Q that says which rows of a model count. Each adds 1 to a count; or if ``sum`` names an integer column, what is
+    there, and nothing for NULL."""
 
-    def __init__(self, model: type[Model], condition: Q):
+    def __init__(self, model: type[Model], condition: Q, sum: str | None = None):
         self.model = model
         self.q = condition
+        self.summed: Any = sum and model._meta.get_field(sum)
 
     @cached_property
     def where(self) -> WhereNode:
         return QuerySet(self.model).filter(self.q).query.where
 
     @cached_property
-    def flag(self) -> Case | Value:
-        """An expression that is 1 for a row that counts, and otherwise 0."""
+    def value(self) -> Case | Coalesce | Value:
+        """An expression for what a row adds: 0 if it does not count."""
+        added = Coalesce(self.summed.name, 0) if self.summed else Value(1)
         if not self.q:
-            return Value(1)
-        return Case(When(self.q, then=Value(1)), default=Value(0), output_field=IntegerField())
+            return added
+        return Case(When(self.q, then=added), default=Value(0), output_field=IntegerField())
+
+    @cached_property
+    def total(self) -> Any:
+        """An aggregate of rows that count: the count."""
+        return Sum(self.summed.name, default=0) if self.summed else Count("pk")
 
     @cached_property
     def fields(self) -> frozenset[Field]:
-        """The columns that the condition reads."""
-        return frozenset(e.target for e in self.expressions() if isinstance(e, Col))
+        """The columns that decide what a row adds."""
+        read = {e.target for e in self.expressions() if isinstance(e, Col)}
+        return frozenset({*read, self.summed} if self.summed else read)
 
     def expressions(self) -> Iterator[Any]:
         """Yield every node of the condition, outermost first."""
@@ -56,14 +67,17 @@ class Condition:
     def _predicate(self) -> Predicate:
         return _compile(self.where)
 
-    def holds(self, values: Mapping[str, Any], connection: Any) -> bool | None:
-        """Return whether a row with these values, by attribute name, counts. None if only the database can tell.
+    def value_of(self, values: Mapping[str, Any], connection: Any) -> int | None:
+        """Return what a row with these values, by attribute name, adds: 0 if it does not count. None if only the
+        database can tell.
 
         Python decides only what the database cannot see differently: whether a value is NULL, and the equality of
         booleans and integers. The equality of texts depends on a collation.
         """
         try:
-            return self._predicate(values, connection) is True
+            if self._predicate(values, connection) is not True:
+                return 0
+            return _integer(values, self.summed, connection) if self.summed else 1
         except Undecidable:
             return None
 
@@ -136,6 +150,19 @@ def _value(values: Mapping[str, Any], field: Field, connection: Any) -> Any:
     except (ArithmeticError, AttributeError, TypeError, ValueError, ValidationError, Error):
         # The statement will raise the same error, where the site expects it.
         raise Undecidable from None
+
+
+def _integer(values: Mapping[str, Any], field: Any, connection: Any) -> int:
+    value = values.get(field.attname, MISSING)
+    if type(value) is not int:
+        value = _value(values, field, connection)
+    if value is NOT_NULL or field.generated:
+        raise Undecidable
+    if value and connection.vendor == "mysql":  # it may cut a number to size
+        low, high = connection.ops.integer_field_range(field.get_internal_type())
+        if not low <= value <= high:
+            raise Undecidable
+    return value or 0
 
 
 def _equals(value: Any, other: int) -> bool | None:

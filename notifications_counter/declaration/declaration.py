@@ -1,4 +1,4 @@
-"""What a counter counts: rows of a source model that satisfy a condition, for each owner.
+"""What a counter counts: rows of a source model that satisfy a condition, for each owner; or the sum of a column.
 
 Declarations are registered here, by name and by the tables of source and totals. ``counters.py`` adds the methods that
 sites call.
@@ -6,6 +6,7 @@ sites call.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -69,9 +70,10 @@ class Declaration(Sharded):
     ``source``       the counted model, as ``"app.Model"``
     ``owner``        its foreign key to the owner; or several columns, any of which may be a foreign key
     ``condition``    a Q over the row's own columns that says which rows count
+    ``sum``          an integer column of the source: the count is its sum over these rows, where NULL is 0
     ``totals``       a subclass of BaseCount whose one-to-one primary key is the owner; for several columns, a model
                      with columns of the same names, as its composite primary key or under a unique constraint
-    ``field``        its integer field for the count
+    ``field``        its integer field for the count, a BigIntegerField for a sum
     ``batch_field``  its field for the last batch that was added to the count; counters that share a totals model each
                      need their own
     ``disabled``     for a built-in counter that is switched off: why, and what to do. It is not registered, and cannot
@@ -88,12 +90,15 @@ class Declaration(Sharded):
         totals: str,
         field: str,
         batch_field: str = "flushed_batch",
+        sum: str | None = None,
         disabled: str = "",
     ):
         self.name = name
         self.source_label = source
         self.owner = owner if isinstance(owner, str) else tuple(owner)
         self.q = condition
+        self.sum = sum
+        self.least = -math.inf if sum else 0  # a lower count is wrong
         self.totals_label = totals
         self.field = field
         self.batch_field = batch_field
@@ -163,7 +168,7 @@ class Declaration(Sharded):
 
     @cached_property
     def condition(self) -> Condition:
-        return Condition(self.source, self.q)
+        return Condition(self.source, self.q, self.sum)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -172,7 +177,8 @@ class Declaration(Sharded):
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:
-        """The columns of the source that decide a count: the owner's, and those that the condition reads."""
+        """The columns of the source that decide a count: the owner's, those that the condition reads, and that of a
+        sum."""
         return (*self.owner_fields, *self.condition.fields)
 
     @cached_property

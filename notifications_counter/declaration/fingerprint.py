@@ -21,6 +21,7 @@ def fingerprint_of(counter: Any) -> str:
     source, totals = counter.source._meta, counter.totals._meta
     fields = (*counter.owner_fields, totals.get_field(counter.field), totals.get_field(counter.batch_field))
     about = [source.db_table, totals.db_table, *(field.column for field in fields), _as_code(counter.q)]
+    about += [f"sum {counter.condition.summed.column}"] if counter.sum else []
     about += map(kind_of, counter.key_fields)
     about += sorted(map(_values_of_column, counter.columns))
     return sha256("\0".join(about).encode()).hexdigest()[:16]

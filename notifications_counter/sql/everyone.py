@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import connections
-from django.db.models import Count, F, IntegerField, Q, QuerySet, UUIDField
+from django.db.models import F, IntegerField, Q, QuerySet, UUIDField
 
 from ..declaration import Declaration
 from .owners import is_one_of, of_owners
@@ -52,7 +52,7 @@ class Page:
 
 
 class Counted(NamedTuple):
-    """What the database has of an owner: rows that count, the stored total, and the last batch added to it."""
+    """What the database has of an owner: the count of its rows, the stored total, and the last batch added to it."""
 
     rows: int = 0
     total: int = 0
@@ -115,7 +115,7 @@ class Everyone:
         if only:
             rows = rows.filter(of_owners(self.counter, self.counter.owner_fields, only, self.counter.db))
             totals = totals.filter(of_owners(self.counter, self.counter.total_fields, only, self.counter.db))
-        rows = rows.annotate(counted_rows=Count("pk")).order_by()
+        rows = rows.annotate(counted_rows=self.counter.condition.total).order_by()
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
         counts = (
             f"SELECT {self.owner}, COALESCE(MAX(counted_rows), 0) AS counted_rows,"
@@ -134,7 +134,7 @@ class Everyone:
                 counts += f" OR {theirs}"
                 params += of_theirs
         found = self._fetch(counts, params)
-        return {str(self.counter.key_of(row[:-3])): Counted(*row[-3:]) for row in found}
+        return {str(self.counter.key_of(row[:-3])): Counted(int(row[-3]), *row[-2:]) for row in found}
 
     def _rows(self, after: Any, last: Any = None) -> QuerySet:
         counter = self.counter

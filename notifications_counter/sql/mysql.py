@@ -18,11 +18,13 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     columns = ", ".join(f"owner{i} {kind} PATH '$[{i}]'" for i, kind in enumerate(kinds))
     stored = f"{t.table}.{t.count}"  # a column of the chunk may have the same name
     is_new = f"{t.batch} < VALUES({t.batch})"
+    # The column refuses a sum that it cannot hold, as a DataError; of two integers, it would be an IntegrityError.
+    added = f"CAST({stored} AS DECIMAL(20)) + VALUES({t.count})"
     with t.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {t.table} ({t.columns}) SELECT {names}, delta, {t.placeholders}"
             f" FROM JSON_TABLE(%s, '$[*]' COLUMNS ({columns}, delta BIGINT PATH '$[{len(kinds)}]')) AS batch"
-            f" ON DUPLICATE KEY UPDATE {t.count} = IF({is_new}, {stored} + VALUES({t.count}), {stored}),"
+            f" ON DUPLICATE KEY UPDATE {t.count} = IF({is_new}, {added}, {stored}),"
             f" {t.updated} = IF({is_new}, VALUES({t.updated}), {t.updated}),"
             f" {t.batch} = GREATEST({t.batch}, VALUES({t.batch}))",
             (*t.values(batch), rows),

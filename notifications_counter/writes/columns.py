@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 from django.db import connections
@@ -17,12 +17,14 @@ Row = Sequence[Any]
 
 
 class Columns:
-    """For each counter, the columns of the owner and whether a row counts, compiled once.
+    """For each counter, the columns of the owner and what a row adds to the count, compiled once.
 
-    ``keys``   the columns of the primary key
-    ``sql``    these columns, with ``params``
-    ``names``  what they are called in a result
-    ``named``  these columns, with their names
+    ``keys``    the columns of the primary key
+    ``sql``     these columns, with ``params``
+    ``names``   what they are called in a result
+    ``named``   these columns, with their names
+    ``owners``  the names of the owners' columns
+    ``sums``    all names, with sums for groups of the same ``owners``
 
     ``key_fields`` and ``fields`` are the same columns, as ``convert`` needs them.
     """
@@ -32,17 +34,22 @@ class Columns:
         compiler, table = query.get_compiler(using), query.get_initial_alias()
         self.table = quote(table) if alias in ("", table) else f"{quote(table)} {quote(alias)}"
         keys: list[Any] = [field.get_col(table) for field in model._meta.pk_fields]
-        columns: list[Any] = [column for c in counters for column in (*map(F, c.owner_attnames), c.condition.flag)]
+        columns: list[Any] = [column for c in counters for column in (*map(F, c.owner_attnames), c.condition.value)]
         columns = [column.resolve_expression(query) for column in columns]
         columns = [column.relabeled_clone({table: alias or table}) for column in (*keys, *columns)]
         sql, params = zip(*map(compiler.compile, columns), strict=True)
-        # A flag is 1 or 0 and needs no conversion.
+        # What a row adds needs no conversion.
         fields = [c if isinstance(c, Col) and compiler.get_converters([c]) else None for c in columns]
         self.keys, self.sql = sql[: len(keys)], sql[len(keys) :]
         self.key_fields, self.fields = fields[: len(keys)], fields[len(keys) :]
         self.params: tuple[Any, ...] = tuple(chain(*params))
         self.names = [f"{prefix}{i}" for i in range(len(self.sql))]
         self.named = ", ".join(f"{column} AS {name}" for column, name in zip(self.sql, self.names, strict=True))
+        owns = [isinstance(column, Col) for column in columns[len(keys) :]]
+        self.owners = ", ".join(compress(self.names, owns))
+        self.sums = ", ".join(
+            n if owned else f"COALESCE(SUM({n}), 0)" for n, owned in zip(self.names, owns, strict=True)
+        )
 
     def select(self, where: str, params: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
         """Return a SELECT of rows in the order of their primary keys: the key, then these columns. To compile it from a

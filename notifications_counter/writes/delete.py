@@ -47,15 +47,14 @@ class Delete(Statement):
             sql, params = as_sql()
             sql = f"{sql} RETURNING {ours.named}"
             if groups:
-                names = ", ".join(ours.names)
-                sql = f"WITH deleted AS ({sql}) SELECT {names}, COUNT(*) FROM deleted GROUP BY {names}"
+                sql = f"WITH deleted AS ({sql}) SELECT {ours.sums}, COUNT(*) FROM deleted GROUP BY {ours.owners}"
             return sql, (*params, *ours.params)
 
         found, sums = self.fetch(as_sql_with_ours), Sums(self.counters)
         if not found:
             return 0, Change({})
         *columns, numbers = zip(*convert(self.compiler, ours.fields, found if groups else grouped(found)), strict=True)
-        sums.add_columns(columns, list(map(neg, numbers)))
+        sums.add_columns(columns, [-1] * len(numbers) if groups else list(map(neg, numbers)))
         return sum(numbers), Change(sums)
 
     def _look_first(self) -> tuple[int, Change]:

@@ -45,27 +45,27 @@ PRE_SAVES = {Field.pre_save, DateField.pre_save, DateTimeField.pre_save, TimeFie
 class Fate(NamedTuple):
     """What a statement says about its rows, for one counter.
 
-    ``owner``   an owner key; None if the rows have no owner; or UNKNOWN
-    ``counts``  whether the rows count; None if only the database can tell
+    ``owner``  an owner key; None if the rows have no owner; or UNKNOWN
+    ``value``  what each of them adds to the count, 0 if they do not count; None if only the database can tell
     """
 
     owner: Any
-    counts: bool | None
+    value: int | None
 
     @property
     def names_owner(self) -> bool:
         """Whether we know whose count the rows are part of, if they count at all."""
-        return self.counts is False or self.owner is not UNKNOWN
+        return self.value == 0 or self.owner is not UNKNOWN
 
     @property
     def is_known(self) -> bool:
         """Whether we know what the rows count for."""
-        return self.counts is not None and self.names_owner
+        return self.value is not None and self.names_owner
 
     @property
     def owner_keys(self) -> list[str]:
         """The owner whose count the rows may be part of, as a list."""
-        return [] if self.counts is False or self.owner in (UNKNOWN, None) else [self.owner]
+        return [] if self.value == 0 or self.owner in (UNKNOWN, None) else [self.owner]
 
 
 def fate(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Fate:
@@ -80,7 +80,7 @@ def fate(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Fat
         owner = UNKNOWN
     else:
         owner = counter.encode(values if counter.has_several_columns else values[0])
-    return Fate(owner, counter.condition.holds(facts, connection))
+    return Fate(owner, counter.condition.value_of(facts, connection))
 
 
 def _is_uncertain(field: Any, value: Any) -> bool:

@@ -20,7 +20,7 @@ ATTNAME = attrgetter("attname")
 class Insert(Statement):
     """An INSERT of one or more rows.
 
-    ``owners``  how many rows it adds for each owner; None if only the database can tell
+    ``owners``  what it adds for each owner; None if only the database can tell
     ``named``   whether all owners are in ``owners``
     ``sure``    whether no number in ``owners`` is None
     """
@@ -49,16 +49,16 @@ class Insert(Statement):
             written = inserted(self.model, counter, names, self.query.raw)
             deltas: dict[str, Delta] = {}
             for instance in self.query.objs:
-                owner, counts = fate(counter, written.facts(instance), self.connection)
-                if counts is False or owner is None:
+                owner, value = fate(counter, written.facts(instance), self.connection)
+                if value == 0 or owner is None:
                     continue
                 if owner is UNKNOWN:
                     self.named = False
-                elif counts is None:
+                elif value is None:
                     self.sure = False
                     deltas[owner] = None
                 elif (known := deltas.get(owner, 0)) is not None:
-                    deltas[owner] = known + 1
+                    deltas[owner] = known + value
             self.owners[counter] = deltas
 
     def _insert(self) -> tuple[Any, Change]:

@@ -1,4 +1,4 @@
-"""What rows count for according to the database, and how a statement has changed that."""
+"""What rows add to counts according to the database, and how a statement has changed that."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from math import inf
+from operator import mul
 from typing import Any, NamedTuple
 
 from django.core.exceptions import EmptyResultSet, FullResultSet
@@ -116,7 +117,7 @@ def where_of(compiler: Any) -> tuple[str, Sequence[Any]]:
 
 
 def locked(query: Query, connection: Any, counters: tuple[Declaration, ...]) -> dict[Any, Row]:
-    """Lock the rows that a query selects, in the order of their primary keys. Returns what they count for, by key."""
+    """Lock the rows that a query selects, in the order of their primary keys. Returns owners and values, by key."""
     compiler = selecting(query, connection)
     ours = columns_of(counters, connection.alias, query.model, alias=compiler.query.get_initial_alias())
     try:
@@ -161,7 +162,7 @@ def grouped(rows: Iterable[Row]) -> list[Row]:
 def keys_of(
     counters: Iterable[Declaration], columns: Iterable[Sequence[Any]]
 ) -> Iterator[tuple[Declaration, Sequence[Any], Sequence[Any]]]:
-    """Yield for each counter the owner's key in each row, and whether the row counts."""
+    """Yield for each counter the owner's key in each row, and what the row adds."""
     columns = iter(columns)
     for counter in counters:
         keys = [next(columns, ()) for _ in counter.owner_attnames]
@@ -175,7 +176,7 @@ class Sums(dict[Declaration, dict[str, int]]):
         super().__init__((counter, {}) for counter in counters)
 
     def add(self, counter: Declaration, owner_keys: Sequence[str | None], numbers: Sequence[int]) -> None:
-        """Add so many rows for each of these owners."""
+        """Add to the counts of these owners."""
         sums: dict[Any, int] = self[counter]
         added = {**sums, **dict(zip(owner_keys, numbers, strict=True))}
         if len(added) < len(sums) + len(owner_keys):  # somebody twice; to do so for each owner takes much longer
@@ -187,8 +188,9 @@ class Sums(dict[Declaration, dict[str, int]]):
 
     def add_columns(self, columns: Iterable[Sequence[Any]], numbers: Sequence[int]) -> None:
         """Add so many rows of each kind, given the columns of all kinds."""
-        for counter, keys, counts in keys_of(self, columns):
-            self.add(counter, counter.encode_all(list(compress(keys, counts))), list(compress(numbers, counts)))
+        for counter, keys, values in keys_of(self, columns):
+            added = list(map(int, map(mul, values, numbers)))  # a sum of PostgreSQL may be a Decimal
+            self.add(counter, counter.encode_all(list(compress(keys, added))), list(filter(None, added)))
 
 
 def difference(counters: Iterable[Declaration], before: Iterable[Row] = (), after: Iterable[Row] = ()) -> Deltas:

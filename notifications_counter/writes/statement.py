@@ -38,7 +38,7 @@ class Statement:
 
     @property
     def columns(self) -> Columns:
-        """Owner and flag of each counter, as columns for RETURNING."""
+        """Owner and value for each counter, as columns for RETURNING."""
         return columns_of(self.counters, self.using, self.model)
 
     @property

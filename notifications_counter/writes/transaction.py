@@ -25,7 +25,7 @@ from ..declaration import Declaration
 from ..declaration.databases import in_schema, working_on
 from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
-from ..timeseries import TimeSeries
+from ..timeseries import LARGEST, TimeSeries
 from .intents import Intents, Owner, write_requests
 from .recounts import forget, mark_dirty, request_recounts
 
@@ -271,7 +271,7 @@ class TransactionLog(Intents):
             known = [delta for delta in deltas.values() if delta]
             counts[f"{counter.name}:added"] = sum(delta for delta in known if delta > 0)
             counts[f"{counter.name}:removed"] = -sum(delta for delta in known if delta < 0)
-        if counts := {name: n for name, n in counts.items() if n}:
+        if counts := {name: min(n, LARGEST - 1) for name, n in counts.items() if n}:
             with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT), working_on(self.using):
                 TimeSeries().update_counters(counts)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import compress
-from operator import neg
 from typing import Any, NamedTuple
 
 from django.core.exceptions import EmptyResultSet
@@ -51,9 +50,7 @@ class Turn(NamedTuple):
     def is_none(self) -> bool:
         """Whether it leaves every count as it is."""
         return (
-            self.was.counts is not None
-            and self.was.counts is self.becomes.counts
-            and not (self.moves and self.was.counts)
+            self.was.value is not None and self.was.value == self.becomes.value and not (self.moves and self.was.value)
         )
 
     @property
@@ -70,14 +67,14 @@ class Turn(NamedTuple):
         """Return what it changes, given the number of updated rows."""
         deltas: dict[str, int] = defaultdict(int)
         for number, state in ((-rows, self.was), (rows, self.becomes)):
-            if state.counts and state.owner is not None:
-                deltas[state.owner] += number
+            if state.value and state.owner is not None:
+                deltas[state.owner] += number * state.value
         return deltas
 
     @property
     def tells_after(self) -> bool:
         """Whether we know what a row becomes, given what it was."""
-        return self.becomes.is_known or (self.becomes.counts is not None and not self.moves)
+        return self.becomes.is_known or (self.becomes.value is not None and not self.moves)
 
     def after(self, owner_keys: Sequence[str | None]) -> Sequence[str | None]:
         """Return the owners of rows that had these before it."""
@@ -147,13 +144,14 @@ class Update(Statement):
         *columns, before, after = zip(*found, strict=True)
         updated, same = sum(after), sum(compress(after, before))
         only_before, only_after = sum(before) - same, updated - same
+        are_old = [-1] * len(found)
         if only_before and not only_after and not self.changes_key:  # a trigger has skipped these
-            before = after
+            are_old = [-bool(number) for number in after]
         elif only_before != only_after:
             return updated, self._unknown({}, False)
         sums = Sums(self.counters)
-        sums.add_columns(columns[: len(old.names)], list(map(neg, before)))
-        sums.add_columns(columns[len(old.names) :], after)
+        sums.add_columns(columns[: len(old.names)], are_old)
+        sums.add_columns(columns[len(old.names) :], [1] * len(found))
         return updated, Change(sums)
 
     @property
@@ -171,9 +169,9 @@ class Update(Statement):
         params = (*params, *old.params, *new.params)
         if self.is_one:
             return update, params
-        states = ", ".join([*old.names, *new.names])
         return (
-            f"WITH changed AS ({update}) SELECT {states}, COUNT(*), COUNT(*) FROM changed GROUP BY {states}",
+            f"WITH changed AS ({update}) SELECT {old.sums}, {new.sums}, COUNT(*), COUNT(*) FROM changed"
+            f" GROUP BY {old.owners}, {new.owners}",
             params,
         )
 
@@ -200,12 +198,12 @@ class Update(Statement):
         else:
             condition = f"({', '.join(keys)}) IN (SELECT {key} FROM rows_before)"
         named = ", ".join([f"{column} AS {name}" for column, name in keys.items()])
-        states = f"{was}, {', '.join(new.names)}"
         return (
             f"WITH rows_before ({key}, {was}) AS ({select} FOR NO KEY UPDATE),"
             f" rows_after AS ({update} WHERE {condition} RETURNING {named}, {new.named})"
-            f" SELECT {states}, COUNT(rows_before.k0), COUNT(rows_after.k0)"
-            f" FROM rows_before FULL JOIN rows_after USING ({key}) GROUP BY {states}",
+            f" SELECT {old.sums}, {new.sums}, COUNT(rows_before.k0), COUNT(rows_after.k0)"
+            f" FROM rows_before FULL JOIN rows_after USING ({key})"
+            f" GROUP BY {old.owners}, {new.owners}, rows_before.k0 IS NULL, rows_after.k0 IS NULL",
             (*select_params, *params, *new.params),
         )
 
@@ -261,11 +259,12 @@ class Update(Statement):
         """Return what these rows, and what the statement says about them, add up to."""
         sums, found = Sums(self.counters), Counter(rows)
         numbers = list(found.values())
-        for turn, (counter, keys, counts) in zip(self.turns, keys_of(sums, zip(*found, strict=True)), strict=True):
+        for turn, (counter, keys, values) in zip(self.turns, keys_of(sums, zip(*found, strict=True)), strict=True):
             owner_keys = counter.encode_all(keys)
-            sums.add(counter, list(compress(owner_keys, counts)), [-number for number in compress(numbers, counts)])
-            if turn.becomes.counts:
-                sums.add(counter, turn.after(owner_keys), numbers)
+            gone = [-value * number for value, number in zip(values, numbers, strict=True) if value]
+            sums.add(counter, list(compress(owner_keys, values)), gone)
+            if turn.becomes.value:
+                sums.add(counter, turn.after(owner_keys), [turn.becomes.value * number for number in numbers])
         return sums
 
     def _unknown(self, found: dict[Any, Row], are_found: bool) -> Change:

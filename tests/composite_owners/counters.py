@@ -48,4 +48,15 @@ votes = Counter(
     field="vote_count",
 )
 
-COUNTERS = (alerts, unseen_by_app, unread_by_app, conversations, votes)
+points = Counter(
+    "points",
+    source="composite_owners.Vote",
+    owner=["shop", "item", "stars"],
+    condition=Q(hidden=False),
+    sum="points",
+    totals="composite_owners.VoteCount",
+    field="points",
+    batch_field="points_batch",
+)
+
+COUNTERS = (alerts, unseen_by_app, unread_by_app, conversations, votes, points)

@@ -134,6 +134,7 @@ class Vote(models.Model):
     item = models.BigIntegerField()
     stars = models.SmallIntegerField()
     hidden = models.BooleanField(default=False)
+    points = models.IntegerField(null=True)
 
 
 class VoteCount(BaseCount):
@@ -142,3 +143,5 @@ class VoteCount(BaseCount):
     item = models.BigIntegerField()
     stars = models.SmallIntegerField()
     vote_count = models.IntegerField(default=0)
+    points = models.BigIntegerField(default=0)
+    points_batch = models.BigIntegerField(default=0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Sum
 
 from notifications_counter.counters import Counter
 
@@ -30,10 +30,11 @@ TEXTS = [
 
 
 def truth(counter: Counter) -> dict[Any, int]:
-    """COUNT(*) for each owner that has rows."""
+    """COUNT(*) or SUM() for each owner that has rows."""
     there = {f"{name}__isnull": False for name in counter.owner_attnames}
     rows = counter.source._base_manager.filter(counter.q, **there).order_by()
-    return {tuple(owner): n for *owner, n in rows.values_list(*counter.owner_attnames).annotate(Count("pk"))}
+    found = Sum(counter.sum, default=0) if counter.sum else Count("pk")
+    return {tuple(owner): n for *owner, n in rows.values_list(*counter.owner_attnames).annotate(found=found)}
 
 
 def grouped(counts: dict[Any, int]) -> dict[Any, dict[Any, int]]:
@@ -63,7 +64,8 @@ def assert_stored(*counters: Counter) -> None:
         counter.flush()
         names = [field.attname for field in counter.total_fields]
         found = counter.totals._base_manager.values_list(*names, counter.field)
-        assert {tuple(owner): n for *owner, n in found if n} == truth(counter), counter.name
+        right = {owner: n for owner, n in truth(counter).items() if n}
+        assert {tuple(owner): n for *owner, n in found if n} == right, counter.name
         assert counter.recount(dry_run=True).wrong == 0, counter.name
         assert all(not shard.status.rejected for shard in counter.status())
     assert_counted(*counters)

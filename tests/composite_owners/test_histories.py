@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from notifications_counter.counters import Counter
 
-from .counters import conversations, unread_by_app, unseen_by_app, votes
+from .counters import conversations, points, unread_by_app, unseen_by_app, votes
 from .models import Conversation, CourseNotification, Message, ReadMarker, Vote
 from .support import TEXTS, assert_counted, assert_stored
 
@@ -94,7 +95,8 @@ def test_unread_messages_for_each_conversation(make_user) -> None:
 def test_three_columns_of_integers() -> None:
     def vote() -> Vote:
         shop = random.choice([1, 2, 2**31 - 1, -5, None])
-        return Vote(shop=shop, item=random.choice([1, 11, 2**63 - 1, -(2**63)]), stars=random.randint(0, 5))
+        item = random.choice([1, 11, 2**63 - 1, -(2**63)])
+        return Vote(shop=shop, item=item, stars=random.randint(0, 5), points=random.choice([None, -7, 0, 3]))
 
     play(
         [
@@ -103,6 +105,9 @@ def test_three_columns_of_integers() -> None:
             lambda: some(Vote).update(hidden=True),
             lambda: Vote.objects.filter(shop=1, item=11, stars=0).update(hidden=True),
             lambda: some(Vote).update(stars=random.randint(0, 5)),
+            lambda: some(Vote).update(points=F("points") - 4),
+            lambda: Vote.objects.filter(shop=1, item=11, hidden=False, points=3).update(points=-3),
         ],
         votes,
+        points,
     )

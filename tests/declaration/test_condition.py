@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from notifications_counter.declaration.condition import Condition
 from notifications_counter.models import Notification
+from tests.statements.models import Ticket
 from tests.tasks.models import Campaign, Project, RecurringTask, Task, Transfer
 
 pytestmark = [pytest.mark.django_db]
@@ -62,48 +63,48 @@ def rows() -> list[Task]:
 def test_python_and_database_agree(rows, q):
     condition = Condition(Task, q)
     matching = set(Task.objects.filter(q).values_list("pk", flat=True))
-    said = {row.pk: condition.holds(vars(row), connection) for row in rows}
+    said = {row.pk: condition.value_of(vars(row), connection) for row in rows}
     if q in DECIDED:
         assert said == {row.pk: row.pk in matching for row in rows}
     elif q in PARTLY_DECIDED:
         assert said == {row.pk: row.pk in matching if row.done else None for row in rows}
     else:
         assert set(said.values()) == {None}
-    flagged = Task.objects.values_list("pk", condition.flag)
+    flagged = Task.objects.values_list("pk", condition.value)
     assert {pk for pk, flag in flagged if flag} == matching
     assert {flag for _, flag in flagged} <= {0, 1}
 
 
 @pytest.mark.parametrize(
-    ("done", "holds"),
-    [(True, True), (False, False), (1, True), (0, False), ("1", True), ("False", False), (Value(True), None)],
+    ("done", "value"),
+    [(True, 1), (False, 0), (1, 1), (0, 0), ("1", 1), ("False", 0), (Value(True), None)],
     ids=str,
 )
-def test_booleans_in_every_form(done, holds):
+def test_booleans_in_every_form(done, value):
     """As Django would write them."""
-    assert Condition(Task, Q(done=True)).holds({"done": done}, connection) is holds
+    assert Condition(Task, Q(done=True)).value_of({"done": done}, connection) == value
 
 
 @pytest.mark.parametrize(
-    ("read_at", "holds"),
+    ("read_at", "value"),
     [
-        (None, True),
-        (datetime(2024, 1, 1), False),
-        (timezone.now() + timedelta(days=9), False),
+        (None, 1),
+        (datetime(2024, 1, 1), 0),
+        (timezone.now() + timedelta(days=9), 0),
         (Now(), None),
         (F("created_at"), None),
         (Value(None), None),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_null_or_not(read_at, holds, recwarn):
-    assert Condition(Notification, Q(read_at=None)).holds({"read_at": read_at}, connection) is holds
+def test_null_or_not(read_at, value, recwarn):
+    assert Condition(Notification, Q(read_at=None)).value_of({"read_at": read_at}, connection) == value
     recwarn.clear()  # naive datetimes are the site's own affair
 
 
 def test_a_deferred_field_is_left_to_the_database(rows):
     row = Task.objects.defer("done").get(pk=rows[0].pk)
-    assert Condition(Task, Q(done=True)).holds(vars(row), connection) is None
+    assert Condition(Task, Q(done=True)).value_of(vars(row), connection) is None
     assert row.get_deferred_fields() == {"done"}
 
 
@@ -124,9 +125,32 @@ def test_the_fields_of_an_expression():
     with register_lookup(CharField, Length):
         condition = Condition(Task, Q(title__length=3))
         assert {field.name for field in condition.fields} == {"title"}
-        assert condition.holds({"title": "abc"}, connection) is None
+        assert condition.value_of({"title": "abc"}, connection) is None
 
 
 def test_a_child_has_the_columns_of_its_parent():
     child: Any = RecurringTask(done=False)
-    assert Condition(Task, Q(done=False)).holds(vars(child), connection) is True
+    assert Condition(Task, Q(done=False)).value_of(vars(child), connection) == 1
+
+
+@pytest.mark.parametrize(
+    ("priority", "value"),
+    [
+        (None, 0),
+        (-3, -3),
+        ("7", 7),
+        (2.9, 2),
+        (True, 1),
+        (F("priority") + 1, None),
+        ("seven", None),
+        (2**31, None if connection.vendor == "mysql" else 2**31),  # which may cut it
+    ],
+    ids=str,
+)
+def test_what_a_row_adds_to_a_sum(priority, value):
+    """As Django would write it."""
+    condition = Condition(Ticket, Q(closed=False), "priority")
+    assert condition.value_of({"closed": False, "priority": priority}, connection) == value
+    assert condition.value_of({"closed": True, "priority": priority}, connection) == 0
+    assert condition.value_of({"closed": False}, connection) is None
+    assert {field.name for field in condition.fields} == {"closed", "priority"}

@@ -136,7 +136,7 @@ def test_the_quickstart(site: Site) -> None:
 
 
 def test_count_any_model(site: Site) -> None:
-    ticket, totals, counter, _, _, use, cheap, recount, *_ = python_blocks(page("howto/count-any-model.md"))
+    ticket, totals, counter, _, _, _, use, cheap, recount, *_ = python_blocks(page("howto/count-any-model.md"))
     head = "from django.conf import settings\nfrom django.db import models\n"
     for app in ("tickets", "support"):
         site.append(f"{app}/__init__.py")

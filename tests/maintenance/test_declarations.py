@@ -309,6 +309,7 @@ def test_what_a_fingerprint_is_made_of():
         fingerprint(~Q(Q(pk__in=[status(1)]))),
         fingerprint(~Q(Q(pk__in=[status(2)]))),
         fingerprint(key_fields=(TextField(),)),
+        fingerprint(sum="id"),
         fingerprint(field="flushed_batch"),
         fingerprint(batch_field="unread_count"),
         fingerprint(totals_label="tasks.ProjectTaskCount", field="open_count"),

@@ -38,4 +38,26 @@ watched_tickets = Counter(
     field="watch_count",
 )
 
-COUNTERS = (open_tickets, urgent_tickets, new_tickets, watched_tickets)
+open_points = Counter(
+    "open_points",
+    source="statements.Ticket",
+    owner="agent",
+    condition=Q(closed=False),
+    sum="priority",
+    totals="statements.OpenCount",
+    field="open_points",
+    batch_field="points_batch",
+)
+
+watched_weight = Counter(
+    "watched_weight",
+    source="statements.Watch",
+    owner="agent",
+    condition=Q(),
+    sum="weight",
+    totals="statements.WatchCount",
+    field="weight",
+    batch_field="weight_batch",
+)
+
+COUNTERS = (open_tickets, urgent_tickets, new_tickets, watched_tickets, open_points, watched_weight)

@@ -69,6 +69,7 @@ class Watch(models.Model):
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="watches")
     ticket = models.ForeignKey(Ticket, on_delete=models.CASCADE, related_name="watches")
     muted = models.BooleanField(db_default=False)
+    weight = models.BigIntegerField(default=1)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "ticket"], name="one_watch")]
@@ -79,6 +80,8 @@ class OpenCount(BaseCount):
         Agent, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
     )
     open_count = models.IntegerField(default=0)
+    open_points = models.BigIntegerField(default=0)
+    points_batch = models.BigIntegerField(default=0)
 
 
 class UrgentCount(BaseCount):
@@ -100,3 +103,5 @@ class WatchCount(BaseCount):
         Agent, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
     )
     watch_count = models.IntegerField(default=0)
+    weight = models.BigIntegerField(default=0)
+    weight_batch = models.BigIntegerField(default=0)

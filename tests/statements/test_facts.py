@@ -17,7 +17,7 @@ from tests.tasks.counters import visible_posts
 from tests.tasks.models import Post, Topic
 
 from .counters import new_tickets
-from .models import Agent, Queue, Ticket, UncountedTicket
+from .models import Agent, Queue, Ticket, UncountedTicket, Watch
 from .support import assert_counted, heal, named
 
 Update = Callable[[QuerySet, Agent, Agent, Queue], int]
@@ -241,6 +241,37 @@ def test_rows_are_asked_where_not_all_is_said(fresh, ann, ben, desk, owners):
             assert_counted(owners)
             assert changed == update(uncounted, ann, ben, desk)
             assert contents(tickets) == contents(uncounted)
+
+
+OF_A_SUM: dict[str, Callable[[QuerySet, Agent], int]] = {
+    "equality": lambda q, ben: q.filter(weight=7).update(weight=-2),
+    "as they were": lambda q, ben: q.filter(weight=7).update(weight=7),
+    "other types": lambda q, ben: q.filter(weight="7").update(weight=Value(3)),
+    "the owner": lambda q, ben: q.filter(weight=7).update(agent=ben),
+    "nothing added": lambda q, ben: q.filter(weight=0).update(weight=9),
+    "nothing left": lambda q, ben: q.filter(weight=7).update(weight=0),
+}
+
+
+@pytest.mark.parametrize("case", OF_A_SUM)
+def test_one_statement_says_what_a_sum_was_and_becomes(case, ann, ben, owners, django_assert_num_queries):
+    tickets = Ticket.objects.bulk_create(Ticket() for _ in range(6))
+    weights = [7, 7, 7, 0, -4, 9]
+    Watch.objects.bulk_create(Watch(agent=ann, ticket=t, weight=w) for t, w in zip(tickets, weights, strict=True))
+    assert_counted(owners)
+    with django_assert_num_queries(1):
+        assert OF_A_SUM[case](Watch.objects.filter(agent=ann, muted=False), ben)
+    assert_counted(owners)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Elsewhere, rows are looked at first.")
+def test_one_statement_returns_what_a_sum_was(ann, owners, django_assert_num_queries):
+    ticket = Ticket.objects.create()
+    Watch.objects.create(agent=ann, ticket=ticket, weight=5)
+    for value in (F("weight") * -3, 8):
+        with django_assert_num_queries(1):
+            assert Watch.objects.filter(agent=ann).update(weight=value) == 1
+        assert_counted(owners)
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="Here texts are equal only if they are the same.")

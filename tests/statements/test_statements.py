@@ -1,4 +1,5 @@
-"""Any statements of the ORM, in any order: after each, each count is COUNT(*), and nobody was sent to a recount."""
+"""Any statements of the ORM, in any order: after each, each count is COUNT(*) or SUM(), and nobody was sent to a
+recount."""
 
 import os
 import random
@@ -76,7 +77,7 @@ class World:
             "reviewer_id": self.agent(),
             "closed": choose([False, False, True]),
             "hot": choose([False, True]),
-            "priority": choose([None, 1, 2]),
+            "priority": choose([None, 1, 2, 2, -3, 10**6]),
             "due": choose([None, timezone.now()]),
             "state": choose(["new", "old"]),
             "title": choose("xyz"),
@@ -105,6 +106,8 @@ class World:
             {"closed": Value(self.rng.choice([True, False]))},
             {"priority": F("priority") + 1},
             {"priority": Coalesce("priority", 2)},
+            {"priority": -F("priority"), "closed": F("hot")},
+            {"priority": Case(When(hot=True, then=Value(5)), default=F("priority") - 1)},
             {"due": Now()},
             {"due": F("done")},
             {"due": Value(None)},
@@ -243,6 +246,10 @@ def watch(world: World) -> None:
             lambda: Watch.objects.filter(agent=agent).update(muted=~F("muted")),
             lambda: Watch.objects.filter(agent=agent, muted=False).update(muted=True),
             lambda: Watch.objects.filter(ticket__closed=False).delete(),
+            lambda: agent.watched.add(*some, through_defaults={"weight": world.rng.randint(-5, 5)}),
+            lambda: Watch.objects.filter(agent=agent).update(weight=F("weight") - 2),
+            lambda: Watch.objects.filter(agent=agent, weight=1).update(weight=world.rng.randint(-5, 5)),
+            lambda: Watch.objects.filter(agent=agent, weight=1).update(agent=world.rng.choice(world.agents)),
         ]
     )()
 

@@ -1,7 +1,7 @@
 -- Takes an intent back and adds its deltas, once. Its owners are sent to a recount instead if it is gone or grounded,
 -- or was announced under another value of ready, or if pending was lost, which would no longer show if it were filled
 -- again. So is an owner of whom Redis has lost that it is in flight, and during a recovery an owner without a total,
--- because nobody knows yet what the rows say.
+-- because nobody knows yet what the rows say. And so is one whose delta, or pending change, is too large to be exact.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 -- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
 --       2 id of the intent  3 owners whose counts have changed, as JSON  4 their deltas, as JSON (null: unknown)
@@ -30,9 +30,9 @@ local function change(owner, delta)
   local key = total_of(owner, ready_now)
   local total = total_at(key)
   -- rules: unknown, witness
-  local is_added = is_trusted and delta ~= cjson.null and (total or not recovering)
+  local is_added = is_trusted and delta ~= cjson.null and (total or not recovering) and is_exact(delta)
   if delta ~= 0 and is_added then
-    redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner)
+    is_added = is_exact(redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner))
     -- rule: lease
     if leased then redis.call('HDEL', leases, owner) end
     added = true
@@ -47,9 +47,14 @@ local function change(owner, delta)
     return
   end
   if total then
-    local sum = string.format('%.0f', tonumber(total) + delta)
+    local sum = tonumber(total) + delta
+    local text = string.format('%.0f', sum)
     -- rule: marked
-    redis.call('SET', key, others == 0 and sum or sum .. '!', 'KEEPTTL')
+    if is_exact(sum) then
+      redis.call('SET', key, others == 0 and text or text .. '!', 'KEEPTTL')
+    else
+      redis.call('DEL', key)
+    end
   end
   local group, last = group_of(owner, ready_now)
   local cached = group and redis.call('HGET', group, '')

@@ -5,7 +5,8 @@
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the owners  4 their corrections, 0 for none
 --       5 their totals, or '' to cache none  6 seconds for which totals live
 -- Reply the places of owners who were active: all if Redis is in another epoch, under another declaration, or has lost
---       pending; processes with open streams are told of those who changed
+--       pending; and of those who stay dirty, because only a part of their correction can be added exactly; processes
+--       with open streams are told of those who changed
 local about = redis.call('HMGET', state, 'epoch', 'waiting_since', 'declared')
 -- rule: waiting
 local lost = about[2] and redis.call('EXISTS', pending) == 0 -- a correction would hide it
@@ -18,7 +19,7 @@ local owners, corrections = cjson.decode(ARGV[3]), cjson.decode(ARGV[4])
 local totals = ready_now and ARGV[5] ~= '' and cjson.decode(ARGV[5]) or {}
 local held = current and #owners > 0 and redis.call('HMGET', leases, unpack(owners)) or {}
 local flying = current and which_fly(owners) or {}
-local reply, fixed, stale, changed, deltas, repaired = {}, {}, {}, {}, {}, {}
+local reply, fixed, stale, changed, places, repaired = {}, {}, {}, {}, {}, {}
 for i, owner in ipairs(owners) do
   -- rules: lease, fix_flying
   if held[i] and held[i]:match('(.*)@') == ARGV[2] and not flying[i] then
@@ -28,7 +29,7 @@ for i, owner in ipairs(owners) do
     if ready_now and (is_wrong or not recovering) then stale[#stale + 1] = total_of(owner, ready_now) end
     local group = ready_now and group_of(owner, ready_now)
     if group then redis.call('UNLINK', group) end
-    if is_wrong then changed[#changed + 1], deltas[#deltas + 1] = owner, corrections[i] end
+    if is_wrong then changed[#changed + 1], places[#places + 1] = owner, i end
     -- rule: repair_fix
     if totals[i] then repaired[#repaired + 1] = i end
   else
@@ -40,14 +41,21 @@ if #fixed > 0 then
   if #stale > 0 then redis.call('DEL', unpack(stale)) end
   local dropped = redis.call('EXISTS', dirty) == 1 and redis.call('ZREM', dirty, unpack(fixed)) or 0
   if dropped > 0 then add('HINCRBY', state, 'dirty', -dropped) end
+  for _, i in ipairs(repaired) do redis.call('SET', total_of(owners[i], ready_now), totals[i], 'EX', ARGV[6]) end
   if #changed > 0 then
     local sums, before = {}, redis.call('ZMSCORE', pending, unpack(changed))
     for n, owner in ipairs(changed) do
-      sums[2 * n - 1], sums[2 * n] = string.format('%.17g', (before[n] or 0) + deltas[n]), owner
+      local correction = corrections[places[n]]
+      local sum = (before[n] or 0) + correction
+      if not (is_exact(correction) and is_exact(sum)) then
+        sum = math.max(1 - 2 ^ 53, math.min(sum, 2 ^ 53 - 1))
+        mark_dirty(owner, ready_now, now)
+        reply[#reply + 1] = places[n]
+      end
+      sums[2 * n - 1], sums[2 * n] = string.format('%.17g', sum), owner
     end
     redis.call('ZADD', pending, unpack(sums)) -- at once, which is faster than one ZINCRBY for each
   end
-  for _, i in ipairs(repaired) do redis.call('SET', total_of(owners[i], ready_now), totals[i], 'EX', ARGV[6]) end
   if #changed > 0 and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
   redis.pcall('HINCRBY', stats, 'recounted', #fixed)
   redis.pcall('HINCRBY', stats, ready_now and not recovering and 'corrected' or 'restored', #changed)

@@ -8,12 +8,15 @@ local base = KEYS[1]:match('(.*):')
 -- recovery are still found after it.
 local function total_of(owner, ready_now) return base .. ':total:' .. (ready_now or ''):match('%d*') .. ':' .. owner end
 
+-- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets have doubles.
+local function is_exact(number) return math.abs(tonumber(number)) < 2 ^ 53 end
+
 -- Returns the cached total at a key, without the mark of an owner in flight: 12 or 12!. If something else wrote it, it
 -- is deleted, and counts as missing.
 local function total_at(key)
   local cached = redis.pcall('GET', key)
   local total = type(cached) == 'string' and cached:match('^(-?%d+)!?$')
-  if total and math.abs(tonumber(total)) < 2 ^ 53 then return total end
+  if total and is_exact(total) then return total end
   if cached then redis.call('DEL', key) end
 end
 
