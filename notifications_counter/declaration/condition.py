@@ -9,7 +9,20 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import Error
-from django.db.models import BooleanField, Case, Count, Field, IntegerField, Model, Q, QuerySet, Sum, Value, When
+from django.db.models import (
+    BigIntegerField,
+    BooleanField,
+    Case,
+    Count,
+    Field,
+    IntegerField,
+    Model,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+)
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, IsNull
 
@@ -51,7 +64,7 @@ class Condition:
     @cached_property
     def total(self) -> Any:
         """An aggregate of rows that count: the count."""
-        return Sum(self.summed.name, default=0) if self.summed else Count("pk")
+        return Sum(self.summed.name, default=0, output_field=BigIntegerField()) if self.summed else Count("pk")
 
     @cached_property
     def fields(self) -> frozenset[Field]:

@@ -53,7 +53,7 @@ points = Counter(
     source="composite_owners.Vote",
     owner=["shop", "item", "stars"],
     condition=Q(hidden=False),
-    sum="points",
+    sum="weighted",  # a generated column
     totals="composite_owners.VoteCount",
     field="points",
     batch_field="points_batch",

@@ -135,6 +135,9 @@ class Vote(models.Model):
     stars = models.SmallIntegerField()
     hidden = models.BooleanField(default=False)
     points = models.IntegerField(null=True)
+    weighted = models.GeneratedField(
+        expression=models.F("points") * models.F("stars"), output_field=models.BigIntegerField(), db_persist=True
+    )
 
 
 class VoteCount(BaseCount):

@@ -121,6 +121,13 @@ def test_the_fields_it_reads(model: type[Model], q: Q, fields: set[str]):
     assert {field.name for field in Condition(model, q).fields} == fields
 
 
+@pytest.mark.parametrize("column", ["id", "priority"])
+def test_a_sum_is_an_integer(column):
+    Ticket.objects.create(priority=3)
+    total = Ticket.objects.aggregate(total=Condition(Ticket, Q(), column).total)["total"]
+    assert type(total) is int
+
+
 def test_the_fields_of_an_expression():
     with register_lookup(CharField, Length):
         condition = Condition(Task, Q(title__length=3))

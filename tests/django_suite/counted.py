@@ -12,10 +12,10 @@ from typing import Any
 from django.apps import apps
 from django.core.checks.registry import registry
 from django.db import connections
-from django.db.models import BooleanField, CharField, Count, ForeignKey, IntegerField, Model, Q, QuerySet
+from django.db.models import BooleanField, CharField, Count, ForeignKey, IntegerField, Model, Q, QuerySet, Sum
 from django.db.models.signals import post_migrate
 
-from notifications_counter.checks.counters import KEYS, _check_condition, _check_on_delete, _check_source
+from notifications_counter.checks.counters import KEYS, _check_condition, _check_on_delete, _check_source, _check_sum
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.declaration.entering import enter_after_migrate
@@ -68,12 +68,12 @@ class Counted(Counter):
     total_fields = property(lambda self: self.owner_fields)
 
     def _register(self) -> None:
-        if not any((*_check_source(self), *_check_condition(self), *_check_on_delete(self))):
+        if not any((*_check_source(self), *_check_condition(self), *_check_sum(self), *_check_on_delete(self))):
             super()._register()
 
 
 def declare(model: type[Model]) -> None:
-    """Declare up to four counters of a model, for other owners and under other conditions."""
+    """Declare up to four counters of a model, for other owners and under other conditions, and up to three sums."""
     columns = model._meta.local_concrete_fields
     keys = sorted(filter(identifies, columns), key=lambda field: not isinstance(field, ForeignKey))
     owners: list[Any] = [field.name for field in keys[:2]]
@@ -83,13 +83,15 @@ def declare(model: type[Model]) -> None:
     conditions = [Q(), *[Q(**condition) for field in decisive for condition in conditions_on(field)][:2]]
     if len(conditions) > 2:
         conditions.append(conditions[1] | ~conditions[2])
-    number = max(len(owners), len(conditions)) if owners else 0
-    for i in range(number):
+    sums: list[Any] = [None] * max(len(owners), len(conditions))
+    sums += [f.name for f in decisive if isinstance(getattr(f, "output_field", f), IntegerField)][:3]
+    for i, sum in enumerate(sums if owners else []):
         Counted(
             f"{model._meta.label:.90} {next(numbers)}",
             source=model._meta.label,
             owner=owners[i % len(owners)],
             condition=conditions[i % len(conditions)],
+            sum=sum,
             totals=f"{OURS}.UserNotificationsCount",
             field="unread_count",
         )
@@ -142,7 +144,8 @@ def noting(write: Callable[..., Any]) -> Callable[..., Any]:
 def grouped(counter: Declaration, using: str) -> Any:
     """Return a compiler of GROUP BY owner, with its SQL, its parameters and what converts the values."""
     rows = QuerySet(counter.source, using=using).filter(counter.q).order_by()
-    query = rows.values_list(*counter.owner_attnames).annotate(counted_rows=Count("*")).query
+    count = Sum(counter.sum, default=0) if counter.sum else Count("*")
+    query = rows.values_list(*counter.owner_attnames).annotate(counted_rows=count).query
     compiler = query.get_compiler(using)
     sql, params = compiler.as_sql()
     return compiler, sql, params, compiler.get_converters(column for column, *_ in compiler.select)

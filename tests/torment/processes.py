@@ -2,6 +2,7 @@
 
 import ctypes
 import faulthandler
+import math
 import mmap
 import os
 import random
@@ -223,7 +224,7 @@ class Processes:
         """In a process: forget what a new one does not know."""
         self.is_leaving = False
         in_force._started.clear()
-        release(self.condition)
+        release(self.condition, unread.sum)
 
     def find_way(self, role: str) -> None:
         """In a process of that role: change the settings."""
@@ -269,10 +270,10 @@ class Processes:
             journal.note("fault", "statements_timed_out")
 
 
-def release(condition: Q) -> None:
-    """Be of a release that counts by this condition."""
-    if unread.q != condition:
-        unread.q = condition
+def release(condition: Q, sum: str | None) -> None:
+    """Be of a release that counts by this condition, or adds up a column."""
+    if (unread.q, unread.sum) != (condition, sum):
+        unread.q, unread.sum, unread.least = condition, sum, -math.inf if sum else 0
         for name in list(vars(unread)):
             if isinstance(getattr(type(unread), name, None), cached_property):
                 delattr(unread, name)

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connections
-from django.db.models import Q
+from django.db.models import Count, Q, Sum
 from django.test import override_settings
 
 import servers
@@ -66,6 +66,12 @@ ROUNDS: dict[str, tuple[str, ...]] = {
     **{f"{past}_and_more": (past, *SAFE_WITH_A_LOSS) for past in PAST},
     **{f"{loss}_and_more": (loss, *SAFE_WITH_A_LOSS) for loss in LOSSES},
     **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
+}
+OF_SUMS = "sums_"
+"""Begins the names of rounds in which the counter adds up a column."""
+ROUNDS |= {
+    f"{OF_SUMS}{name}": ROUNDS[name]
+    for name in ("all_but_a_loss", "deployed_and_more", "database_restored_and_more", "redis_failed_over_and_more")
 }
 
 
@@ -133,9 +139,9 @@ class Round:
             server = stack.enter_context(start_redis())
             directory = stack.enter_context(servers.temporary_directory())
             stack.enter_context(self.settings(server))
-            if "deployed" in self.faults:
-                stack.callback(release, unread.q)
-                release(self.chance.choice([truth.WIDE, truth.NARROW]))
+            stack.callback(release, unread.q, unread.sum)
+            condition = self.chance.choice([truth.WIDE, truth.NARROW]) if "deployed" in self.faults else unread.q
+            release(condition, "id" if self.name.startswith(OF_SUMS) else None)
             base: dict[str, int] = {}
             for _ in each():
                 unread.heal()
@@ -209,7 +215,9 @@ class Round:
                 unread.flush()
 
     def rows(self, condition: Q) -> dict[Any, int]:
-        return {user: Notification.objects.for_user(user).filter(condition).count() for user in self.users}
+        found = Sum(unread.sum) if unread.sum else Count("pk")
+        rows = Notification.objects.filter(condition)
+        return {user: int(rows.for_user(user).aggregate(found=found)["found"] or 0) for user in self.users}
 
     def differences(self, by_truth: dict[str, int]) -> list[str]:
         rows = self.rows(unread.q)

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 HERE = {
     "postgresql": [
         "all_but_a_loss",
+        "sums_all_but_a_loss",
         "deployed_and_more",
         "database_connections_broken",
         "database_failed_over_and_more",
@@ -28,6 +29,7 @@ HERE = {
         "database_restored_and_more",
         "redis_failed_over_and_all_killed",
         "redis_keys_deleted_and_more",
+        "sums_redis_failed_over_and_more",
     ],
     "sqlite": ["all_but_a_loss", "redis_restarted_with_old_rdb_and_more"],
 }[connection.vendor]

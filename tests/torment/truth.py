@@ -23,8 +23,9 @@ CALL = {"postgresql": "current_setting('torment.call', true)", "mysql": "@tormen
 SET_CALL = {"postgresql": "SELECT set_config('torment.call', %s, false)", "mysql": "SET @torment_call = %s"}
 TEXT = {"postgresql": "text", "mysql": "char(200)", "sqlite": "text"}
 NOTE = (
-    "INSERT INTO torment_truth SELECT {call}, CAST({row}.user_id AS {text}), {delta}, {row}.kind = '' "
-    "FROM (SELECT 1) AS one WHERE {row}.read_at IS NULL;"
+    "INSERT INTO torment_truth"
+    " SELECT {call}, CAST({row}.user_id AS {text}), {delta}, {delta} * {row}.id, {row}.kind = ''"
+    " FROM (SELECT 1) AS one WHERE {row}.read_at IS NULL;"
 )
 EVENTS = {"INSERT": ["NEW"], "UPDATE": ["OLD", "NEW"], "DELETE": ["OLD"]}
 DELTAS = {"NEW": 1, "OLD": -1}
@@ -33,7 +34,10 @@ DELTAS = {"NEW": 1, "OLD": -1}
 @contextmanager
 def noted() -> Iterator[None]:
     """Note every change from here on."""
-    table = "CREATE TABLE torment_truth (truth_call varchar(200), owner varchar(200), delta int, is_narrow boolean)"
+    table = (
+        "CREATE TABLE torment_truth"
+        " (truth_call varchar(200), owner varchar(200), delta int, delta_of_sum bigint, is_narrow boolean)"
+    )
     for _ in each():
         _run(*_forget(), table, *_triggers())
     try:
@@ -68,12 +72,13 @@ def owner_name(owner: Any, condition: Q | None = None) -> str:
 def take() -> Changes:
     """What was noted since the last time."""
     changes: Changes = defaultdict(dict)
+    delta = "delta_of_sum" if unread.sum else "delta"
     for _ in each():
-        for call, owner, is_narrow, delta in _run(
-            "SELECT truth_call, owner, is_narrow, SUM(delta) FROM torment_truth GROUP BY 1, 2, 3"
+        for call, owner, is_narrow, number in _run(
+            f"SELECT truth_call, owner, is_narrow, SUM({delta}) FROM torment_truth GROUP BY 1, 2, 3"
         ):
             for name in [owner_name(owner, condition) for condition in (WIDE, NARROW)[: 1 + bool(is_narrow)]]:
-                changes[call][name] = changes[call].get(name, 0) + int(delta)
+                changes[call][name] = changes[call].get(name, 0) + int(number)
         _run("DELETE FROM torment_truth")
     return changes
 
