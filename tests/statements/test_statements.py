@@ -353,7 +353,7 @@ def lots(world: World) -> None:
             lambda: Lot.objects.filter(project__lots__number=number).update(sold=True),
             lambda: mine.filter(number=number).delete(),
             lambda: Lot.objects.filter(pk=(project, number)).delete(),
-            lambda: Lot.objects.bulk_update([Lot(lot.pk, lot.project_id, lot.number) for lot in mine], ["sold"]),
+            lambda: Lot.objects.bulk_update([Lot(project=lot.project, number=lot.number) for lot in mine], ["sold"]),
         ]
     )()
 
