@@ -64,7 +64,7 @@ class Exchange:
     """
 
     __slots__ = (
-        *("client", "calls", "subjects", "_outcomes", "_has_forgotten", "_started"),
+        *("client", "calls", "subjects", "_outcomes", "_has_failed", "_has_forgotten", "_started"),
         *("_patience", "_pool", "_connections", "_spent", "_socket", "_on_failure"),
     )
 
@@ -72,7 +72,7 @@ class Exchange:
         self.client, self.calls, self.subjects = client, calls, subjects
         self._outcomes: list[Any] | None = None
         self._connections: list[Any] = []  # at most one; nothing that is taken out of a list is returned twice
-        self._has_forgotten = False
+        self._has_failed = self._has_forgotten = False
         self._started = 0
 
     def send(self, urgent: bool = False) -> None:
@@ -150,8 +150,9 @@ class Exchange:
                     raise BufferUnavailable(f"Nobody waited for the reply of Redis (cache {self.client.alias!r}).")
                 self._receive(answers)
             except BufferUnavailable as error:
-                answers = [error] * len(self.calls)
+                answers, self._has_failed = [error] * len(self.calls), True
             except errors.FAILURES as error:
+                self._has_failed = True
                 self.close()
                 missing = len(self.calls) - len(answers)
                 self._tell([*answers, *[error] * missing])
@@ -163,39 +164,49 @@ class Exchange:
                 if self._started:
                     self._tell(answers)
             self._judge(answers)
-        if self._has_forgotten:
+        if self._has_forgotten:  # an exchange that was left
             self._outcomes = list(map(self._outcome, self.calls, self._outcomes))  # type: ignore[arg-type]
         return self._outcomes  # type: ignore[return-value]
 
-    def _outcome(self, call: Any, outcome: Any) -> Any:
+    def _outcome(self, call: AnyCall, outcome: Any) -> Any:
         if not isinstance(outcome, errors.NoScriptError):
             return outcome
-        try:  # nothing was run, so this is not a second time
-            return self.client.ask(call.by_source, urgent=True)
+        try:
+            return self.client.ask(call, urgent=True)
         except BufferUnavailable as error:
             return error
 
-    def _receive(self, answers: list[Any], owed_on: Any = None) -> None:
-        """Read the answer to each call, or the exception in its place, and return the connection unless the answers are
-        owed."""
-        connection, started = owed_on or self._connections[0], time.monotonic()
-        if owed_on is None and getattr(connection, "owed", None):
+    def _receive(self, answers: list[Any]) -> None:
+        """Read the answers, and return the connection. Scripts that Redis does not know are sent again, by their
+        source: nothing of them was run, so this is not a second time."""
+        connection, started = self._connections[0], time.monotonic()
+        if getattr(connection, "owed", None):
             read_owed(connection)
-        for _ in self.calls:
+        self._read(connection, self.calls, answers)
+        if self._has_failed:
+            first, answers[:], self._has_failed = answers[:], [], False
+            for call, answer in zip(self.calls, first, strict=True):
+                if isinstance(answer, errors.NoScriptError):
+                    send_packed(connection, [call.by_source.packed])  # type: ignore[union-attr]
+                    self._read(connection, [call], answers)
+                else:
+                    answers.append(answer)
+                    self._has_failed |= isinstance(answer, Exception)
+        self._return(started)
+
+    def _read(self, connection: Any, calls: Sequence[AnyCall], answers: list[Any]) -> None:
+        """Read the answer to each call, or the exception in its place."""
+        for _ in calls:
             try:
                 answers.append(connection.read_response())
             except errors.ResponseError as error:
                 answers.append(error)
-        if owed_on is None:
-            self._return(started)
+                self._has_failed = True
 
     def _judge(self, answers: list[Any]) -> bool:
         """Turn answers into outcomes. Returns whether a call has failed."""
         client, self._outcomes = self.client, answers
-        for answer in answers:
-            if isinstance(answer, Exception):
-                break
-        else:
+        if not self._has_failed:
             for call in self.calls:
                 if call.name not in client.breaker.has_run:
                     client.answered(call.name)
@@ -248,7 +259,7 @@ class Exchange:
         if socket_of(connection) is not self._socket:
             raise errors.ConnectionError("The connection was closed before the replies came.")
         answers: list[Any] = []
-        self._receive(answers, owed_on=connection)
+        self._read(connection, self.calls, answers)
         if self._judge(answers):
             late_failures.append(self._on_failure)
             self._tell(answers)

@@ -116,9 +116,12 @@ def _compile(node: Any) -> Predicate:
     if isinstance(node, WhereNode) and node.connector in (AND, OR):
         return _compile_node(node)
     if isinstance(node, IsNull | Exact) and is_lookup_of_django(node) and not node.lhs.target.generated:
-        field = node.lhs.target
+        field, name = node.lhs.target, node.lhs.target.attname
         if isinstance(node, IsNull):
-            return lambda values, connection: (_value(values, field, connection) is None) == node.rhs
+            is_null = node.rhs
+            return lambda values, connection: (
+                (values.get(name, MISSING) is None or _value(values, field, connection) is None) == is_null
+            )
         if isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int):
             return lambda values, connection: _equals(_value(values, field, connection), node.rhs)
     return _undecidable

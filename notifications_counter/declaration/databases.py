@@ -37,6 +37,9 @@ OF_TESTS = "test"
 DAY = 86400
 """Seconds."""
 
+HERE: AbstractContextManager[None] = nullcontext()
+"""A context that changes nothing."""
+
 LEFT = (
     "Database %r gets a new id, and everyone is recounted, because another database at the same address has used Redis "
     "in between. If this happens again and again, two sites share a Redis: give each a KEY_PREFIX of its own."
@@ -195,7 +198,7 @@ def schema_of(connection: BaseDatabaseWrapper) -> str | None:
 
 def in_schema(connection: BaseDatabaseWrapper, schema: str | None) -> AbstractContextManager[None]:
     """Make a connection use the schema of another tenant for a while."""
-    return nullcontext() if schema is None or schema_of(connection) == schema else _in_schema(connection, schema)
+    return HERE if schema is None or schema_of(connection) == schema else _in_schema(connection, schema)
 
 
 @contextmanager

@@ -74,7 +74,10 @@ class Sharded(Owners):
 
     def by_shard(self, owner_keys: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
         """Return owner keys, or primary keys, grouped by shard."""
-        buffers = self.buffers_in(connection or connections[self.db]) if owner_keys else []
+        if not owner_keys:
+            return []
+        connection = connection or connections[self.db]
+        buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
         if len(buffers) == 1:
             return [(buffers[0], owner_keys)]
         return [(buffer, mine) for buffer, mine, _ in self._grouped(buffers, owner_keys, as_bytes(owner_keys))]

@@ -14,12 +14,14 @@ something else has written a stored total (``totals.py``), where not knowing by 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 from django.db import connections
+from django.db.models import Model
 
 from ..declaration import Declaration, counters_of_table
+from ..declaration.databases import alias_for
 from ..internals import (
     DeleteQuery,
     InsertQuery,
@@ -102,6 +104,12 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
     return execute
 
 
+@lru_cache(maxsize=100)
+def without_columns(counters: tuple[Declaration, ...], model: type[Model]) -> list[Declaration]:
+    """Return the counters whose columns a model of their table does not have."""
+    return [counter for counter in counters if not counter.has_columns(model)]
+
+
 def _count(
     counters: tuple[Declaration, ...],
     kind: type,
@@ -110,18 +118,19 @@ def _count(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    query_class, statement_class = KINDS[kind]
     query, connection = compiler.query, compiler.connection
-    counters = tuple([c for c in counters if c.db == connection.alias])  # a counter belongs to one database
-    known = type(query) is query_class and type(compiler) is connection.ops.compiler(query.compiler)
-    if all(c.has_columns(query.model) for c in counters):
-        if not counters:
-            return original(compiler, *args, **kwargs)
+    alias = connection.alias
+    counters = tuple([c for c in counters if alias_for(c.source) == alias])  # a counter belongs to one database
+    if not counters:
+        return original(compiler, *args, **kwargs)
+    deaf = without_columns(counters, query.model)
+    if not deaf:
+        query_class, statement_class = KINDS[kind]
+        known = type(query) is query_class and type(compiler) is connection.ops.compiler(query.compiler)
         return statement_class(counters, compiler, original, known).run(*args, **kwargs)
-    heard = tuple([c for c in counters if c.has_columns(query.model)])
+    heard = tuple([counter for counter in counters if counter not in deaf])
 
     def execute_and_recount() -> tuple[Any, Change]:
-        result = _count(heard, kind, compiler, original, *args, **kwargs)
-        return result, Change({}, everyone=[counter for counter in counters if counter not in heard])
+        return _count(heard, kind, compiler, original, *args, **kwargs), Change({}, everyone=deaf)
 
     return Ledger.on(connection).write(None, execute_and_recount)

@@ -70,16 +70,18 @@ class Fate(NamedTuple):
 
 def fate(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Fate:
     """Return what these facts say about the rows."""
-    owner: Any
-    values = [facts.get(name, UNKNOWN) for name in counter.owner_attnames]
-    if type(values[0]) is int and not counter.has_several_columns:
-        owner = str(values[0])
-    elif any(value is None for value in values):
-        owner = None
-    elif any(map(_is_uncertain, counter.key_fields, values)):
-        owner = UNKNOWN
-    else:
-        owner = counter.encode(values if counter.has_several_columns else values[0])
+    owner = facts.get(counter.owner_attnames[0], UNKNOWN)
+    if counter.has_several_columns:
+        values = [facts.get(name, UNKNOWN) for name in counter.owner_attnames]
+        if None in values:
+            owner = None
+        else:
+            uncertain = any(map(_is_uncertain, counter.key_fields, values))
+            owner = UNKNOWN if uncertain else counter.encode(values)
+    elif type(owner) is int:
+        owner = str(owner)
+    elif owner is not UNKNOWN and owner is not None:
+        owner = UNKNOWN if _is_uncertain(counter.key_fields[0], owner) else counter.encode(owner)
     return Fate(owner, counter.condition.value_of(facts, connection))
 
 

@@ -44,12 +44,13 @@ class Insert(Statement):
     def _judge(self) -> None:
         self.owners: dict[Declaration, dict[str, Delta]] = {}
         self.named = self.sure = True
-        names = tuple(map(ATTNAME, self.query.fields))
+        query, connection = self.query, self.connection
+        names = tuple(map(ATTNAME, query.fields))
         for counter in self.counters:
-            written = inserted(self.model, counter, names, self.query.raw)
+            facts = inserted(query.model, counter, names, query.raw).facts
             deltas: dict[str, Delta] = {}
-            for instance in self.query.objs:
-                owner, value = fate(counter, written.facts(instance), self.connection)
+            for instance in query.objs:
+                owner, value = fate(counter, facts(instance), connection)
                 if value == 0 or owner is None:
                     continue
                 if owner is UNKNOWN:
