@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, repeat
+from itertools import repeat
 from operator import mod
 from typing import Any
 from zlib import crc32
@@ -90,12 +91,15 @@ class Sharded(Owners):
         return [(buffers[0], keys, owner_keys)] if len(buffers) == 1 else self._grouped(buffers, keys, owner_keys)
 
     def _grouped(self, buffers: Sequence[Buffer], keys: Sequence[Any], owner_keys: Sequence[bytes]) -> EncodedShares:
-        """Take apart what belongs to several shards: one pass for each is faster than a step for each key."""
+        """Take apart what belongs to several shards, by sorting: a step of Python for each key takes longer."""
         shards = list(map(mod, self._hashes(owner_keys), repeat(len(buffers))))
+        order = sorted(range(len(keys)), key=shards.__getitem__)
+        keys, owner_keys = list(map(keys.__getitem__, order)), list(map(owner_keys.__getitem__, order))
         grouped: EncodedShares = []
-        for shard in sorted(set(shards)):
-            mine = list(map(shard.__eq__, shards))
-            grouped.append((buffers[shard], list(compress(keys, mine)), list(compress(owner_keys, mine))))
+        first = 0
+        for shard, number in sorted(Counter(shards).items()):
+            mine = slice(first, first := first + number)
+            grouped.append((buffers[shard], keys[mine], owner_keys[mine]))
         return grouped
 
     def _hashes(self, owner_keys: Iterable[bytes]) -> Iterable[int]:
