@@ -74,6 +74,7 @@ QUESTIONS = {
     "recount": "maintenance.recount",
     "recovery": "recovery.through",
     "requests": "recovery.requests",
+    "verification": "recovery.verification",
     "slow-redis": "slow.site",
     "redis-memory": "maintenance.redis_memory",
     "update-counter": "timeseries.update",

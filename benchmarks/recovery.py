@@ -1,5 +1,5 @@
 """The badge, second by second, while Redis comes back empty and everyone is recounted; flushers that share the requests
-of an outage."""
+of an outage; the comparison of everyone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from notifications_counter.counters import unread
+from notifications_counter.maintenance.places import local_counters
+from notifications_counter.maintenance.verification import pace, verify
 from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.monitoring.state import look_at
 
 from .bench import OURS, Report, number, say, size, table, time
 from .maintenance import totals
@@ -25,6 +28,9 @@ from .rivals import NUMBERS, CountStar, Ours, empty, numbers, quoted, redis, red
 
 BEFORE, RATE, ONLINE, EACH = 3, 2_000, 1_000, 10
 """Seconds before Redis is emptied, badges a second, users whose badge is read, and their unread rows."""
+
+DAY = 86_400
+"""Seconds."""
 
 FIRST = f"{OURS}, first read"
 
@@ -162,6 +168,34 @@ def requests(report: Report, quick: bool) -> str:
         say(f"{flushers} flushers: {lines[-1]}")
     columns = ["owners recounted", "time", "CPU of the flushers", "of the busiest", "of Redis", "in all ÷ one"]
     return table([f"flushers of {size(owners)} requests", *columns], lines)
+
+
+def verification(report: Report, quick: bool) -> str:
+    """The flusher compares everyone with the rows once, as it does in a day; here, without a rest between two runs."""
+    owners = 20_000 if quick else 1_000_000
+    empty()
+    users(owners)
+    rows(Notification, owners, EACH)
+    totals(owners, each=EACH)
+    vacuum(Notification, unread.totals)
+    unread.heal(seconds=6_000)
+    unread.flush()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (session,) = cursor.fetchone()
+    counters = local_counters([unread])
+    mine, theirs, of_redis, longest, runs = process_time(), _cpu_seconds(session), redis_seconds(), 0.0, 0
+    while look_at(unread).everyone_age is None:
+        pace.rests_until, started = 0, perf_counter()
+        verify(counters)
+        longest, runs = max(longest, perf_counter() - started), runs + 1
+    mine, theirs, of_redis = process_time() - mine, _cpu_seconds(session) - theirs, redis_seconds() - of_redis
+    found = look_at(unread)
+    assert (found.everyone, found.wrong) == (owners, 0)
+    cells = [time(mine), time(theirs), time(of_redis), f"{number(100 * (mine + theirs + of_redis) / DAY)} %"]
+    columns = ["CPU of the flusher", "of the database", "of Redis", "together, of a day", "runs", "longest run"]
+    about = f"{size(owners)} users with {EACH} rows each"
+    return table([about, *columns], [["all compared once", *cells, f"{runs:,}", time(longest)]])
 
 
 def _flush(end: Any) -> None:

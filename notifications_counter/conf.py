@@ -91,6 +91,7 @@ class Options:
         3600, lambda value: _seconds(value) and value >= 60, "a number of seconds, at least 60"
     )
     DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
+    VERIFY_SECONDS = Entry[float](86400, _seconds, "a non-negative number of seconds")
     READ_TIMEOUT = Entry[float](0.1, _timeout, "a positive number of seconds")
     WRITE_TIMEOUT = Entry[float](0.4, _timeout, "a positive number of seconds")
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")

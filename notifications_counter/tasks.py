@@ -22,12 +22,14 @@ from .maintenance.flush import heal_and_flush
 from .maintenance.orphans import remove_orphans
 from .maintenance.places import OUTAGES, LocalCounter, at_each, local_counters
 from .maintenance.retention import prune as prune_notifications
+from .maintenance.verification import verify
 
 
 def flush() -> dict[str, int]:
-    """Heal every counter, then write what waits in Redis to the database, as `flush_counters` does. Returns how many
-    owners were flushed, by counter."""
+    """Heal every counter, write what waits in Redis to the database, and compare some owners with the rows, as
+    `flush_counters` does. Returns how many owners were flushed, by counter."""
     flushed: Tally[str] = Tally()
+    counters = local_counters(all_counters())
 
     def work(local: LocalCounter[Counter]) -> None:
         def flush() -> None:
@@ -36,7 +38,8 @@ def flush() -> dict[str, int]:
         while heal_and_flush(local.counter.heal, flush):
             pass
 
-    at_each(local_counters(all_counters()), work)
+    at_each(counters, work)
+    verify(counters)
     return dict(flushed)
 
 

@@ -54,6 +54,8 @@ TOTALS: dict[str, tuple[str, Value]] = {
     "flush_seconds": ("Time that it took to flush them.", lambda c: c.stats.flush_ms / 1000),
     "recounted_owners": ("Owners recounted.", lambda c: c.stats.recounted),
     "corrected_owners": ("Counts that a recount has corrected.", lambda c: c.stats.corrected),
+    "verified": ("Owners compared with the rows by the flusher, once for each time.", lambda c: c.verified),
+    "mismatched": ("How many of them had a wrong count, which was corrected.", lambda c: c.mismatched),
     "restored_owners": ("Counts that a recovery has corrected.", lambda c: c.stats.restored),
 }
 

@@ -33,13 +33,14 @@ OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
     """The state of one shard: the ``status`` of its buffer, the name of its Redis ``server``, and from the database its
-    ``epoch`` and how far the audit has come."""
+    ``epoch``, how far the audit has come and, for the first shard, how far the comparison of everyone has come."""
 
     shard: int
     status: Status
     server: str
     epoch: int
     audited: str
+    verified: str
 
     @property
     def recovering(self) -> bool:
@@ -50,10 +51,10 @@ class ShardStatus:
 
 def shard_statuses(counter: Declaration) -> list[ShardStatus]:
     """Return the state of each shard."""
-    rows = shard_rows(counter).filter(shards=options.SHARDS).values_list("shard", "epoch", "audited")
+    rows = shard_rows(counter).filter(shards=options.SHARDS).values_list("shard", "epoch", "audited", "verified")
     stored = {shard: about for shard, *about in rows}
     return [
-        ShardStatus(shard, buffer.status(), buffer.server(), *stored.get(shard, (0, "")))
+        ShardStatus(shard, buffer.status(), buffer.server(), *stored.get(shard, (0, "", "")))
         for shard, buffer in enumerate(counter.buffers)
     ]
 

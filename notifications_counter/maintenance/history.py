@@ -22,6 +22,8 @@ MESSAGES = {
     "flush": "flushed %(owners)d owner(s) in %(batches)d batch(es), net %(net)+d, rejected %(rejected)d, "
     "%(seconds).2f s.",
     "recount": "recounted %(checked)d owner(s), %(wrong)d wrong, corrected %(corrected)d.",
+    "mismatched": "%(wrong)d of %(checked)d owner(s) compared had a wrong count, now corrected: %(examples)s. "
+    "Look for raw SQL, a trigger, or a restored backup.",
     "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: everyone is recounted; until then, "
     "the first read of each owner counts rows.",
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",

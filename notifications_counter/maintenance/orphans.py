@@ -11,17 +11,19 @@ from django.db.models import Exists, OuterRef, QuerySet
 from ..buffer.types import NOTHING
 from ..declaration import Declaration
 from ..internals import raw_delete
+from ..sql.everyone import Page, between
 from ..sql.owners import of_owners
 from ..writes.rows import chunks
 from ..writes.totals import maintained
 from .shards import reject_batches_up_to
 
-PAGE = 1000
+SIZE = 1000
 """Totals that are looked at together."""
 
 
-def remove_orphans(counter: Declaration) -> int:
-    """Delete the totals of deleted owners if the count is zero and nothing waits in Redis. Returns how many."""
+def remove_orphans(counter: Declaration, within: Page | None = None) -> int:
+    """Delete the totals of deleted owners, of all or those ``within`` a page, if the count is zero and nothing waits in
+    Redis. Returns how many."""
     exist = [
         Exists(QuerySet(field.remote_field.model, using=counter.db).filter(pk=OuterRef(total.attname)))
         for field, total in zip(counter.owner_fields, counter.total_fields, strict=True)
@@ -31,10 +33,12 @@ def remove_orphans(counter: Declaration) -> int:
         return 0
     totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
     zero = {sharing.field: 0 for sharing in counter.sharing}
-    gone = totals.filter(**zero).exclude(*exist)
     names = [field.attname for field in counter.total_fields]
+    gone = totals.filter(**zero).exclude(*exist)
+    if within:
+        gone = gone.filter(between(counter, names, within.after, within.last))
     page, removed = gone, 0
-    while rows := list(page.order_by("pk").values_list("pk", *names)[:PAGE]):
+    while rows := list(page.order_by("pk").values_list("pk", *names)[:SIZE]):
         for buffer, owner_keys in counter.by_shard([str(counter.key_of(key)) for _, *key in rows]):
             removed += _remove(counter, counter.buffers.index(buffer), owner_keys, gone)
         page = gone.filter(pk__gt=rows[-1][0])

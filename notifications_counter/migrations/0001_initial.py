@@ -83,6 +83,7 @@ class Migration(migrations.Migration):
                 ("progress", models.PositiveIntegerField(default=0, verbose_name="owners written of the next batch")),
                 ("closed", models.BigIntegerField(default=0, verbose_name="closed up to batch")),
                 ("audited", models.TextField(blank=True, verbose_name="audited up to")),
+                ("verified", models.TextField(blank=True, verbose_name="verified")),
                 ("declared", models.CharField(blank=True, max_length=16, verbose_name="declaration")),
                 ("declared_at", models.DateTimeField(default=timezone.now, verbose_name="in force since")),
             ],

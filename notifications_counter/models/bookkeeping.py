@@ -25,8 +25,8 @@ class DatabaseId(models.Model):
 
 class CounterShard(models.Model):
     """One shard of a counter: its epoch; the last finished batch with its random id, and how many owners of the next
-    one are written; the batch up to which batches are rejected; how far the audit has come; and the fingerprint of the
-    declaration in force, and since when."""
+    one are written; the batch up to which batches are rejected; how far the audit has come; for the first shard, how
+    far the comparison of everyone has come; and the fingerprint of the declaration in force, and since when."""
 
     counter = ExactCharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))
@@ -37,6 +37,7 @@ class CounterShard(models.Model):
     progress = models.PositiveIntegerField(_("owners written of the next batch"), default=0)
     closed = models.BigIntegerField(_("closed up to batch"), default=0)
     audited = models.TextField(_("audited up to"), blank=True)
+    verified = models.TextField(_("verified"), blank=True)
     declared = models.CharField(_("declaration"), max_length=16, blank=True)
     declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
 

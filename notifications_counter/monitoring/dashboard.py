@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from django.apps import apps
 from django.db.models import QuerySet
-from django.template.defaultfilters import filesizeformat, truncatechars
+from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from ..buffer.types import UNREADABLE
 from ..buffer.upkeep import BATCHES
 from ..checks.server import check_server
 from ..conf import options
 from ..counters import Counter, all_counters, counter_named
-from ..events import Event
 from ..exceptions import CounterError
 from ..maintenance.audit import Progress
 from ..maintenance.epochs import ShardStatus
-from ..maintenance.history import history
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment
 from .problems import MAX_AGE, MAX_OVERDUE
+from .recent import event_table
 from .report import look
 from .state import CounterReport
-
-EVENTS = 10
-"""Rows of the table of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,19 @@ def figures(report: CounterReport) -> list[Figure]:
             grouped(stats.flushed),
             ngettext("in %s batch", "in %s batches", stats.batches) % grouped(stats.batches),
         ),
+        Figure(
+            _("Compared with the rows"),
+            _("%(wrong)s wrong of %(number)s") % {"wrong": grouped(report.wrong), "number": grouped(report.everyone)},
+            _comparison(report.everyone_age),
+            bad=report.wrong > 0,
+        ),
     ]
+
+
+def _comparison(age: float | None) -> str:
+    if not options.VERIFY_SECONDS:
+        return _("switched off")
+    return _("not everyone yet") if age is None else _("everyone in the last %s") % duration(age)
 
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
@@ -170,45 +176,6 @@ def _number_in(info: Mapping[str, str], name: str, text: Callable[[int], str]) -
     return text(int(info[name])) if name in info else ""
 
 
-# ------------------------------------------------------------------------ events
-def event_table() -> Table:
-    """Return the last events of all counters. Events without the fields or values that a type has are left out, because
-    something else wrote them."""
-    rows: list[list[str]] = []
-    for event in history.latest(EVENTS):
-        with suppress(OSError, *UNREADABLE):
-            rows.append([moment(event["timestamp"]), event["counter"], *TYPES[event["type"]](event)])
-    return Table([_("Time"), _("Counter"), _("Event"), _("Details")], rows, numbers=4)
-
-
-def _epoch(event: Event) -> str:
-    return _("shard %(shard)s, epoch %(epoch)s") % {"shard": event["shard"], "epoch": grouped(event["epoch"])}
-
-
-def _recount(event: Event) -> tuple[str, str]:
-    text = ngettext(
-        "%(checked)s owner checked, %(corrected)s corrected",
-        "%(checked)s owners checked, %(corrected)s corrected",
-        event["checked"],
-    )
-    return _("Recount"), text % {"checked": grouped(event["checked"]), "corrected": grouped(event["corrected"])}
-
-
-def _rejected(event: Event) -> tuple[str, str]:
-    member = truncatechars(repr(event["member"]), 60)
-    return _("Rejected"), _("member %(member)s, change %(delta)s") % {"member": member, "delta": event["delta"]}
-
-
-TYPES: dict[str, Callable[[Event], tuple[str, str]]] = {
-    "recovery": lambda event: (_("Recovery began"), _epoch(event)),
-    "recovered": lambda event: (_("Recovery complete"), _epoch(event)),
-    "declared": lambda event: (_("Declaration changed"), _("by a new release")),
-    "replaced": lambda event: (_("Flusher replaced"), _("by one of another release")),
-    "recount": _recount,
-    "rejected": _rejected,
-}
-
-
 # ------------------------------------------------------------------------ places
 def visible() -> list[LocalCounter[Counter]]:
     """Return every counter at the places that a user of this database may see."""
@@ -258,7 +225,7 @@ def page(by: str, where: str) -> dict[str, Any]:
         "choices": [(name, precision.title) for name, precision in choices.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()),
-        "problems": [str(problem) for problem in report.problems()],
+        "problems": [str(problem) for problem in (*report.problems(), *report.warnings)],
     }
     if len(keys) > 1:
         found["places"] = place_table(report.counters, by)

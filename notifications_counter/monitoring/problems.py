@@ -10,11 +10,14 @@ from django.utils.translation import ngettext
 
 from ..buffer.troubles import Trouble
 from ..conf import options
-from .display import grouped
+from .display import duration, grouped
 from .state import CounterReport
 
 MAX_AGE = 300.0
 """Seconds that a change may wait before that is a problem."""
+
+DAY = 86400
+"""Seconds for which wrong counts that were found, and corrected, are worth a warning."""
 
 MAX_OVERDUE = 10
 """Overdue intents of a counter that are not a problem. Whenever a process is killed between the announcement and the
@@ -73,6 +76,22 @@ def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Pr
             counter.rejected,
         )
         yield Problem(counter.name, "rejected", text % _grouped(count=counter.rejected))
+
+
+def warnings_of(counter: CounterReport) -> Iterator[Problem]:
+    """Yield what was wrong with a counter, and is corrected, but may happen again."""
+    if counter.mismatch_age is not None and counter.mismatch_age < DAY:
+        text = ngettext(
+            "flush_counters found %(count)s wrong count %(age)s ago, and corrected it. Something changes rows, or "
+            "stored totals, that the app cannot see. Look for raw SQL, a trigger or a restored backup. The log "
+            "(mismatched) names the owner.",
+            "flush_counters found %(count)s wrong counts, the last one %(age)s ago, and corrected them. Something "
+            "changes rows, or stored totals, that the app cannot see. Look for raw SQL, a trigger or a restored "
+            "backup. The log (mismatched) names some of the owners.",
+            counter.wrong,
+        )
+        values = {"count": grouped(counter.wrong), "age": duration(counter.mismatch_age)}
+        yield Problem(counter.name, "mismatched", text % values)
 
 
 def _why_rows_are_counted(counter: CounterReport, max_age: float) -> str:

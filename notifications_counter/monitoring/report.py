@@ -17,7 +17,7 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.in_force import kept_though_off, shards_in_force
 from ..maintenance.places import LocalCounter, at, visible_counters
-from .problems import MAX_AGE, Problem, other_shards, problem_of, problems_of, switched_off
+from .problems import MAX_AGE, Problem, other_shards, problem_of, problems_of, switched_off, warnings_of
 from .state import CounterReport, look_at
 
 
@@ -43,6 +43,11 @@ class Report:
         ]
 
     @property
+    def warnings(self) -> list[Problem]:
+        """What was wrong during the last day, and is corrected."""
+        return [problem for counter in self.counters for problem in warnings_of(counter)]
+
+    @property
     def troubles(self) -> list[Trouble]:
         """The trouble that processes have with Redis now."""
         return [trouble for trouble in self.outages.troubles if trouble.goes_on] if self.outages else []
@@ -59,6 +64,7 @@ class Report:
             "ok": not problems,
             "error": " ".join(self.errors) or None,
             "problems": [asdict(problem) for problem in problems],
+            "warnings": [asdict(problem) for problem in self.warnings],
             "max_age": max_age,
             "age": self.age,
             "counters": {counter.name: counter.as_json() for counter in self.counters},

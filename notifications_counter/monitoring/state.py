@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..counters import Counter
 from ..maintenance.audit import Progress
 from ..maintenance.epochs import ShardStatus, deploy_seconds
 from ..maintenance.places import Place, here
+from ..maintenance.verification import Verification
 
 MOST_REQUESTS = 10_000
 """Requests that are counted. After an outage there may be many more, and monitoring is not to wait for them."""
@@ -39,6 +41,12 @@ class CounterReport:
     ``recovering``       shards that are being recovered, or wait for it
     ``audited``          the last owner up to whom a recovery has recounted everyone; empty if none is under way
     ``audit_age``        seconds since it has come that far, or None
+    ``verified``         owners compared with the rows by the flusher, once for each time
+    ``mismatched``       how many of them had a wrong count
+    ``mismatch_age``     seconds since the last of these was found, or None
+    ``everyone``         how many were compared in the last pass through everyone; if there is none yet, in this one
+    ``wrong``            how many wrong counts that pass, and this one, have found
+    ``everyone_age``     seconds within which everyone was compared, or None
     ``epoch``            the highest of all shards; each recovery starts a new one
     ``shards``           the state of each shard
     ``stats``            statistics since Redis was new
@@ -60,6 +68,12 @@ class CounterReport:
     recovering: list[int]
     audited: str
     audit_age: int | None
+    verified: int
+    mismatched: int
+    mismatch_age: float | None
+    everyone: int
+    wrong: int
+    everyone_age: float | None
     epoch: int
     shards: list[ShardStatus]
     stats: Stats
@@ -88,7 +102,8 @@ def look_at(counter: Counter) -> CounterReport:
     age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     states = [shard.status for shard in shards]
     audits = [(audit, s.status.now) for s in shards if s.recovering and (audit := Progress.of(s.audited)).end]
-    audit, now = min(audits, key=lambda each: each[0].at, default=(Progress(), 0))
+    audit, redis_now = min(audits, key=lambda each: each[0].at, default=(Progress(), 0))
+    verification, now = Verification.of(shards[0].verified), time.time()
     return CounterReport(
         counter=counter.name,
         place=here(counter.source),
@@ -104,7 +119,13 @@ def look_at(counter: Counter) -> CounterReport:
         rejected=sum(s.rejected for s in states),
         recovering=[shard.shard for shard in shards if shard.recovering],
         audited=audit.end.partition(":")[2],
-        audit_age=max(0, now - audit.at) if audit.end else None,
+        audit_age=max(0, redis_now - audit.at) if audit.end else None,
+        verified=verification.verified,
+        mismatched=verification.mismatched,
+        mismatch_age=now - verification.mismatched_at if verification.mismatched else None,
+        everyone=verification.last_compared or verification.compared,
+        wrong=verification.last_wrong + verification.wrong,
+        everyone_age=verification.age(now),
         epoch=max(shard.epoch for shard in shards),
         shards=shards,
         stats=sum((m.stats for m in monitored), Stats()),

@@ -149,11 +149,7 @@ class Everyone:
 
     def _between(self, queryset: QuerySet, names: Sequence[str], after: Any, last: Any) -> QuerySet:
         """Return the rows of owners after one key, up to another, with the columns of the owner."""
-        queryset = queryset.filter(**{f"{name}__isnull": False for name in names})
-        for key, direction in ((after, "gt"), (last, "lt")):
-            if key is not None:
-                values = key if self.counter.has_several_columns else (key,)
-                queryset = queryset.filter(_beyond(names, values, direction, or_equal=direction == "lt"))
+        queryset = queryset.filter(between(self.counter, names, after, last))
         return queryset.values(**{alias: F(name) for alias, name in zip(self.columns, names, strict=True)})
 
     def _compile(self, queryset: QuerySet) -> tuple[str, Sequence[Any]]:
@@ -163,6 +159,17 @@ class Everyone:
         with self.connection.cursor() as cursor:
             cursor.execute(sql, params)
             return cursor.fetchall()
+
+
+def between(counter: Declaration, names: Sequence[str], after: Any, last: Any) -> Q:
+    """Return a condition for rows of owners, in these columns, after one key, up to another. None: from the beginning,
+    or to the end."""
+    condition = Q(**{f"{name}__isnull": False for name in names})
+    for key, direction in ((after, "gt"), (last, "lt")):
+        if key is not None:
+            values = key if counter.has_several_columns else (key,)
+            condition &= _beyond(names, values, direction, or_equal=direction == "lt")
+    return condition
 
 
 def _beyond(names: Sequence[str], values: Sequence[Any], direction: str, or_equal: bool) -> Q:

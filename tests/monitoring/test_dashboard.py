@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from html import unescape
 
 import pytest
@@ -16,6 +17,7 @@ from django.utils.translation import override
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.history import history
 from notifications_counter.maintenance.shards import shard_rows
+from notifications_counter.maintenance.verification import Verification
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import duration, grouped
 from notifications_counter.timeseries import update_counters
@@ -125,6 +127,31 @@ def test_the_figures_of_a_busy_counter(admin_client, url, few_healed, make_user,
     assert "…, change 1" in page
     assert "noeviction" in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
+
+
+def test_what_the_comparison_with_the_rows_has_found(admin_client, url, few_healed):
+    title, at = "Compared with the rows", time.time() - 19.5 * 3600
+    assert figures(admin_client.get(url))[title] == "0 wrong of 0 switched off"
+    with entries(VERIFY_SECONDS=86400):
+        assert figures(admin_client.get(url))[title] == "0 wrong of 0 not everyone yet"
+        about = Verification(last_began=at, last_ended=at, last_compared=4_102_311)
+        shard_rows(unread).update(verified=str(about))
+        response = admin_client.get(url)
+        assert figures(response)[title] == "0 wrong of 4,102,311 everyone in the last 19 h"
+        assert health(response) == "All is well."
+        about.last_wrong = about.mismatched = 2
+        about.mismatched_at = time.time()
+        shard_rows(unread).update(verified=str(about))
+        response = admin_client.get(url)
+    assert figures(response)[title] == "2 wrong of 4,102,311 everyone in the last 19 h"
+    assert "flush_counters found 2 wrong counts" in health(response)
+
+
+def test_an_event_of_wrong_counts(admin_client, url, few_healed):
+    about = {"counter": "unread", "checked": 10, "wrong": 2, "examples": "7: 1 instead of 2, 8: 0 instead of 1"}
+    history.record_event({"type": "mismatched", **about})
+    page = said(admin_client.get(url).content.decode())
+    assert "unread Corrected 2 wrong counts: 7: 1 instead of 2, 8: 0 instead of 1" in page
 
 
 def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, make_user):

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from datetime import timedelta
 
 import pytest
@@ -23,6 +24,7 @@ from notifications_counter.counters import all_counters, unread, unseen
 from notifications_counter.maintenance.audit import Progress
 from notifications_counter.maintenance.history import history
 from notifications_counter.maintenance.shards import shard_rows
+from notifications_counter.maintenance.verification import Verification
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring import dashboard
 from notifications_counter.monitoring.problems import problems_of
@@ -293,6 +295,32 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
     assert "Traceback" not in result.stderr
 
 
+def compared(hours: float, **found: int) -> None:
+    """Everyone was compared, in a pass that began so long ago."""
+    at = time.time() - 3600 * hours
+    about = Verification(last_began=at, last_ended=at, last_compared=4_102_311, verified=8_000_000, **found)
+    shard_rows(unread).update(verified=str(about))
+
+
+@pytest.mark.parametrize(("hours", "number"), [(5, 1), (5, 2), (30, 2)])
+def test_a_wrong_count_that_was_corrected_is_a_warning_for_a_day(few_healed, health, hours, number):
+    compared(20, mismatched=number, last_wrong=number, mismatched_at=time.time() - 3600 * hours - 60)
+    is_shown = hours < 24
+    out, error = check()
+    assert error == ""
+    sentence = (
+        "Warning: unread: flush_counters found 1 wrong count 5 h ago, and corrected it. Something changes rows, "
+        if number == 1
+        else "Warning: unread: flush_counters found 2 wrong counts, the last one 5 h ago, and corrected them. "
+    )
+    assert out.startswith(sentence if is_shown else "All is well.")
+    assert ("Look for raw SQL, a trigger or a restored backup." in out) is is_shown
+    seen = json.loads(check("--json")[0])
+    assert seen["ok"]
+    assert [(w["counter"], w["kind"]) for w in seen["warnings"]] == [("unread", "mismatched")] * is_shown
+    assert health()[0] == 200
+
+
 @pytest.mark.parametrize("option", ["--json", "--max-age=5"])
 def test_options_that_are_for_check(option):
     with pytest.raises(CommandError, match=f"{option.split('=')[0]} can be used only with --check"):
@@ -359,6 +387,7 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     in_flight_since(90)
     requested_since(50)
     redis("HSET", "rejected", "nobody", "1")
+    compared(20, mismatched=3)
     seen = scrape()
     assert set(seen["up"]) == {(counter.name, "default", "") for counter in all_counters()}
     assert set(seen["up"].values()) == {1}
@@ -372,6 +401,8 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
         "rejected_members": 1,
         "batches_total": 1,
         "flushed_owners_total": 1,
+        "verified_total": 8_000_000,
+        "mismatched_total": 3,
     }
     assert {name: seen[name]["unread", "default", ""] for name in expected} == expected
     assert 200 <= seen["backlog_age_seconds"]["unread", "default", ""] < 230

@@ -10,6 +10,7 @@ from ...counters import Counter, all_counters
 from ...maintenance.flush import heal_and_flush
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import RecountResult
+from ...maintenance.verification import verify
 from ...monitoring.problems import MAX_AGE
 from ...monitoring.report import look
 from ..console import (
@@ -27,7 +28,7 @@ from ..console import (
 
 
 class Command(CounterCommand):
-    help = "Heals every counter, then writes what waits in Redis to the database."
+    help = "Heals every counter, writes what waits in Redis to the database, and compares some owners with the rows."
     heals = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -91,7 +92,9 @@ class Command(CounterCommand):
                 if loop:
                     self.loop(stop, interval)
                 else:
-                    at_each(self.find_counters(), lambda local: self.run_to_end(local, stop))
+                    counters = self.find_counters()
+                    at_each(counters, lambda local: self.run_to_end(local, stop))
+                    verify(counters, stop.asked)
 
     def find_counters(self) -> list[LocalCounter[Counter]]:
         return find_counters(all_counters(), self.database, self.schema)
@@ -123,6 +126,12 @@ class Command(CounterCommand):
                     outages.failed(error, local)
                 if stop.asked():
                     return
+            if not failed:
+                try:
+                    verify(todo, stop.asked)
+                except Exception as error:
+                    failed = True
+                    outages.failed(error)
             outages.end_run()
             if failed or not unfinished:
                 stop.wait(interval)
@@ -208,6 +217,8 @@ class Command(CounterCommand):
         report = look(local=self.find_counters())
         if as_json:
             self.stdout.write(json.dumps(report.as_json(max_age), indent=2))
+        for warning in report.warnings if self.verbosity and not as_json else ():
+            self.stdout.write(f"Warning: {warning}")
         if problems := report.problems(max_age):
             raise CommandError("\n".join(map(str, problems)))
         if self.verbosity and not as_json:

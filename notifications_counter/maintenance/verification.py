@@ -1,0 +1,229 @@
+"""The app looks by itself: everyone is compared with the rows again and again, a few owners in each run of the flusher.
+
+The row of a counter's first shard says how far this pass through everyone has come, and what the last one has found.
+Flushers take turns: one claims the next owners, and notes that they are done, by an UPDATE that succeeds only if the
+row still says what it has read or written. If it is killed, another one compares these owners again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from django.db import OperationalError, connections
+from django.db.models import Q
+
+from ..buffer.commands import chunked
+from ..conf import options
+from ..declaration import Declaration
+from ..declaration.databases import own_rows
+from ..sql.everyone import Page
+from .audit import SLOW
+from .dry_run import DryRun
+from .epochs import reason_for_epoch
+from .history import record_event
+from .orphans import remove_orphans
+from .places import LocalCounter, at_each
+from .recount import LARGE_PAGE, PAGE, Correction, Counts, Look, Recounter, RecountResult
+from .shards import refuse_in_transaction, shard_row
+
+SHARE = 0.05
+"""The most of a flusher's time that comparisons take."""
+
+LONGEST = 0.1
+"""Seconds that they take in a row at most, unless a single owner takes longer."""
+
+TARGET = 0.03
+"""Seconds that a page should take. None begins in the second half of LONGEST."""
+
+FEW = 10
+"""Owners in the first page. Nobody knows yet how long that takes."""
+
+EARLY = 0.9
+"""The part of VERIFY_SECONDS in which a pass is to end, because there may be more owners than in the last one."""
+
+EXAMPLES = 5
+"""Wrong counts that the log names."""
+
+
+@dataclass
+class Verification:
+    """How far the comparison of everyone has come: the ``end`` of the owners ``compared`` in this pass, and how many of
+    them were ``wrong``; the same of the last complete pass, which may be this one; and the sums of all passes.
+    ``size``: how many owners to compare at once. Times are seconds since 1970, 0 for never; ``claimed`` is when a
+    flusher began with the next owners."""
+
+    end: str = ""
+    began: float = 0
+    compared: int = 0
+    wrong: int = 0
+    claimed: float = 0
+    size: int = FEW
+    last_began: float = 0
+    last_ended: float = 0
+    last_compared: int = 0
+    last_wrong: int = 0
+    verified: int = 0
+    mismatched: int = 0
+    mismatched_at: float = 0
+
+    @classmethod
+    def of(cls, text: str) -> Verification:
+        """Return what the row of a shard says."""
+        return cls(**json.loads(text or "{}"))
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether this pass is, so that the next owners are those of another one."""
+        return self.began == self.last_began
+
+    @property
+    def due_at(self) -> float:
+        """When the next owners are to be compared: evenly, judging by the last pass. The first one knows no number."""
+        period = EARLY * options.VERIFY_SECONDS
+        done = min(self.compared / self.last_compared, 1) if self.last_compared else 0
+        due = self.began + period * (1 if self.is_complete else done)
+        return max(due, self.claimed + min(SLOW, options.HEAL_AFTER) if self.claimed else 0)
+
+    def age(self, now: float) -> float | None:
+        """Return how many seconds ago the comparison of everyone began that ends now, if the last pass was steady. None
+        if not everyone has been compared yet."""
+        if not self.last_ended:
+            return None
+        done = min(self.compared / self.last_compared, 1) if self.last_compared else 0
+        return max(0, now - self.last_began - done * (self.last_ended - self.last_began))
+
+    def add(self, result: RecountResult, page: Page | None, now: float, seconds: float) -> None:
+        """Note that a page was compared in so many ``seconds``, or that there are no more."""
+        self.verified += result.checked
+        self.compared += result.checked
+        self.wrong += result.wrong
+        self.mismatched += result.wrong
+        self.mismatched_at = now if result.wrong else self.mismatched_at
+        self.size = max(1, min(LARGE_PAGE, int(self.size * TARGET / max(seconds, TARGET / 2))))
+        self._go_on(page, now)
+
+    def give_up(self, page: Page | None, now: float) -> None:
+        """Note that a page could not be compared. Its owners are tried one by one, and then left out."""
+        if self.size == 1:
+            self._go_on(page, now)
+        self.size, self.claimed = 1, 0
+
+    def _go_on(self, page: Page | None, now: float) -> None:
+        self.claimed = 0
+        if page and not page.is_last:
+            self.end = page.end
+            return
+        self.last_began, self.last_ended = self.began, now
+        self.last_compared, self.last_wrong = self.compared, self.wrong
+        self.end, self.compared, self.wrong = "", 0, 0
+
+
+class Comparison(DryRun):
+    """Compares owners without leases, and recounts only those whose count seems wrong. Those who are dirty or in flight
+    are left to the next heal."""
+
+    def __init__(self, counter: Declaration):
+        super().__init__(counter)
+        self.corrections: list[Correction] = []
+        self.recounter = Recounter(counter, self.corrections.append)
+
+    def _is_in_force(self, look: Look) -> bool:
+        return look.snapshot.complete
+
+    def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
+        seen = look.compare(counts)
+        suspects = [m for m, (was, rows) in seen.items() if was != rows and not look.snapshot.owners[m].in_doubt]
+        if suspects and not self._is_explained(look, suspects):
+            result.wrong += self.recounter.recount(suspects).wrong
+
+    def _is_explained(self, look: Look, suspects: Sequence[str]) -> bool:
+        """Return whether the next heal recounts them anyway, because Redis or the database has just lost something, or
+        a process that could not reach Redis has asked for it."""
+        buffer = look.buffer
+        shard = [other.keys for other in self.counter.buffers].index(buffer.keys)
+        stored = shard_row(self.counter, shard).first()
+        if stored is None or reason_for_epoch(buffer.status(), stored, buffer.server()):
+            return True
+        requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name)
+        return any(requests.filter(Q(owner__in=some) | Q(everyone=True)).exists() for some in chunked(suspects, PAGE))
+
+
+@dataclass
+class Pace:
+    """What a process remembers of its comparisons: ``when`` the next owners of a counter are due, by its name, which
+    counter was the ``last``, because they take turns, and until when it rests. Times are those of
+    ``time.monotonic()``."""
+
+    when: dict[str, float] = field(default_factory=dict)
+    last: str = ""
+    rests_until: float = 0
+
+
+pace = Pace()
+
+
+def verify(counters: Sequence[LocalCounter[Any]], stopped: Callable[[], bool] = lambda: False) -> None:
+    """Compare some owners of these counters with the rows, and correct what is wrong, if it is time for that."""
+    started = time.monotonic()
+    if not options.VERIFY_SECONDS or started < pace.rests_until:
+        return
+    names = [local.name for local in counters]
+    first = names.index(pace.last) + 1 if pace.last in names else 0
+
+    def compare(local: LocalCounter[Any]) -> None:
+        while time.monotonic() < started + LONGEST / 2 and not stopped():
+            if not _compare(local):
+                return
+            pace.last = local.name
+
+    try:
+        at_each((c for c in (*counters[first:], *counters[:first]) if pace.when.get(c.name, 0) <= started), compare)
+    finally:
+        ended = time.monotonic()
+        pace.rests_until = ended + (1 / SHARE - 1) * (ended - started)
+
+
+def _compare(local: LocalCounter[Any]) -> bool:
+    """Compare the next owners of a counter. Returns False if none are due."""
+    counter = local.counter
+    refuse_in_transaction(counter.db)
+    row = shard_row(counter, 0)
+    text = row.values_list("verified", flat=True).first()
+    if text is None or not any(buffer.status().complete for buffer in counter.buffers):  # everyone is recounted first
+        return False
+    state, now = Verification.of(text), time.time()
+    if state.due_at > now:
+        pace.when[local.name] = time.monotonic() + state.due_at - now
+        return False
+    state.began, state.claimed = now if state.is_complete else state.began, now
+    claimed = str(state)
+    if not row.filter(verified=text).update(verified=claimed):  # another flusher was faster
+        return False
+    started = time.monotonic()
+    comparison = Comparison(counter)
+    page = comparison.everyone.page(comparison.everyone.start(state.end), state.size)
+    result = RecountResult()
+    try:
+        if page:
+            result = comparison.recount_page(page, counter.buffers)
+            remove_orphans(counter, page)
+    except OperationalError:
+        if connections[counter.db].is_usable():  # it is the owners, as after a time limit
+            state.give_up(page, time.time())
+            row.filter(verified=claimed).update(verified=str(state))
+        raise
+    if result.wrong:
+        shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in comparison.corrections[:EXAMPLES]]
+        about = {"checked": result.checked, "wrong": result.wrong, "examples": ", ".join(shown)}
+        record_event("mismatched", counter, level=logging.WARNING, **about)
+    state.add(result, page, time.time(), time.monotonic() - started)
+    row.filter(verified=claimed).update(verified=str(state))
+    return True
