@@ -55,6 +55,15 @@ class Counter(Declaration):
         """
         return self._reader.breakdown(self.first_of_key(owner))
 
+    def attach(self, objects: Iterable[Any], name: str) -> None:
+        """Set the count of each of these owners as an attribute of this name. A queryset is evaluated. Costs as much as
+        ``counts``."""
+        found = list(many(objects))
+        keys = list(map(self.key, found))
+        counts = self._reader.counts(keys)
+        for each, key in zip(found, keys, strict=True):
+            setattr(each, name, counts[key])
+
     async def acount(self, owner: Any) -> int:
         """``count`` for async code."""
         return await sync_to_async(self.count)(owner)
@@ -66,6 +75,10 @@ class Counter(Declaration):
     async def abreakdown(self, owner: Any) -> dict[Any, int]:
         """``breakdown`` for async code."""
         return await sync_to_async(self.breakdown)(owner)
+
+    async def aattach(self, objects: Iterable[Any], name: str) -> None:
+        """``attach`` for async code."""
+        await sync_to_async(self.attach)(objects, name)
 
     # ------------------------------------------------------------ maintenance
     def flush(

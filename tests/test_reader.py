@@ -11,6 +11,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser
+from django.core.paginator import Paginator
 from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 from django.db.models import IntegerField
@@ -501,3 +502,30 @@ def test_a_total_is_not_used_while_one_of_its_transactions_is_in_flight(alice):
     with sent() as commands:
         assert unread.count(alice) == 2
     assert commands == ["MGET"]
+
+
+# ------------------------------------------------------------------------------------------------------------- attach
+@pytest.mark.parametrize(
+    "listed",
+    [list, lambda users: users, lambda users: users[:2], lambda users: Paginator(users, 2).page(1)],
+    ids=["list", "queryset", "slice", "page"],
+)
+@pytest.mark.once
+def test_attach_sets_the_count_of_each_at_once(healed, alice, bob, listed):
+    notify(bob, 2)
+    unread.counts([alice, bob])
+    owners = listed(get_user_model().objects.order_by("pk"))
+    with sent() as commands:
+        unread.attach(owners, "unread")
+    assert commands == ["MGET"]
+    assert [owner.unread for owner in owners] == [0, 2]
+    async_to_sync(unread.aattach)(owners, "more")
+    assert [owner.more for owner in owners] == [0, 2]
+
+
+@pytest.mark.once
+def test_attach_refuses_what_counts_refuses(healed, alice):
+    with pytest.raises(TypeError, match="Pass a list"):
+        unread.attach(alice, "unread")
+    with pytest.raises(ValueError, match="Save the object first"):
+        unread.attach([get_user_model()()], "unread")

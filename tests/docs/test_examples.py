@@ -32,6 +32,7 @@ OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *RECIPES
 OF_PACKAGES = {  # which have tests of their own, but for Celery with a model of devices
     "coming-from.md",
     "from-notifications-hq.md",
+    "lists.md",
     "push-the-number.md",
     "rest-frameworks.md",
     "run-the-flusher.md",
