@@ -15,7 +15,7 @@ from django.core.signals import setting_changed
 from django.db.models import Q
 from django.dispatch import receiver
 
-from .conf import ENTRIES, SETTING, options
+from .conf import ENTRIES, SETTING, is_integer, options
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import are_integers, many
 from .exceptions import ConfigurationError, DatabaseChanged
@@ -26,6 +26,7 @@ from .maintenance.healing import Healer, invalidate
 from .maintenance.history import record_event
 from .maintenance.owners import owner_keys_of
 from .maintenance.recount import Correction, Recounter, RecountResult
+from .ranking import Ranking
 from .reader import Reader
 
 
@@ -64,6 +65,17 @@ class Counter(Declaration):
         for each, key in zip(found, keys, strict=True):
             setattr(each, name, counts[key])
 
+    def top(self, number: int, within: Any = None) -> list[tuple[Any, int]]:
+        """Return ``[(primary key, count)]`` of the owners with the largest counts, in the order of keys among equals.
+        Zero counts are left out. For owners of several columns, ``within`` is an argument of ``breakdown``, and only
+        owners that it counts are compared.
+
+        Takes a round trip and a statement, which needs an index on the stored count.
+        """
+        if not is_integer(number) or number < 1:
+            raise ValueError(f"Pass the number of owners, not {number!r:.200}.")
+        return Ranking(self).top(number, () if within is None else self.first_of_key(within))
+
     async def acount(self, owner: Any) -> int:
         """``count`` for async code."""
         return await sync_to_async(self.count)(owner)
@@ -79,6 +91,10 @@ class Counter(Declaration):
     async def aattach(self, objects: Iterable[Any], name: str) -> None:
         """``attach`` for async code."""
         await sync_to_async(self.attach)(objects, name)
+
+    async def atop(self, number: int, within: Any = None) -> list[tuple[Any, int]]:
+        """``top`` for async code."""
+        return await sync_to_async(self.top)(number, within)
 
     # ------------------------------------------------------------ maintenance
     def flush(

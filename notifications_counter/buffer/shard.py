@@ -55,6 +55,36 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int 
             exchange.close()
 
 
+def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snapshot | None]:
+    """Return all that waits in each shard for owners whose keys begin with ``group``; None if it waits for more than
+    ``most``. All are asked before the first reply is read. BufferUnavailable if one of them is."""
+    for buffer in buffers:
+        buffer._before_read()
+    calls = [(Call(*buffer._calls["everything"][:-1], (group, most)), buffer) for buffer in buffers]
+    exchanges = exchanges_for(buffers[0].client, calls)
+    found: dict[Buffer, Snapshot | None] = {}
+    try:
+        for exchange in exchanges:
+            exchange.send()
+        for exchange in exchanges:
+            for buffer, outcome in zip(exchange.subjects, exchange.outcomes(), strict=True):
+                if isinstance(outcome, BufferUnavailable):
+                    raise outcome
+                ready, epoch, batch, cut, are_more, *flat = outcome
+                waiting = {
+                    decode(flat[i]): Waiting(parse_int(flat[i + 1]), parse_int(flat[i + 2]), bool(flat[i + 3]))
+                    for i in range(0, len(flat), 4)
+                }
+                about = parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0, bool(cut)
+                found[buffer] = None if are_more else Snapshot(buffer._ready(ready), *about, waiting)
+                if not buffer._ready(ready):
+                    buffer.heartbeat()
+        return [found[buffer] for buffer in buffers]
+    finally:
+        for exchange in exchanges:
+            exchange.close()
+
+
 class Buffer(Upkeep):
     """One shard of one counter in Redis: what readers and writers do with it, besides the flusher's methods."""
 

@@ -98,3 +98,8 @@ def test_a_data_loader(users):
     with sent() as commands:
         assert async_to_sync(resolve)() == [0, 1, 2, 3]
     assert commands == ["MGET"]
+
+
+def test_a_leaderboard(users):
+    leaders = run("A leaderboard")["leaders"]
+    assert leaders(2) == [(users[3], 3), (users[2], 2)]

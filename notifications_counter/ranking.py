@@ -1,0 +1,87 @@
+"""Reads the largest counts: from the stored totals where nothing waits, and as any read does for the other owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from django.core.exceptions import ValidationError
+
+from .buffer import Snapshot
+from .buffer.patience import Patience
+from .buffer.shard import snapshots_of
+from .conf import options
+from .declaration.primary_keys import First, Key, group_of
+from .exceptions import BufferUnavailable
+from .reader import NOT_STORED, Reader
+from .sql.largest import Largest
+from .writes.ledger import Ledger
+
+MOST = 4000
+"""Owners for whom something may wait in a shard. If there are more, rows are counted: a script that reads all of them
+would block Redis."""
+
+TRIES = 2
+"""Statements that may meet a flush, before rows are counted."""
+
+Top = list[tuple[Key, int]]
+
+
+class Ranking(Reader):
+    """Reads the largest counts of one counter."""
+
+    __slots__ = ()
+
+    def top(self, number: int, first: First) -> Top:
+        """Return the owners with the largest counts, of all, or of those with these values in all columns but the
+        last."""
+        ledger = Ledger.of(self.using)
+        largest = Largest(self.counter, number, first)
+        if not (ledger.sees_old_data() or ledger.recounts_everyone(self.counter)) and self._view(ledger).is_current:
+            with Patience(options.READ_TIMEOUT), suppress(BufferUnavailable):
+                for _ in range(TRIES):
+                    if (found := self._of_totals(ledger, largest)) is not None:
+                        return found
+        return largest.of_rows()
+
+    def _of_totals(self, ledger: Ledger, largest: Largest) -> Top | None:
+        """Return what the stored totals say, with all that waits in Redis. None if that cannot be known: Redis is not
+        ready, too much waits there, or a flush came in between (`later`)."""
+        counter, group = self.counter, group_of(largest.first) if largest.first else ""
+        buffers = dict(enumerate(counter.buffers))
+        if group:
+            mine = counter.buffer_of(group).keys
+            buffers = {shard: buffer for shard, buffer in buffers.items() if buffer.keys == mine}
+        touched = {owner_key for owner_key in ledger.all_touched(counter) if owner_key.startswith(group)}
+        doubted = set(touched)
+        waiting: dict[str, Snapshot] = {}
+        batches: dict[int, int] = {}
+        for shard, snapshot in zip(buffers, snapshots_of(list(buffers.values()), group, MOST), strict=True):
+            if snapshot is None or not snapshot.complete:  # `ready`, `declared_read`
+                return None
+            batches[shard] = snapshot.batch
+            waiting |= dict.fromkeys(snapshot.owners, snapshot)
+            doubted |= {
+                owner_key for owner_key, its in snapshot.owners.items() if its.in_doubt
+            }  # `flying`, `dirty_counts`
+        sure = self._decoded(waiting.keys() - doubted)
+        found = largest.of_totals(list(sure), list(self._decoded(doubted)), batches)
+        if found is None:
+            return None
+        counts = found.totals | found.counted
+        for key, owner_key in sure.items():
+            count = waiting[owner_key].value(owner_key, *found.waiting.get(key, NOT_STORED))
+            if count is None:
+                return None
+            counts[key] = count
+        counts |= self._negative([key for key, count in counts.items() if count < 0])
+        ranked = sorted(filter(counts.get, counts), key=lambda key: (-counts[key], found.places[key]))
+        return [(key, counts[key]) for key in ranked[: largest.number]]
+
+    def _decoded(self, owner_keys: Iterable[str]) -> dict[Key, str]:
+        """Return owner keys by primary key, without those that are none, such as that of a group in flight."""
+        keys: dict[Key, str] = {}
+        for owner_key in owner_keys:
+            with suppress(ValidationError):
+                keys[self.counter.decode(owner_key)] = owner_key
+        return keys

@@ -1,0 +1,106 @@
+"""The largest counts, by one statement: from the rows, or from the stored totals and what else a reader needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Count, F, Q, QuerySet, Value
+
+from ..conf import options
+from ..declaration import Declaration
+from ..declaration.databases import own_rows
+from ..declaration.primary_keys import First, Key
+from .everyone import Everyone
+from .owners import listed, of_owners
+
+TOTAL, WAITING, COUNTED, LISTED, MOVED = range(5)
+"""The parts of a statement."""
+
+
+@dataclass
+class Found:
+    """What the database has: the ``totals`` of owners for whom nothing waits, the totals and batches of those who are
+    ``waiting``, and the ``counted`` rows of others; and ``places``, which say who comes first among equals."""
+
+    totals: dict[Key, int] = field(default_factory=dict)
+    waiting: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    counted: dict[Key, int] = field(default_factory=dict)
+    places: dict[Key, int] = field(default_factory=dict)
+
+
+class Largest(Everyone):
+    """The ``number`` owners with the largest counts, of all, or of those whose values in all columns but the last are
+    ``first``."""
+
+    def __init__(self, counter: Declaration, number: int, first: First = ()):
+        super().__init__(counter)
+        self.number = number
+        self.first = first
+
+    def of_rows(self) -> list[tuple[Key, int]]:
+        """Count all rows."""
+        rows = self._of(self.counter.owner_attnames, self._rows(None)).annotate(counted=Count("pk"))
+        largest = rows.exclude(counted=0).order_by("-counted", *self.columns)[: self.number]
+        found = self._fetch(*self._compile(largest))
+        return [(self.counter.key_of(owner), int(count)) for *owner, count in found]
+
+    def of_totals(self, waiting: Sequence[Key], doubted: Sequence[Key], batches: Mapping[int, int]) -> Found | None:
+        """Read the largest totals of owners for whom nothing waits, and all totals of those for whom something does.
+        Count the rows of those whose count is in doubt. ``batches``: the last one of each shard when this was known.
+        None if a later one has been written since.
+        """
+        counter, using = self.counter, self.connection.alias
+        names = [each.attname for each in counter.total_fields]
+        totals = self._of(names, self._totals(None)).order_by()
+
+        def whose(fields: Sequence[Any], keys: Sequence[Key]) -> Any:
+            return of_owners(counter, fields, keys, using)
+
+        largest = totals.exclude(counted_total=0).order_by("-counted_total", *self.columns)
+        if others := [*waiting, *doubted]:
+            largest = largest.exclude(whose(counter.total_fields, others))
+        parts = [self._part(TOTAL, largest[: self.number])]
+        if waiting:
+            parts.append(self._part(WAITING, totals.filter(whose(counter.total_fields, waiting))))
+            parts.append(listed(counter, waiting, (LISTED, 0, 0), self.connection))
+        if doubted:
+            rows = self._rows(None).filter(whose(counter.owner_fields, doubted)).order_by()
+            parts.append(self._part(COUNTED, rows.annotate(counted_total=Count("pk"), counted_batch=Value(0))))
+        moved, params = self._compile(self._moved(batches))
+        nobody = ", ".join(["NULL"] * len(self.columns))
+        parts.append((f"SELECT {nobody}, {MOVED}, COUNT(*), 0 FROM ({moved}) later", params))
+        sql = " UNION ALL ".join(part for part, _ in parts)
+        found = Found()
+        order = ", ".join(str(i + 1) for i in range(len(self.columns)))
+        lines = self._fetch(f"{sql} ORDER BY {order}", [param for _, some in parts for param in some])
+        for *owner, part, count, batch in lines:
+            if part == MOVED:
+                if count:
+                    return None
+                continue
+            key = counter.key_of(owner)
+            found.places.setdefault(key, len(found.places))
+            if part == WAITING:
+                found.waiting[key] = count, batch
+            elif part != LISTED:
+                (found.totals if part == TOTAL else found.counted)[key] = int(count)
+        return found
+
+    def _of(self, names: Sequence[str], queryset: QuerySet) -> QuerySet:
+        return queryset.filter(**dict(zip(names, self.first, strict=False)))
+
+    def _part(self, part: int, queryset: QuerySet) -> tuple[str, Sequence[Any]]:
+        sql, params = self._compile(queryset)
+        columns = f"{self.owner}, {part} AS part, counted_total, counted_batch"
+        return f"SELECT {columns} FROM ({sql}) part{part}", params
+
+    def _moved(self, batches: Mapping[int, int]) -> QuerySet:
+        """Return the shards of which a batch after these has been written, if only in part."""
+        later = Q()
+        for shard, batch in batches.items():
+            is_later = Q(finished__gt=batch) | Q(finished=batch, progress__gt=0)
+            later |= Q(shard=shard) & is_later
+        rows = own_rows("CounterShard", self.connection.alias)
+        return rows.filter(later, counter=self.counter.name, shards=options.SHARDS).values(found=F("pk"))
