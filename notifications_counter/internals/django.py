@@ -97,6 +97,7 @@ ATTRIBUTES = {
     "ops": {
         "compiler": "The class for a name such as SQLInsertCompiler. Another class is not Django's.",
         "for_update_sql": "FOR UPDATE in the database's syntax.",
+        "integer_field_range": "The least and the largest value of an integer column.",
     },
     "query": {
         "add_fields": "The columns of a SELECT.",
