@@ -74,7 +74,7 @@ class Ranking(Reader):
             if count is None:
                 return None
             counts[key] = count
-        counts |= self._negative([key for key, count in counts.items() if count < 0])
+        counts |= self._negative([key for key, count in counts.items() if count < counter.least])
         ranked = sorted(filter(counts.get, counts), key=lambda key: (-counts[key], found.places[key]))
         return [(key, counts[key]) for key in ranked[: largest.number]]
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import transaction
-from django.db.models import Count
+from django.db.models import Count, Sum
 
 from notifications_counter import ranking
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.sql.largest import Largest
 from notifications_counter.writes.recounts import mark_dirty
-from tests.composite_owners.counters import unread_by_app, votes
+from tests.composite_owners.counters import points, unread_by_app, votes
 from tests.composite_owners.models import CourseNotification, Vote
 from tests.faults.history import History
 from tests.support import PATIENCE, OtherConnection, assert_reads, entries, notify, sent, unheard
@@ -25,10 +25,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def by_rows(counter: Counter, number: int, **within: Any) -> list[tuple[Any, int]]:
-    """The largest numbers of rows, asked for without anything of the app but the condition."""
+    """The largest numbers of rows, or their sums, asked for without anything of the app but the condition."""
     names = counter.owner_attnames
     rows = counter.source._base_manager.filter(counter.q, **{f"{name}__isnull": False for name in names}, **within)
-    counted = rows.values_list(*names).annotate(n=Count("pk")).order_by("-n", *names)[:number]
+    counted = rows.values_list(*names).annotate(n=Sum(counter.sum, default=0) if counter.sum else Count("pk"))
+    counted = counted.exclude(n=0).order_by("-n", *names)[:number]
     return [(tuple(owner) if counter.has_several_columns else owner[0], n) for *owner, n in counted]
 
 
@@ -168,13 +169,18 @@ def of_apps(chance: random.Random, users: list[Any]) -> tuple[Counter, Callable[
 
 def of_votes(chance: random.Random, users: list[Any]) -> tuple[Counter, Callable[[], Any], dict[Any, dict[str, Any]]]:
     def make() -> Vote:
-        return Vote(shop=chance.choice([1, 2]), item=chance.choice([1, 10, 9]), stars=chance.randrange(4))
+        item, points = chance.choice([1, 10, 9]), chance.choice([None, -3, 0, 5])
+        return Vote(shop=chance.choice([1, 2]), item=item, stars=chance.randrange(4), points=points)
 
     return votes, make, {None: {}, (1, 10): {"shop": 1, "item": 10}}
 
 
+def of_points(chance: random.Random, users: list[Any]) -> tuple[Counter, Callable[[], Any], dict[Any, dict[str, Any]]]:
+    return points, *of_votes(chance, users)[1:]
+
+
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("about", [of_users, of_topics, of_apps, of_votes])
+@pytest.mark.parametrize("about", [of_users, of_topics, of_apps, of_votes, of_points])
 @pytest.mark.parametrize("seed", range(3))
 def test_any_history(make_user, about, shards, seed):
     """Rows come and go, before and after flushes; some owners are in doubt."""

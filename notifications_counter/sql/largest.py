@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet, Value
+from django.db.models import F, Q, QuerySet, Value
 
 from ..conf import options
 from ..declaration import Declaration
@@ -41,7 +41,7 @@ class Largest(Everyone):
 
     def of_rows(self) -> list[tuple[Key, int]]:
         """Count all rows."""
-        rows = self._of(self.counter.owner_attnames, self._rows(None)).annotate(counted=Count("pk"))
+        rows = self._of(self.counter.owner_attnames, self._rows(None)).annotate(counted=self.counter.condition.total)
         largest = rows.exclude(counted=0).order_by("-counted", *self.columns)[: self.number]
         found = self._fetch(*self._compile(largest))
         return [(self.counter.key_of(owner), int(count)) for *owner, count in found]
@@ -67,7 +67,8 @@ class Largest(Everyone):
             parts.append(listed(counter, waiting, (LISTED, 0, 0), self.connection))
         if doubted:
             rows = self._rows(None).filter(whose(counter.owner_fields, doubted)).order_by()
-            parts.append(self._part(COUNTED, rows.annotate(counted_total=Count("pk"), counted_batch=Value(0))))
+            counted = rows.annotate(counted_total=counter.condition.total, counted_batch=Value(0))
+            parts.append(self._part(COUNTED, counted))
         moved, params = self._compile(self._moved(batches))
         nobody = ", ".join(["NULL"] * len(self.columns))
         parts.append((f"SELECT {nobody}, {MOVED}, COUNT(*), 0 FROM ({moved}) later", params))
