@@ -171,7 +171,7 @@ def test_a_user_stands_for_all_their_kinds(alice, bob):
 def test_the_command_recounts_all_kinds_of_a_user(alice, capsys):
     send(alice, "sale", 2)
     unheard(Notification.objects.all().delete)
-    call_command("recount_counters", user=[str(alice.pk)])
+    call_command("recount_counters", owner=[str(alice.pk)])
     assert "unread_by_kind: checked 1 owner, 1 wrong, corrected 1." in capsys.readouterr().out
     assert by_kind(alice) == {}
     assert_counted(unread_by_kind)
