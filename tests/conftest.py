@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 import redis
+from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connection
@@ -129,6 +130,16 @@ def alice(make_user: Callable[..., Any]) -> Any:
 @pytest.fixture
 def bob(make_user: Callable[..., Any]) -> Any:
     return make_user(username="bob")
+
+
+@pytest.fixture
+def house() -> Any:
+    return apps.get_model("tasks.Project").objects.create()
+
+
+@pytest.fixture
+def garden() -> Any:
+    return apps.get_model("tasks.Project").objects.create()
 
 
 @pytest.fixture

@@ -26,16 +26,6 @@ def few_healed() -> None:
         counter.heal()
 
 
-@pytest.fixture
-def house() -> Project:
-    return Project.objects.create()
-
-
-@pytest.fixture
-def garden() -> Project:
-    return Project.objects.create()
-
-
 # ---------------------------------------------------------------------------------------- a boolean, owners by UUID
 def test_every_kind_of_change(house, garden):
     one = Task.objects.create(project=house, title="1")

@@ -67,13 +67,6 @@ def titles(response) -> list[str]:
     return [row["title"] for row in response.json()["notifications"]]
 
 
-@pytest.fixture
-def client(alice) -> Client:
-    client = Client()
-    client.force_login(alice)
-    return client
-
-
 # ------------------------------------------------------------------------------------------------------------ list
 @pytest.mark.keys
 def test_the_list_is_the_users_own_newest_first(client, alice, bob):

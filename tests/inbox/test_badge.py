@@ -50,13 +50,6 @@ def badge(user, template: str = "{% unread_badge %}") -> str:
     return show(template, request_of(user))
 
 
-@pytest.fixture
-def client(alice) -> Client:
-    client = Client()
-    client.force_login(alice)
-    return client
-
-
 # ----------------------------------------------------------------------------------------------------------- badge
 @pytest.mark.once
 def test_an_owner_that_is_undefined(settings, caplog, monkeypatch):

@@ -46,13 +46,6 @@ def links(response) -> dict[str, str]:
     return {text: unescape(link) for link, text in found}
 
 
-@pytest.fixture
-def client(alice) -> Client:
-    client = Client()
-    client.force_login(alice)
-    return client
-
-
 # ------------------------------------------------------------------------------------------------------------ seen
 @pytest.mark.usefixtures("with_unseen")
 @pytest.mark.parametrize("headers", [{}, {"X-Part": "list"}])

@@ -51,16 +51,6 @@ def these_healed() -> None:
         counter.heal()
 
 
-@pytest.fixture
-def house() -> Project:
-    return Project.objects.create()
-
-
-@pytest.fixture
-def garden() -> Project:
-    return Project.objects.create()
-
-
 @contextmanager
 def counted(
     table: str,
