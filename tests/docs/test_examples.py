@@ -109,6 +109,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(tmp_path, redis.url)
 
 
+CALL = "from django.core.management import call_command\n"
+MIGRATE = 'call_command("migrate")\ncall_command("flush_counters")\n'
+USERS = """
+from django.contrib.auth.models import User
+anna, bert = map(User.objects.create_user, ["anna", "bert"])
+"""
 VISIT = """
 from django.test import Client
 client = Client(SERVER_NAME="localhost")
@@ -147,10 +153,7 @@ def test_count_any_model(site: Site) -> None:
     site.append("mysite/settings.py", 'INSTALLED_APPS += ["tickets", "support"]\n')
     site.python("manage.py", "makemigrations", "tickets")
     site.console(section(page("howto/count-any-model.md"), "Use it"))
-    users = (
-        "from django.contrib.auth.models import User\nanna, bert = map(User.objects.create_user, ['anna', 'bert'])\n"
-    )
-    site.shell(users + use + cheap + recount)
+    site.shell(USERS + use + cheap + recount)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -165,16 +168,9 @@ def test_recipes(site: Site, name: str) -> None:
         site.append(f"{app}/__init__.py")
         site.append(f"{app}/models.py", models)
         site.append(f"{app}/counters.py", counters)
-    site.python("manage.py", "check", "--fail-level", "WARNING")
-    site.python("manage.py", "makemigrations", *apps.values())
-    site.python("manage.py", "migrate")
-    site.python("manage.py", "flush_counters")
-    users = (
-        "from django.contrib.auth.models import User\nanna, bert = map(User.objects.create_user, ['anna', 'bert'])\n"
-    )
-    site.shell(users + "\n".join(uses.values()))
-    site.python("manage.py", "flush_counters")
-    assert " 0 wrong" in site.python("manage.py", "recount_counters")
+    check = 'call_command("check", fail_level="WARNING")\n' + f'call_command("makemigrations", *{[*apps.values()]})\n'
+    recount = 'call_command("flush_counters")\ncall_command("recount_counters")\n'
+    assert " 0 wrong" in site.shell(CALL + check + MIGRATE + USERS + "\n".join(uses.values()) + recount)
 
 
 def test_test_your_site(site: Site) -> None:
@@ -206,9 +202,7 @@ keys = [key.decode() for key in get_redis_connection("default").scan_iter()]
 def test_the_way_out(site: Site) -> None:
     """Tables go with the migrations, keys with the example. A site without the app works, and nothing is left."""
     text = page("howto/leave.md")
-    site.python("manage.py", "migrate")
-    site.python("manage.py", "flush_counters")
-    site.shell(FILL)
+    site.shell(CALL + MIGRATE + FILL)
     commands = [code for language, code in FENCE.findall(text) if language == "console"][0]
     zero, types = re.findall(r"^\$ python (manage.py .*)$", commands, re.MULTILINE)
     site.python(*zero.split())
