@@ -28,6 +28,7 @@ RECIPES = {  # by page: the app of each section
         "This week, by day": "workouts",
         "Storage used": "files",
         "The total of a cart": "carts",
+        "A leaderboard": "scores",
     },
 }
 OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *RECIPES}  # below
