@@ -394,5 +394,10 @@ OPERATIONS = [
 
 
 def operations_table() -> str:
-    """For the page."""
-    return table(["", "round trips", "statements", "elsewhere"], (operation.line() for operation in OPERATIONS))
+    """For the page: the operations, by what they cost."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *line in (operation.line() for operation in OPERATIONS):
+        names.setdefault(tuple(line), []).append(name)
+    in_order = sorted(names, key=lambda line: (int(line[0]), int(line[1])))
+    lines = ([*line, "; ".join(names[line])] for line in in_order)
+    return table(["round trips", "statements", "elsewhere", "operations"], lines)
