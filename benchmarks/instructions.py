@@ -190,6 +190,10 @@ def main(site: str) -> None:
     called = {SETUP: (0, len(modules))}
     if site == "not counted":
         unread()._switch("It is not to count.")
+    elif site == "counted":
+        from notifications_counter.buffer import connections
+
+        connections.FRESH_SECONDS *= 50  # as PATIENT
     for operation in OPERATIONS:
         if operation.needs not in SITES[site]:
             continue

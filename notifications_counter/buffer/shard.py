@@ -200,25 +200,26 @@ class Buffer(Upkeep):
     # ----------------------------------------------------------------- writes
     def announce(self, intent: str, owners: Sequence[str]) -> Exchange:
         """Announce an intent to change these owners' counts. Read the reply before the database commits."""
-        return self.client.send(self.announce_call(intent, owners))
+        return self.client.send(self.announce_call(intent, as_json(owners)))
 
-    def announce_call(self, intent: str, owners: Sequence[str]) -> Call:
-        """Return the call of ``announce``, to be sent together with others. BufferUnavailable if Redis is behind the
-        database, because the next flush may come from another Redis."""
+    def announce_call(self, intent: str, owners: str) -> Call:
+        """Return the call of ``announce`` for owners as JSON, to be sent together with others. BufferUnavailable if
+        Redis is behind the database, because the next flush may come from another Redis."""
         if not self._entered:
             self.enter()
         if self._is_behind:
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
-        return Call(*self._calls["announce"][:-1], (intent, str(self.epoch), as_json(owners)))
+        return Call(*self._calls["announce"][:-1], (intent, str(self.epoch), owners))
 
     def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> int:
         """Take an intent back and add its deltas. Returns how many owners must be recounted instead."""
-        return self.client.ask(self.confirm_call(intent, deltas), urgent=True)
+        call = self.confirm_call(intent, as_json(list(deltas)), list(deltas.values()))
+        return self.client.ask(call, urgent=True)
 
-    def confirm_call(self, intent: str, deltas: Mapping[str, Delta]) -> Call:
-        """Return the call of ``confirm``, to be sent together with others."""
-        theirs = str(list(deltas.values())).replace("None", "null")  # as JSON has it
-        return Call(*self._calls["confirm"][:-1], (self.fingerprint, intent, as_json(list(deltas)), theirs))
+    def confirm_call(self, intent: str, owners: str, deltas: Sequence[Delta]) -> Call:
+        """Return the call of ``confirm`` for owners as JSON, to be sent together with others."""
+        theirs = str(deltas).replace("None", "null")  # as JSON has it
+        return Call(*self._calls["confirm"][:-1], (self.fingerprint, intent, owners, theirs))
 
     def fix(
         self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None

@@ -79,16 +79,16 @@ class Follower:
         return connection
 
     # ------------------------------------------------------- transaction logs
-    def _transaction_log(self) -> TransactionLog:
-        schema = schema_of(self.connection)
-        if schema not in self._logs:
-            self._see_statements()
-            self._logs[schema] = TransactionLog(self.connection)
-        return self._logs[schema]
+    def _transaction_log(self, connection: Any) -> TransactionLog:
+        schema = schema_of(connection)
+        log = self._logs.get(schema)
+        if log is None:
+            self._see_statements(connection)
+            log = self._logs[schema] = TransactionLog(connection)
+        return log
 
-    def _see_statements(self) -> None:
+    def _see_statements(self, connection: Any) -> None:
         """Be the first wrapper of statements, while there is a counted change: ``execute_wrapper()`` pops the last."""
-        connection: Any = self._connection()
         if self not in connection.execute_wrappers:
             connection.execute_wrappers.insert(0, self)
 
@@ -196,7 +196,8 @@ class Follower:
             connection.in_atomic_block = False
             self.drop_logs()
             hooks = [_CommitHook(log, connection) for log in logs]
-            self._committed = [ref for ref in self._committed if ref() is not None] + [*map(weakref.ref, hooks)]
+            living = self._committed and [ref for ref in self._committed if ref() is not None]
+            self._committed = [*living, *map(weakref.ref, hooks)]
             # Ours come first, because a hook that raises stops those after it. They are not robust, because Django
             # would log a time limit that is meant for the site.
             connection.run_on_commit[:0] = [(set(), hook, False) for hook in hooks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections import defaultdict
@@ -15,6 +16,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error, connections
 
 from ..buffer import Buffer
+from ..buffer.base import as_json
 from ..buffer.commands import OWNERS_PER_CALL, Call, chunked, in_groups
 from ..buffer.exchange import Exchange, exchanges_for
 from ..buffer.patience import Patience
@@ -33,14 +35,20 @@ Owner = tuple[Declaration, str]
 
 
 class Intent:
-    """Owners of one shard that are announced together, and later the ``deltas`` that confirm it."""
+    """Owners of one shard that are announced together, also as JSON, and the ``deltas`` that confirm it."""
 
-    __slots__ = ("id", "counter", "buffer", "owner_keys", "deltas")
+    __slots__ = ("id", "counter", "buffer", "owner_keys", "json", "deltas")
 
     def __init__(self, counter: Declaration, buffer: Buffer, owner_keys: Sequence[str]):
         self.id = os.urandom(16).hex()
         self.counter, self.buffer, self.owner_keys = counter, buffer, owner_keys
-        self.deltas: dict[str, Delta] = {}
+        self.json = as_json(owner_keys)
+        self.deltas: Sequence[Delta] = ()
+
+    @property
+    def changed(self) -> list[str]:
+        """The owners whose counts have changed."""
+        return [owner_key for owner_key, delta in zip(self.owner_keys, self.deltas, strict=True) if delta != 0]
 
 
 Calls = Sequence[tuple[Call, Intent]]
@@ -54,7 +62,7 @@ class Intents:
     ``unread``        exchanges that announce some, and whose replies were not read yet
     """
 
-    announced_at = 0.0
+    announced_at = math.inf
 
     def __init__(self, connection: Any):
         self.using: str = connection.alias
@@ -82,7 +90,7 @@ class Intents:
                     try:
                         for some in chunked(mine, OWNERS_PER_CALL):
                             intent = Intent(counter, buffer, some)
-                            calls.append((buffer.announce_call(intent.id, some), intent))
+                            calls.append((buffer.announce_call(intent.id, intent.json), intent))
                             sizes.append(len(some))
                     except BufferUnavailable:
                         self._refused += [(counter, owner_key) for owner_key in mine]
@@ -123,13 +131,9 @@ class Intents:
         calls: list[tuple[Call, Intent]] = []
         sizes: list[int] = []
         for intent in self.intents:
-            owner_keys = intent.owner_keys
-            deltas = dict(zip(owner_keys, map(net.get(intent.counter, {}).get, owner_keys, repeat(0)), strict=True))
-            if 0 in deltas.values():
-                deltas = {owner_key: delta for owner_key, delta in deltas.items() if delta != 0}
-            intent.deltas = deltas
-            calls.append((intent.buffer.confirm_call(intent.id, deltas), intent))
-            sizes.append(1 + len(deltas))
+            intent.deltas = list(map(net.get(intent.counter, {}).get, intent.owner_keys, repeat(0)))
+            calls.append((intent.buffer.confirm_call(intent.id, intent.json, intent.deltas), intent))
+            sizes.append(len(intent.deltas))
         failed: list[Owner] = []
         for group in in_groups(calls, sizes, OWNERS_PER_CALL):
             failed += self._confirm(group)
@@ -142,18 +146,20 @@ class Intents:
             with Patience(options.WRITE_TIMEOUT):
                 for exchange in exchanges:
                     exchange.send(urgent=True)
-                # Nobody has to wait: the owners are in flight until the reply has arrived. After HEAL_AFTER seconds,
-                # they may be so no longer.
-                may_leave = time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
                 for exchange in exchanges:
                     late = partial(_finish_late, self.using, self.schema, exchange)
-                    if not (may_leave and exchange.leave(late)):
+                    if not (self.may_leave() and exchange.leave(late)):
                         failed += _finish(exchange)
         except BaseException:
             for exchange in exchanges:
                 exchange.close()
             raise
         return failed
+
+    def may_leave(self) -> bool:
+        """Return whether nobody has to wait for the reply to a confirmation: the owners are in flight until it has
+        arrived. After HEAL_AFTER seconds, they may be so no longer."""
+        return time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
 
 
 def _finish(exchange: Exchange) -> list[Owner]:
@@ -162,11 +168,11 @@ def _finish(exchange: Exchange) -> list[Owner]:
     for intent, outcome in zip(exchange.subjects, exchange.outcomes(), strict=True):
         if isinstance(outcome, DatabaseChanged):  # it was moved to the new keys, where nobody knows what the rows say
             try:
-                intent.counter.buffer_of(intent.owner_keys[0]).confirm(intent.id, dict.fromkeys(intent.deltas))
+                intent.counter.buffer_of(intent.owner_keys[0]).confirm(intent.id, dict.fromkeys(intent.changed))
             except BufferUnavailable as error:
                 outcome = error
         if isinstance(outcome, BufferUnavailable):
-            failed += [(intent.counter, owner_key) for owner_key in intent.deltas]
+            failed += [(intent.counter, owner_key) for owner_key in intent.changed]
     return failed
 
 

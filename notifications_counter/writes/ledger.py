@@ -48,15 +48,9 @@ class Ledger(Follower):
             ledger = connection.__dict__["counter_ledger"] = cls(connection)
             return ledger
 
-    def _log_for_counts(self) -> TransactionLog:
-        """Return the transaction log, to which the caller adds an entry."""
-        log = self._transaction_log()
-        if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
-            transaction.on_commit(partial(log.tell, len(log.entries)), self.using)
-        return log
-
     def collect(self, change: Change) -> None:
         """Add to the transaction what a statement has changed."""
+        connection: Any = self._connection()
         deltas = {counter: its for counter, its in change.deltas.items() if not {0}.issuperset(its.values())}
         if self.in_manual_transaction():
             owners = [
@@ -70,17 +64,22 @@ class Ledger(Follower):
             for counter in change.everyone:
                 forget(counter)
             return
-        request_recounts(self.using, [(counter, None) for counter in change.everyone])
-        if self.connection.in_atomic_block:
-            if deltas or change.everyone:
-                self._log_for_counts().add(deltas, change.everyone)
-        elif deltas or change.everyone:
-            log = TransactionLog(self.connection)
+        if not deltas and not change.everyone:
+            return
+        if change.everyone:
+            request_recounts(self.using, [(counter, None) for counter in change.everyone])
+        if connection.in_atomic_block:
+            log = self._transaction_log(connection)
+            if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
+                transaction.on_commit(partial(log.tell, len(log.entries)), self.using)
+            log.add(deltas, change.everyone)
+        else:
+            log = TransactionLog(connection)
             unknown = {
                 c: {owner_key: None for owner_key, delta in its.items() if delta != 0} for c, its in deltas.items()
             }
             log.add(unknown, change.everyone)
-            log.send(self.connection)
+            log.send(connection)
 
     def write(self, owners: Owners, statement: Statement[T]) -> T:
         """Run a statement that changes rows of these owners, and collect what it has changed. None: the owners are not
@@ -136,7 +135,7 @@ class Ledger(Follower):
         outer = self._alone and [ref for ref in self._alone if ref() is not None]
         try:
             self._alone = (*outer, weakref.ref(log))
-            self._see_statements()
+            self._see_statements(connection)
             log.announce(owners, connection)
             result, change = statement()
             log.add(change.deltas, change.everyone)

@@ -44,7 +44,7 @@ def chunks(items: Sequence[Any], using: str) -> Sequence[Sequence[Any]]:
 
 def is_plain(query: Query) -> bool:
     """Return whether a query reads only the columns of its own table."""
-    return sum(1 for uses in query.alias_refcount.values() if uses) <= 1 and not (
+    return sum(map(bool, query.alias_refcount.values())) <= 1 and not (
         query.distinct or query.combinator or query.group_by or query.annotations or query.extra
     )
 

@@ -11,6 +11,7 @@ from django.db import transaction
 
 import servers
 from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.base import as_json
 from notifications_counter.buffer.client import client_of
 from notifications_counter.buffer.commands import Get, pack_command
 from notifications_counter.buffer.exchange import Exchange, exchanges_for
@@ -157,7 +158,7 @@ def test_each_call_has_its_own_outcome(house, wire):
     with redis.Redis.from_url(wire.server.url) as client:
         client.delete(keys.intents)
         client.set(keys.intents, "no hash")
-    calls = [(buffer(counter).announce_call("part", [str(house.pk)]), counter) for counter in BOTH]
+    calls = [(buffer(counter).announce_call("part", as_json([str(house.pk)])), counter) for counter in BOTH]
     (exchange,) = exchanges_for(client_of("default"), calls)
     exchange.send()
     outcomes = dict(zip(exchange.subjects, exchange.outcomes(), strict=True))
@@ -177,7 +178,7 @@ def test_replies_that_nobody_waited_for(house, wire):
 
 def test_a_script_call_is_packed_like_any_other_command(house):
     for owners in (["7"], ["é", "7"]):
-        call = buffer(open_issues).announce_call("part", owners)
+        call = buffer(open_issues).announce_call("part", as_json(owners))
         whole = ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
         assert call.packed == pack_command(whole)
 

@@ -137,7 +137,7 @@ class Replay:
     def write(self, me: int, writer: model.Writer) -> Step:
         ids = [f"intent {number}" for number, _ in writer.intents]
         self.living |= dict.fromkeys(ids, True)
-        self.intents[me] = Intents("default", None)
+        self.intents[me] = Intents(connection)
         if writer.unsaid:
             yield
         sent: list[tuple[str, dict[str, Delta]]] = []
