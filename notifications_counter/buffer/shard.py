@@ -70,13 +70,14 @@ def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snaps
             for buffer, outcome in zip(exchange.subjects, exchange.outcomes(), strict=True):
                 if isinstance(outcome, BufferUnavailable):
                     raise outcome
-                ready, epoch, batch, cut, are_more, *flat = outcome
+                ready, epoch, batch, cut, listed = outcome
+                each = iter(json.loads(decode(listed)) if listed else ())  # JSON has an empty list as an object
                 waiting = {
-                    decode(flat[i]): Waiting(parse_int(flat[i + 1]), parse_int(flat[i + 2]), bool(flat[i + 3]))
-                    for i in range(0, len(flat), 4)
+                    owner: Waiting(parse_int(pending), parse_int(flushing), in_doubt)
+                    for owner, pending, flushing, in_doubt in zip(each, each, each, each, strict=True)
                 }
                 about = parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0, bool(cut)
-                found[buffer] = None if are_more else Snapshot(buffer._ready(ready), *about, waiting)
+                found[buffer] = Snapshot(buffer._ready(ready), *about, waiting) if listed else None
                 if not buffer._ready(ready):
                     buffer.heartbeat()
         return [found[buffer] for buffer in buffers]
