@@ -133,4 +133,4 @@ def test_what_needs_our_notifications(use, alice, rf) -> None:
 
 def test_a_recount_of_users_is_of_our_notifications(alice) -> None:
     with pytest.raises(CommandError, match=r"NOTIFICATIONS_COUNTER\['NOTIFICATIONS'\] is False"):
-        call_command("recount_counters", user=[alice.pk])
+        call_command("recount_counters", owner=[alice.pk])
