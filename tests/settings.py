@@ -117,3 +117,5 @@ SECRET_KEY = "only for tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
+# Their tables as they are, because a database takes most of its time for the migrations of Django's own apps.
+MIGRATION_MODULES: dict[str, Any] = dict.fromkeys(["accounts", "admin", "auth", "contenttypes", "sessions"])

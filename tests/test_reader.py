@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser
 from django.core.paginator import Paginator
 from django.db import connection, transaction
-from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
 from django.db.models import IntegerField
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
@@ -245,7 +246,7 @@ def test_instances_of_another_model(alice):
         for read in (unread.count, lambda owner: unread.counts([owner])):
             with pytest.raises(ValueError, match=rf"counts for accounts\.\w+, not for {stranger._meta.label}"):
                 read(stranger)
-    of_a_migration = MigrationLoader(connection).project_state().apps.get_model(alice._meta.label)
+    of_a_migration = ProjectState.from_apps(apps).apps.get_model(alice._meta.label)
     for owner in (alice.notifications_count, of_a_migration(pk=alice.pk)):
         assert unread.count(owner) == 3
 

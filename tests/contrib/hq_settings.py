@@ -17,6 +17,7 @@ INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
 ]
+MIGRATION_MODULES: dict = {}  # those of that app name the ones before them
 DJANGO_NOTIFICATIONS_CONFIG = {"USE_JSONFIELD": True}
 ROOT_URLCONF, urlpatterns = __name__, []
 if os.environ["SITE"] == "before":
