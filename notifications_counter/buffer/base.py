@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from json.encoder import encode_basestring
 from typing import Any
 
 from ..exceptions import DatabaseChanged
@@ -29,10 +29,9 @@ left_databases: set[str] = set()
 
 
 def as_json(owners: Sequence[str]) -> str:
-    """Return owners as one argument, which is faster than a thousand. JSON escapes nothing in letters and digits."""
-    if "".join(owners).replace("-", "").isalnum():
-        return '["{}"]'.format('","'.join(owners))
-    return json.dumps(owners, ensure_ascii=False)
+    """Return owners as one argument, which is faster than a thousand. For one, ``json.dumps`` would take ten times as
+    long."""
+    return f"[{','.join(map(encode_basestring, owners))}]"
 
 
 class _Calls(dict[str, Call]):

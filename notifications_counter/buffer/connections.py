@@ -11,7 +11,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from typing import Any
-from weakref import WeakSet, finalize
+from weakref import finalize
 
 from ..internals import has_input, limit_wait, new_connection
 from . import errors
@@ -27,9 +27,6 @@ LAST_SECONDS = 1.0
 """The longest wait for replies that are owed on a connection that is about to be closed."""
 
 
-_pools: WeakSet[Connections] = WeakSet()
-
-
 class Connections:
     """Idle connections, the most recently used first. Those that nobody has needed for a minute are closed.
 
@@ -39,7 +36,6 @@ class Connections:
     def __init__(self, pool: Any):
         self._pool = pool
         self._idle: deque[tuple[Any, float]] = deque()
-        _pools.add(self)
         finalize(self, _close, self._idle).atexit = False
 
     def get_connection(self) -> Any:
@@ -48,12 +44,15 @@ class Connections:
         The test whether it is alive takes a system call, so one that was used a moment ago is not tested. If it has
         died since, that is an outage.
         """
-        try:
-            connection, released = self._idle.pop()
-        except IndexError:
-            connection = new_connection(self._pool)
-            connection.owed = []
-            return connection
+        while True:
+            try:
+                connection, released = self._idle.pop()
+            except IndexError:
+                connection = new_connection(self._pool)
+                connection.owed, connection.made_in = [], os.getpid()
+                return connection
+            if connection.made_in == os.getpid():  # not in the process that this one was forked from; some run no hook
+                break
         if time.monotonic() - released > FRESH_SECONDS:
             connection.connect()
             try:
@@ -85,16 +84,6 @@ class Connections:
         _close(self._idle)
 
 
-def _leave_to_the_parent() -> None:
-    """In a fork, its parent uses the idle connections, and reads what is owed on them."""
-    for pool in _pools:
-        pool._idle.clear()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
-
-
 def _close(idle: deque[tuple[Any, float]]) -> None:
     with suppress(IndexError):
         while True:
@@ -102,7 +91,9 @@ def _close(idle: deque[tuple[Any, float]]) -> None:
 
 
 def _close_idle(connection: Any) -> None:
-    if getattr(connection, "owed", None):
+    if connection.made_in != os.getpid():
+        connection.owed = []  # the other process reads them
+    elif getattr(connection, "owed", None):
         with suppress(*errors.FAILURES):
             limit_wait(connection, LAST_SECONDS)
             read_owed(connection)
