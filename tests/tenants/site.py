@@ -11,8 +11,10 @@ from django.db import connection, transaction
 from django_tenants.utils import schema_context
 
 from notifications_counter.counters import unread
+from notifications_counter.maintenance.verification import pace
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import assert_exact, assert_reads, redis_out_of_reach, rows, stored
+from notifications_counter.monitoring.state import look_at
+from tests.support import assert_exact, assert_reads, entries, redis_out_of_reach, rows, stored, unheard
 
 from .models import Client
 
@@ -145,6 +147,22 @@ def test_commands_go_through_all_schemas(tenants: list[Client], capsys: Any) -> 
     assert connection.schema_name == "public"
     with pytest.raises(CommandError, match="'pink'"):
         call_command("flush_counters", schema="pink")
+
+
+def test_each_tenant_is_compared_with_its_rows(tenants: list[Client]) -> None:
+    call_command("flush_counters", verbosity=0)
+    for name in NAMES:
+        with schema_context(name):
+            unheard(Notification.objects.bulk_create, [Notification(user=users()[0], title="unheard")])
+    with entries(VERIFY_SECONDS=86400):
+        for _ in NAMES:  # however busy the machine is, one of them has its turn
+            pace.rests_until = 0
+            call_command("flush_counters", verbosity=0)
+    call_command("flush_counters", verbosity=0)
+    for name in NAMES:
+        with schema_context(name):
+            assert look_at(unread).mismatched == 1
+        check(name)
 
 
 def test_a_schema_is_known_while_its_database_is_out_of_reach(tenants: list[Client], monkeypatch: Any) -> None:
