@@ -88,9 +88,9 @@ def warnings_of(counter: CounterReport) -> Iterator[Problem]:
             "flush_counters found %(count)s wrong counts, the last one %(age)s ago, and corrected them. Something "
             "changes rows, or stored totals, that the app cannot see. Look for raw SQL, a trigger or a restored "
             "backup. The log (mismatched) names some of the owners.",
-            counter.wrong,
+            counter.mismatched,
         )
-        values = {"count": grouped(counter.wrong), "age": duration(counter.mismatch_age)}
+        values = {"count": grouped(counter.mismatched), "age": duration(counter.mismatch_age)}
         yield Problem(counter.name, "mismatched", text % values)
 
 
