@@ -261,7 +261,7 @@ class Update(Statement):
         numbers = list(found.values())
         for turn, (counter, keys, values) in zip(self.turns, keys_of(sums, zip(*found, strict=True)), strict=True):
             owner_keys = counter.encode_all(keys)
-            gone = [-value * number for value, number in zip(values, numbers, strict=True) if value]
+            gone = [-int(value) * number for value, number in zip(values, numbers, strict=True) if value]
             sums.add(counter, list(compress(owner_keys, values)), gone)
             if turn.becomes.value:
                 sums.add(counter, turn.after(owner_keys), [turn.becomes.value * number for number in numbers])

@@ -249,7 +249,6 @@ def watch(world: World) -> None:
             lambda: agent.watched.add(*some, through_defaults={"weight": world.rng.randint(-5, 5)}),
             lambda: Watch.objects.filter(agent=agent).update(weight=F("weight") - 2),
             lambda: Watch.objects.filter(agent=agent, weight=1).update(weight=world.rng.randint(-5, 5)),
-            lambda: Watch.objects.filter(agent=agent, weight=1).update(agent=world.rng.choice(world.agents)),
         ]
     )()
 
