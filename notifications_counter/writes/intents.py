@@ -158,7 +158,7 @@ class Intents:
 
     def may_leave(self) -> bool:
         """Return whether nobody has to wait for the reply to a confirmation: the owners are in flight until it has
-        arrived. After HEAL_AFTER seconds, they may be so no longer."""
+        arrived. After HEAL_AFTER seconds, they may be so no longer (`slow`)."""
         return time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
 
 
@@ -191,7 +191,7 @@ def _finish_late(using: str, schema: str | None, exchange: Exchange) -> bool:
 
 
 def write_requests(using: str, failed: Sequence[Owner]) -> None:
-    """Write RecountRequests for owners whose deltas Redis did not accept."""
+    """Write RecountRequests for owners whose deltas Redis did not accept (`request`)."""
     try:
         request_recounts(using, failed)
     except Error:

@@ -88,8 +88,8 @@ class TransactionLog(Intents):
 
     # ----------------------------------------------------------------- record
     def add(self, deltas: Mapping[Declaration, Mapping[str, Delta]], everyone: Iterable[Declaration] = ()) -> None:
-        """Add what a statement has changed. A delta of None means unknown: the owner is recounted. So is everyone of
-        the ``everyone`` counters."""
+        """Add what a statement has changed. A delta of None means that the owner is recounted (`unknown`). So is
+        everyone of the ``everyone`` counters."""
         for entry in deltas.items():
             self.entries.append(entry)
             self.touched[entry[0]].update(entry[1])
@@ -254,7 +254,7 @@ class TransactionLog(Intents):
             net.setdefault(counter, {})[owner_key] = None
         if self.everyone:
             for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
-                forget(counter)
+                forget(counter)  # `forget`, `forget_late`
         failed = self.confirm(net)
         for counter, sums in net.items():
             if rest := sums.keys() - self.announced.get(counter, ()):

@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import pytest
 
+import notifications_counter
 from notifications_counter.buffer import scripts
 from tests.docs.test_docs import page
 
@@ -33,9 +34,25 @@ def test_the_table_and_the_scripts_name_the_same_rules() -> None:
     assert {name: set(re.findall(r"`(\w+)`", cell)) for name, cell in rows} == kept()
 
 
+def explained() -> set[str]:
+    return set(re.findall(r"^- \*\*`(\w+)`: ", page("discussions/protocol.md"), re.MULTILINE))
+
+
 def test_each_rule_that_a_script_names_is_on_the_page() -> None:
-    explained = set(re.findall(r"^- \*\*`(\w+)`: ", page("discussions/protocol.md"), re.MULTILINE))
-    assert set.union(*kept().values()) <= explained
+    assert set.union(*kept().values()) <= explained()
+
+
+def test_the_table_and_the_code_name_the_same_rules() -> None:
+    """In Python, comments and docstrings name a rule in single backticks."""
+    rows = re.findall(r"^\| `([\w/]+(?:/|\.py))` \| (.*) \|$", page("discussions/protocol.md"), re.MULTILINE)
+    named = {}
+    for name, _ in rows:
+        place = files(notifications_counter).joinpath(name)
+        code = "".join(
+            file.read_text() for file in (place.iterdir() if name.endswith("/") else [place]) if file.is_file()
+        )
+        named[name] = set(re.findall(r"(?<!`)`(\w+)`(?!`)", code)) & explained()
+    assert {name: set(re.findall(r"`(\w+)`", cell)) for name, cell in rows} == named
 
 
 @pytest.mark.parametrize("name", sorted(file.name for file in LUA.iterdir()))
