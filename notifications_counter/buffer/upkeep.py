@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..conf import options
-from .base import LEASE, Entered
+from .base import LEASE, Entered, as_json
 from .commands import OWNERS_PER_CALL, chunked
 from .types import (
     Cut,
@@ -173,7 +173,7 @@ class Upkeep(Entered):
     def register(self, intent: str, owners: Sequence[str]) -> None:
         """Register an intent of a shard that is out of use."""
         for i, some in enumerate(chunked(owners, OWNERS_PER_CALL)):
-            self._run("announce", f"{intent}:{i}" if i else intent, 0, *some)
+            self._run("announce", f"{intent}:{i}" if i else intent, 0, as_json(some))
 
     def drop_intents(self) -> None:
         """Forget all intents, which are registered elsewhere."""
