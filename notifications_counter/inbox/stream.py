@@ -13,7 +13,7 @@ from django.contrib.auth import SESSION_KEY, get_user
 from django.contrib.auth.decorators import login_not_required
 from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError, connections
-from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_GET
@@ -44,10 +44,11 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     counters, and of each ``badge`` that the query string names. The id of an event is its counts, so a browser that
     reconnects gets only news.
 
-    401 for an anonymous user; 429 for one who has too many; 501 under WSGI, where a stream would block a worker.
+    401 for an anonymous user; 429 for one who has too many; 204, which a browser takes for the end and not for an
+    error, under WSGI, where a stream would block a worker.
     """
     if not isinstance(request, ASGIRequest):
-        return _refused(501, _("Streams need ASGI."))
+        return HttpResponse(status=204)
     badges = await sync_to_async(_badges_of)(request)
     if not badges:
         detail = {"detail": _("Authentication required.")}

@@ -31,7 +31,7 @@ def icon(request: HttpRequest) -> HttpResponse:
 
 
 async def no_stream(request: HttpRequest, **kwargs: Any) -> HttpResponse:
-    return HttpResponse(status=501)
+    return HttpResponse(status=204)
 
 
 urlpatterns = [path("page/", page), path("projects/", projects), path("favicon.ico", icon), *urls.urlpatterns]
