@@ -96,6 +96,12 @@ NOTIFICATIONS_COUNTER = {
     "CACHE_ALIAS": "default",
     "KEY_PREFIX": os.environ.get("DEMO_KEY_PREFIX", "nc-demo"),
     "COUNTERS": ["unread", "unseen", "unread_by_kind"],
+    "ICONS": {
+        "": "demo/bell.svg",
+        "comment": "demo/comment.svg",
+        "order": "demo/order.svg",
+        "security": "demo/security.svg",
+    },
     "DEPLOY_SECONDS": 0,  # nothing of another release runs
     "RECORD_ACTIVITY": True,  # for the charts of the dashboard
 }

@@ -62,6 +62,10 @@ def _bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
 @dataclass
 class Entry(Generic[T]):
     """An entry of the settings dict, as an attribute of ``options``."""
@@ -103,6 +107,7 @@ class Options:
     SAMPLES = Entry(120, lambda value: _positive(value) and value <= 10_000, "an integer from 1 to 10000")
     RECORD_EVENTS = Entry(True, _bool, "True or False")
     RECORD_ACTIVITY = Entry(False, _bool, "True or False")
+    ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")
     NOTIFICATIONS = Entry(True, _bool, "True or False")
     COUNTERS = Entry[Sequence[str]](
         ("unread",),

@@ -16,9 +16,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import reverse
 from django.utils.cache import patch_cache_control
-from django.utils.dateparse import parse_datetime
 from django.utils.decorators import method_decorator
-from django.utils.timezone import is_naive, make_aware, make_naive
+from django.utils.timezone import is_naive, make_aware
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
 from django.views.decorators.http import conditional_page, require_safe
@@ -27,8 +26,8 @@ from ..declaration.primary_keys import fits
 from ..models import Notification, NotificationQuerySet
 from .badges import badges_of, count_all
 from .openapi import MAX_IDS, MAX_LIMIT, document
-from .paging import page_of, storable
-from .views import OwnNotifications, delete, keys
+from .paging import keys, moment, page_of
+from .views import OwnNotifications, delete
 
 
 class Refused(Exception):
@@ -209,12 +208,8 @@ def _limit(text: str) -> int:
 
 def _time(text: str, using: str) -> datetime:
     try:
-        at = parse_datetime(text)
-        if at is None:
-            raise ValueError
-        at = (make_aware(at) if is_naive(at) else at).astimezone(UTC)
-        return storable(at if settings.USE_TZ else make_naive(at), using)
-    except (OverflowError, ValueError):
+        return moment(text, using)
+    except ValueError:
         detail = _("“since” must be a time such as 2026-11-22T09:30:00Z. In a URL, write a + as %2B.")
         raise Refused(400, detail) from None
 

@@ -6,14 +6,17 @@ rows do not shift the pages, and nothing is counted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import Q
-from django.utils.timezone import is_naive
+from django.utils.dateparse import parse_datetime
+from django.utils.timezone import is_naive, make_aware, make_naive
 
 from ..models import Notification, NotificationQuerySet
 
@@ -62,6 +65,29 @@ def storable(at: datetime, using: str) -> datetime:
     """Return a time. Raises OverflowError if it does not exist in the time zone of the database."""
     Notification._meta.get_field("created_at").get_db_prep_value(at, connections[using])
     return at
+
+
+def keys(values: Iterable[Any]) -> list[Any]:
+    """Return the primary keys among these texts or numbers. Invalid ones are ignored."""
+    found = []
+    for value in values:
+        try:
+            found.append(Notification._meta.pk.clean(value, None))
+        except ValidationError:
+            continue
+    return found
+
+
+def moment(text: str, using: str) -> datetime:
+    """Return the time that a text such as 2026-11-22T09:30:00Z stands for. Raises ValueError if there is none."""
+    try:
+        at = parse_datetime(text)
+        if at is None:
+            raise ValueError
+        at = (make_aware(at) if is_naive(at) else at).astimezone(UTC)
+        return storable(at if settings.USE_TZ else make_naive(at), using)
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"{text!r} is not a time.") from error
 
 
 def _read(cursor: str, using: str) -> tuple[datetime, int]:

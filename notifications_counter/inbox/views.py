@@ -5,16 +5,15 @@ Every view takes its notifications from ``get_queryset()``, which returns only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, wraps
 from heapq import nsmallest
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
 
 from django.apps import apps
 from django.contrib import messages
 from django.contrib.auth.mixins import LoginRequiredMixin
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
@@ -27,13 +26,13 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import conditional_page
 from django.views.generic import TemplateView, View
 
-from ..counters import unread_by_kind, unseen
+from ..counters import unread, unread_by_kind, unseen
 from ..declaration.primary_keys import fits
 from ..internals import response_for_exception, url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
-from .badges import count_once, kinds_of
+from .badges import badge_of, count_once, kinds_of
 from .controller import NotificationController
-from .paging import page_of
+from .paging import keys, moment, page_of
 
 
 class OwnNotifications(LoginRequiredMixin, View):
@@ -87,35 +86,60 @@ class OwnPage(OwnNotifications):
         return self.request.method == "GET" and (is_page or is_ours) and not is_early
 
     @property
+    def part(self) -> str:
+        """The part of the page that a script asks for, if any."""
+        return self.request.headers.get("X-Part", "")
+
+    @property
     def has_htmx(self) -> bool:
         """Whether templates can load htmx from django-htmx."""
         return apps.is_installed("django_htmx")
 
 
 class InboxView(OwnPage, TemplateView):
-    """A page of the list. ``kinds`` are pairs of a kind to filter by and its name. With the header ``X-Part``, the
-    page's script asks only for the list and the tabs. Either way, everything is marked as seen if `unseen` is switched
-    on."""
+    """A page of the list. ``kinds`` are pairs of a kind to filter by and its name. With the header ``X-Part``, scripts
+    ask only for the list, or for that of a bell. Everything is marked as seen if `unseen` is switched on."""
 
     template_name = "notifications_counter/inbox.html"
     list_template_name = "notifications_counter/list.html"
     page_size = 20
+    bell_size = 10
+    max_rows = 200
     max_tabs = 20
     kinds: Sequence[tuple[str, str]] = ()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if self.is_seen:
             self.mark_as_seen()
-        if request.headers.get("X-Part") != "list":
+        if self.part not in ("list", "bell"):
             return super().get(request, *args, **kwargs)
-        parts = [self.list_template_name, *["notifications_counter/tabs.html"] * self.has_numbers]
-        return self.render_parts(request, parts, self.get_context_data(**kwargs))
+        return self.render_part(request, self.list_template_name, self.get_context_data(**kwargs))
 
     @staticmethod
     @conditional_page
-    def render_parts(request: HttpRequest, parts: list[str], context: dict[str, Any]) -> HttpResponse:
-        """Return templates one after another, or 304 if the browser has them already."""
-        return HttpResponse("".join(render_to_string(part, context, request) for part in parts))
+    def render_part(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+        """Return a template, or 304 if the browser has it already."""
+        return HttpResponse(render_to_string(template, context, request))
+
+    @property
+    def size(self) -> int:
+        """How many rows to show. A script that has added older ones to the list asks for as many as it shows."""
+        if self.part == "bell":
+            return self.bell_size
+        shown = self.request.headers.get("X-Rows", "")
+        wanted = int(shown) if shown.isascii() and shown.isdecimal() and len(shown) < 5 else 0
+        return max(self.page_size, min(wanted, self.max_rows))
+
+    def scope(self, kind: str) -> int | None:
+        """Return how many notifications “Mark all as read” changes. None if no counter says: there is none for each
+        kind, or the view has a ``get_queryset()`` of its own."""
+        if type(self).get_queryset is not OwnNotifications.get_queryset or (kind and not self.has_numbers):
+            return None
+        user = self.request.user
+        if kind:
+            counts: dict[str, int] = count_once(self.request, kinds_of(user))
+            return counts.get(kind, 0)
+        return cast(int, count_once(self.request, badge_of(unread, user)))
 
     def mark_as_seen(self) -> None:
         """Mark everything that this view can show as seen. If nothing is unseen, only Redis is asked."""
@@ -145,10 +169,12 @@ class InboxView(OwnPage, TemplateView):
         if show == "unread":
             rows = rows.unread()
         try:
-            page = page_of(rows, self.page_size, asked.get("before", ""), asked.get("after", ""))
+            page = page_of(rows, self.size, asked.get("before", ""), asked.get("after", ""))
         except ValueError as error:
             raise Http404(error) from None
-        return super().get_context_data(page=page, show=show, kind=kind, **context)
+        bell = self.part == "bell"
+        context |= {"bell": bell, "at": "nc-bell" if bell else "nc", "kind_name": dict(self.tabs()).get(kind, kind)}
+        return super().get_context_data(page=page, show=show, kind=kind, scope=self.scope(kind), **context)
 
 
 class NotificationView(OwnPage, TemplateView):
@@ -188,11 +214,12 @@ class NotificationView(OwnPage, TemplateView):
 
 
 class ChangeView(OwnPage):
-    """Changes what a form names, tells the user, and redirects to the form's ``next``, or to the inbox.
+    """Changes what a form names, tells the user, and redirects to the form's ``next``, or to the inbox. A script, which
+    sends the header ``X-Part``, gets what to tell instead.
 
     ``pk``        one notification; 404 if it is missing
     ``selected``  any number of them; missing ones are ignored
-    ``which``     ``all``, or all that are ``read``; only of one ``kind`` if it is given
+    ``which``     ``all``, or all that are ``read``, ``until`` a time; only of one ``kind`` if it is given
     """
 
     http_method_names = ["get", "head", "post", "options"]
@@ -203,8 +230,13 @@ class ChangeView(OwnPage):
         return HttpResponseRedirect(self.inbox)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        changed = self.change(self.chosen())
+        try:
+            changed = self.change(self.chosen())
+        except ValueError as error:
+            raise Http404(error) from None
         text = self.told % {"n": changed} if changed else _("Nothing to change.")
+        if self.part:
+            return HttpResponse(text, content_type="text/plain")
         messages.success(request, text, fail_silently=True)
         back = request.POST.get("next", "")
         return HttpResponseRedirect(back if self.allows(back) else self.inbox)
@@ -225,7 +257,8 @@ class ChangeView(OwnPage):
             case "all":
                 return self.of_kind(posted.get("kind", ""))
             case "read":
-                return self.of_kind(posted.get("kind", "")).read()
+                read = self.of_kind(posted.get("kind", "")).read()
+                return read.filter(read_at__lte=moment(posted["until"], read.db)) if "until" in posted else read
         return self.get_queryset().filter(pk__in=keys(posted.getlist("selected")))
 
     def change(self, rows: NotificationQuerySet) -> int:
@@ -257,14 +290,3 @@ class DeleteView(ChangeView):
 def delete(rows: NotificationQuerySet) -> int:
     """Delete these rows. Returns how many, not counting rows that a cascade deleted."""
     return rows.delete()[1].get(Notification._meta.label, 0)
-
-
-def keys(values: Iterable[Any]) -> list[Any]:
-    """Return the primary keys among these texts or numbers. Invalid ones are ignored."""
-    found = []
-    for value in values:
-        try:
-            found.append(Notification._meta.pk.clean(value, None))
-        except ValidationError:
-            continue
-    return found

@@ -56,6 +56,21 @@ class NotificationQuerySet(QuerySet):
     mark_as_unread.alters_data = True  # type: ignore[attr-defined]
 
 
+def safe_link(url: str) -> str:
+    """Return a URL if a page may show it: a path on this site, or a complete http or https URL. Else return an empty
+    text, as for ``javascript:``, or ``//example.com``, which only looks like a path."""
+    url = url.strip()
+    slashed = url.replace("\\", "/")
+    try:
+        host = urlsplit(url).netloc if url.lower().startswith(("http://", "https://")) else None
+        resolved = urljoin("/", slashed)
+    except ValueError:
+        return ""
+    # Browsers drop tabs and line breaks before they look for the scheme and the host.
+    hidden = "//" in (slashed[:2], resolved[:2])  # also without a host, and as in /.//host: Django lets both pass
+    return url if url.isprintable() and not hidden and url_has_allowed_host_and_scheme(url, host) else ""
+
+
 class Notification(models.Model):
     """A message to a user. It is unread as long as ``read_at`` is empty, and unseen as long as it is unread and
     ``seen_at`` is empty."""
@@ -98,18 +113,8 @@ class Notification(models.Model):
 
     @property
     def safe_url(self) -> str:
-        """``url`` if a page may show it as a link: a path on this site, or a complete http or https URL. Empty for
-        others, such as ``javascript:``, or ``//example.com``, which only looks like a path."""
-        url = self.url.strip()
-        slashed = url.replace("\\", "/")
-        try:
-            host = urlsplit(url).netloc if url.lower().startswith(("http://", "https://")) else None
-            resolved = urljoin("/", slashed)
-        except ValueError:
-            return ""
-        # Browsers drop tabs and line breaks before they look for the scheme and the host.
-        hidden = "//" in (slashed[:2], resolved[:2])  # also without a host, and as in /.//host: Django lets both pass
-        return url if url.isprintable() and not hidden and url_has_allowed_host_and_scheme(url, host) else ""
+        """``url`` if a page may show it as a link, else empty: see `safe_link`."""
+        return safe_link(self.url)
 
     def mark_as_seen(self) -> bool:
         """Mark it as seen, if it is neither seen nor read. Returns whether this call changed it."""

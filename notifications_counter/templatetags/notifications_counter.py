@@ -13,13 +13,15 @@ from django import template
 from django.conf import settings
 from django.core.signing import Signer
 from django.template import Context
-from django.utils.translation import get_language, ngettext
+from django.template.defaultfilters import date as date_format
+from django.utils.translation import get_language, gettext, ngettext
 
-from ..conf import is_integer
+from ..conf import is_integer, options
 from ..context_processors import unread
 from ..counters import counter_named, counters_of_notifications, unseen
 from ..exceptions import ConfigurationError
 from ..inbox.badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
+from ..models.notification import safe_link
 
 register = template.Library()
 
@@ -129,6 +131,39 @@ def tell_no_owner(counter: str, template: str | None) -> None:
 def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
     """Show the badge of ``unread``. Nothing for an anonymous user."""
     return show_badge(context, "unread", max=max)
+
+
+@register.inclusion_tag("notifications_counter/bell.html", takes_context=True)
+def notification_bell(context: Context, max: int = 99) -> dict[str, Any]:
+    """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. Brings its style
+    and scripts. Needs ``notifications_counter.urls``. Nothing for an anonymous user."""
+    if user_of(request_of(context)) is None:
+        return {}
+    return {**show_badge(context, max=max), **unread_badge_script(context)}
+
+
+@register.simple_tag
+def notification_icon(notification: Any) -> dict[str, str]:
+    """Return what stands for a notification: an ``image``, the path of a ``file`` that is static, or a ``text``.
+    Nothing if neither its data nor the setting ICONS has one."""
+    data = notification.data if isinstance(notification.data, dict) else {}
+    image = data.get("image")
+    if isinstance(image, str) and (link := safe_link(image)):
+        return {"image": link}
+    icon = options.ICONS.get(notification.kind, options.ICONS.get("", ""))
+    return {"file" if "." in icon else "text": icon} if options.ICONS else {}
+
+
+@register.filter(expects_localtime=True)
+def day(at: datetime) -> str:
+    """Return “Today”, “Yesterday” or the date, with the year if it is not this one."""
+    today = datetime.now(at.tzinfo).date()
+    match (today - at.date()).days:
+        case 0:
+            return gettext("Today")
+        case 1:
+            return gettext("Yesterday")
+    return date_format(at, "MONTH_DAY_FORMAT" if at.year == today.year else "DATE_FORMAT")
 
 
 @register.inclusion_tag("notifications_counter/badge_script.html", takes_context=True)

@@ -85,7 +85,7 @@ def test_each_tab_has_badges_of_its_own(open_page, alice):
         expect(badges.locator(".nc-visually-hidden")).to_have_text([f"open tasks: {count}" for count in counts])
         expect(page.locator("[data-badge]:visible")).to_have_count(sum(count > 0 for count in counts))
 
-    wait_until(lambda: {badge.member for _, badge in live._streams} == {str(alice.pk), str(one.pk), str(two.pk)})
+    wait_until(lambda: {badge.owner_key for _, badge in live._streams} == {str(alice.pk), str(one.pk), str(two.pk)})
     Task.objects.create(project=one)
     show(first, 1)
     show(second, 1, 0)

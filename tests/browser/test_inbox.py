@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 
 from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox.api import InboxAPI
+from notifications_counter.inbox.views import InboxView
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
 
@@ -72,31 +73,33 @@ def counts(page: Page, number: int) -> None:
     expect(page.locator(".nc-badge [aria-hidden]")).to_have_text(str(number))
 
 
-def says(page: Page, message: str) -> None:
-    expect(page.locator(".nc-messages")).to_have_text(message)
-    # What htmx has put into the page, it makes its own a moment later.
-    expect(page.locator(".htmx-settling")).to_have_count(0)
+def open_menu(page: Page, row: Any) -> None:
+    page.click(f"#nc-more-{row.pk}")
+    expect(page.locator(f"#nc-menu-{row.pk}")).to_be_visible()
 
 
-def use(page: Page, rows: list[Any]) -> None:
+def use(page: Page, rows: list[Any], says: Callable[[str], None] = lambda message: None) -> None:
     """Everything that the list has buttons for."""
     has(page, "unread", "unread", "unread")
     page.click(f"#nc-mark-{rows[0].pk}")
-    says(page, "1 notification marked as read.")
+    says("1 notification marked as read.")
     has(page, "unread", "unread", "read")
     counts(page, 2)
+    expect(page.locator(".nc-bulk")).to_be_hidden()
     page.check(f"[name=selected][value='{rows[1].pk}']")
     page.click("#nc-delete")
-    says(page, "1 notification deleted.")
+    says("1 notification deleted.")
     has(page, "unread", "read")
     page.click("#nc-read-all")
     expect(page.locator(".nc-badge")).to_be_hidden()
-    says(page, "1 notification marked as read.")
+    says("1 notification marked as read.")
     has(page, "read", "read")
     page.click(f"#nc-mark-{rows[2].pk}")
-    says(page, "1 notification marked as unread.")
+    says("1 notification marked as unread.")
+    has(page, "unread", "read")
+    page.click("#nc-more")
     page.click("#nc-delete-read")
-    says(page, "1 notification deleted.")
+    says("1 notification deleted.")
     has(page, "unread")
     expect(page).to_have_url("/notifications/")
 
@@ -104,10 +107,27 @@ def use(page: Page, rows: list[Any]) -> None:
 def test_without_scripts(open_inbox, alice):
     rows = notify(alice)
     page = open_inbox(java_script_enabled=False)
-    use(page, rows)
+    use(page, rows, expect(page.locator(".nc-messages")).to_have_text)
+    page.click(".nc-bell button")
+    expect(page).to_have_url(re.compile("/notifications/[?]?$"))
+    open_menu(page, rows[2])
+    page.get_by_role("link", name="Details").click()
+    expect(page).to_have_url(f"/notifications/{rows[2].pk}/")
+    assert unread.count(alice) == 1
+    page.go_back()
     page.click(f"#nc-open-{rows[2].pk}")
     expect(page).to_have_url(f"/notifications/{rows[2].pk}/")
     assert unread.count(alice) == 0
+
+
+def test_with_scripts(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox(HASTE)
+    same(page)
+    use(page, rows)
+    assert same(page)
+    page.click(f"#nc-title-{rows[2].pk}", position={"x": 2, "y": 2})  # anywhere in the row
+    expect(page).to_have_url(f"/notifications/{rows[2].pk}/")
 
 
 def test_the_badge_goes_away_when_the_list_is_opened_and_the_rows_stay_bold(with_unseen, open_inbox, alice):
@@ -136,7 +156,7 @@ def test_the_badge_goes_away_when_the_list_is_opened_and_the_rows_stay_bold(with
 
 def test_with_htmx(with_htmx, open_inbox, alice):
     rows = notify(alice)
-    page = open_inbox()
+    page = open_inbox(HASTE)
     page.evaluate("() => { window.same = true }")
     use(page, rows)
     page.click(f"#nc-mark-{rows[2].pk}")
@@ -152,7 +172,8 @@ def test_with_htmx(with_htmx, open_inbox, alice):
     assert not page.evaluate("() => window.same")
 
 
-def test_pages_with_htmx(with_htmx, open_inbox, alice):
+def test_pages_with_htmx(with_htmx, open_inbox, alice, monkeypatch):
+    monkeypatch.setattr(InboxView, "max_rows", 20)
     notify(alice, 25)
     page = open_inbox()
     page.evaluate("() => { window.same = true }")
@@ -238,16 +259,16 @@ def test_tabs_have_numbers_that_live(open_inbox, with_kinds, alice):
     every, two, one = spoken("Every kind 2", 2, "s"), spoken("order 2", 2, "s"), spoken("order 1", 1, "")
     shows(every, two)
     send("a" * 64)
-    shows(spoken("Every kind 3", 3, "s"), two, spoken("a" * 64 + " 1", 1, ""))
+    shows(spoken("Every kind 3", 3, "s"), spoken("a" * 64 + " 1", 1, ""), two)
     orders[0].mark_as_read()
-    shows(spoken("Every kind 2", 2, "s"), one, spoken("a" * 64 + " 1", 1, ""))
+    shows(spoken("Every kind 2", 2, "s"), spoken("a" * 64 + " 1", 1, ""), one)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.get_by_role("link", name="order").focus()
     page.keyboard.press("Enter")
     titled(page, "order 1", "order 0")
     expect(page.locator(".nc-kinds [aria-current]")).to_have_text(one)
-    page.click("#nc-read-all")
-    says(page, "1 notification marked as read.")
+    page.click("text=Mark 1 in “order” as read")
+    expect(page.locator(STATUS)).to_have_text("1 notification marked as read.")
     titled(page, "order 1", "order 0")
     expect(page.locator(".nc-kinds [aria-current] .nc-badge")).to_be_hidden()
     expect(page.locator(".nc-kinds [role=status]")).to_have_count(0)
@@ -328,7 +349,8 @@ def test_a_reader_who_has_scrolled_is_left_alone(open_inbox, alice):
     expect(page.locator(".nc-title bdi").first).to_have_text("new")
 
 
-def test_a_page_that_overflows_goes_on_where_it_ends(open_inbox, alice):
+def test_a_page_that_overflows_goes_on_where_it_ends(open_inbox, alice, monkeypatch):
+    monkeypatch.setattr(InboxView, "max_rows", 20)
     notify(alice, 20)
     page = open_inbox()
     expect(page.locator("[rel=next]")).to_have_count(0)
@@ -349,9 +371,10 @@ def test_a_filter_stays(open_inbox, alice):
     titled(page, "2", "0")
 
 
-def test_it_lives_on_with_htmx(with_htmx, open_inbox, alice):
+def test_it_lives_on_with_htmx(with_htmx, open_inbox, alice, monkeypatch):
+    monkeypatch.setattr(InboxView, "max_rows", 20)
     rows = notify(alice, 25)
-    page = open_inbox()
+    page = open_inbox(HASTE)
     page.wait_for_function("() => window.htmx")
     same(page)
     Notification.objects.create(user=alice, title="new")
@@ -359,8 +382,9 @@ def test_it_lives_on_with_htmx(with_htmx, open_inbox, alice):
     page.click("[rel=next]")
     expect(page.locator(".nc-row")).to_have_count(6)
     assert "before" in page.url
+    open_menu(page, rows[0])
     page.click(f"#nc-delete-{rows[0].pk}")
-    says(page, "1 notification deleted.")
+    titled(page, "5", "4", "3", "2", "1")
     page.hover("h1")
     page.evaluate("document.activeElement.blur()")
     Notification.objects.filter(pk=rows[5].pk).delete()
@@ -413,6 +437,173 @@ def test_it_says_when_it_cannot_be_current(browser, as_alice, alice):
         Session.objects.all().delete()
         expect(page.locator(STATUS)).to_have_text("You are logged out.Log in")
         expect(page.locator(f"{STATUS} a")).to_have_attribute("href", "/notifications/")
+
+
+# --------------------------------------------------------------------------------------------------------- changes
+def visible(page: Page, *titles: str) -> None:
+    expect(page.locator(".nc-row:visible .nc-title bdi")).to_have_text(list(titles))
+
+
+def test_a_deletion_can_be_undone(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox()
+    for which, left in ((0, ["2", "1"]), (1, ["2"])):
+        open_menu(page, rows[which])
+        page.click(f"#nc-delete-{rows[which].pk}")
+        visible(page, *left)
+    wait_until(lambda: Notification.objects.count() == 2)  # nobody can undo the first one any more
+    page.click("text=Undo")
+    visible(page, "2", "1")
+    expect(page.locator(".nc-title").first).to_be_focused()
+    open_menu(page, rows[2])
+    page.click(f"#nc-delete-{rows[2].pk}")
+    visible(page, "1")
+    page.goto("about:blank")  # whoever leaves means it
+    wait_until(lambda: list(Notification.objects.all()) == [rows[1]])
+
+
+def test_all_in_sight_can_be_selected(open_inbox, alice):
+    notify(alice)
+    page = open_inbox()
+    every = page.locator("#nc-all")
+    page.check(".nc-row >> nth=0 >> [name=selected]")
+    assert every.evaluate("box => box.indeterminate")
+    every.check()
+    expect(page.locator(".nc-row :checked")).to_have_count(3)
+    page.click("#nc-read")
+    has(page, "read", "read", "read")
+    expect(page.locator(".nc-bulk")).to_be_hidden()
+
+
+def test_a_click_shows_at_once_that_something_goes_on_and_what_became_of_it(browser, as_alice, alice):
+    rows = notify(alice)
+    with browser.new_context(**as_alice) as context:
+        page = context.new_page()
+        page.goto("/notifications/")
+        hanging = []
+        page.route("**/mark-as-read/", lambda route: hanging.append(route))
+        page.click(f"#nc-mark-{rows[0].pk}")
+        expect(page.locator(".nc-row[aria-busy]")).to_have_attribute("data-key", str(rows[0].pk))
+        wait_until(lambda: page.evaluate("1") and hanging)
+        hanging[0].abort()
+        expect(page.locator(STATUS)).to_have_text("That could not be saved.Try again")
+        expect(page.locator("[aria-busy]")).to_have_count(0)
+        page.unroute("**/mark-as-read/")
+        page.click("text=Try again")
+        has(page, "unread", "unread", "read")
+        Session.objects.all().delete()
+        page.click(f"#nc-mark-{rows[1].pk}")
+        expect(page.locator(STATUS)).to_have_text("You are logged out.Log in")
+
+
+def test_nothing_jumps(open_inbox, with_kinds, alice):
+    """On a phone: neither by messages nor by numbers."""
+    rows = Notification.objects.bulk_create(Notification(user=alice, kind="order", title=f"{n}") for n in range(9))
+    page = open_inbox(viewport={"width": 390, "height": 844})
+    place = lambda: page.locator(".nc-row").last.bounding_box()  # noqa: E731
+    before = place()
+    page.click(f"#nc-mark-{rows[5].pk}")
+    expect(page.locator(STATUS)).to_have_text("1 notification marked as read.")
+    assert place() == before
+    heights = set()
+    for number in (8, 100):
+        expect(page.locator(".nc-kinds .nc-badge:visible >> nth=0")).to_contain_text(str(number)[:2])
+        heights.add(page.locator(".nc-filters").evaluate("nav => nav.clientHeight"))
+        Notification.objects.bulk_create(Notification(user=alice, kind="order", title="x") for _ in range(92))
+    assert len(heights) == 1
+
+
+def test_older_rows_come_when_one_scrolls(open_inbox, alice):
+    notify(alice, 45)
+    page = open_inbox()
+    expect(page.locator(".nc-row")).to_have_count(20)
+    for rows in (40, 45):
+        page.mouse.wheel(0, 100_000)
+        expect(page.locator(".nc-row")).to_have_count(rows)
+    expect(page.locator("[rel=next]")).to_have_count(0)
+    expect(page.locator(".nc-title bdi")).to_have_text([str(n) for n in range(44, -1, -1)])
+
+
+def test_keys(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox()
+    for key, row in (("j", 2), ("j", 1), ("j", 0), ("j", 0), ("k", 1)):
+        page.keyboard.press(key)
+        expect(page.locator(f"#nc-open-{rows[row].pk}")).to_be_focused()
+    page.keyboard.press("e")
+    has(page, "unread", "read", "unread")
+    expect(page.locator(f"#nc-open-{rows[1].pk}")).to_be_focused()
+    page.keyboard.press("?")
+    expect(page.locator("#nc-keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#nc-keys")).to_be_hidden()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"/notifications/{rows[1].pk}/")
+
+
+# ------------------------------------------------------------------------------------------------------------ bell
+@pytest.mark.usefixtures("way")
+def test_a_bell_opens_what_is_new(open_inbox, alice):
+    rows = notify(alice, 12)
+    page = open_inbox(HASTE, path=f"/notifications/{rows[0].pk}/")
+    asked = []
+    page.on("request", lambda request: asked.append(request.headers.get("x-part")))
+    bell, panel = page.locator(".nc-bell button"), page.locator(".nc-bell-panel")
+    expect(bell).to_have_accessible_name("12 unread notifications")
+    counts(page, 12)
+    assert "bell" not in asked
+    bell.press("Enter")
+    expect(panel).to_be_focused()
+    expect(panel.locator(".nc-row")).to_have_count(10)
+    for key, row in (("ArrowDown", 11), ("ArrowDown", 10), ("ArrowUp", 11)):
+        page.keyboard.press(key)
+        expect(page.locator(f"#nc-bell-open-{rows[row].pk}")).to_be_focused()
+    page.keyboard.press("e")
+    has(page, "read", *["unread"] * 9)
+    expect(bell).to_have_accessible_name("11 unread notifications")
+    panel.get_by_role("link", name="Unread").click()
+    titled(page, *[str(n) for n in range(10, 0, -1)])
+    page.mouse.move(0, 0)
+    panel.focus()
+    Notification.objects.create(user=alice, title="new")
+    titled(page, "new", *[str(n) for n in range(10, 1, -1)])
+    panel.get_by_role("button", name="Mark all 12 as read").click()
+    expect(panel.locator(".nc-empty")).to_have_text("Nothing unread.")
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    expect(bell).to_be_focused()
+    bell.click()
+    panel.get_by_role("link", name="See all").click()
+    expect(page).to_have_url("/notifications/")
+
+
+def test_several_bells_and_an_inbox_on_one_page(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox()
+    page.evaluate("document.body.append(document.querySelector('.nc-bell').cloneNode(true))")
+    page.evaluate(
+        "document.querySelector('.nc-bell:last-child button').removeAttribute('popovertarget')"
+    )  # as it comes
+    for bell in page.locator(".nc-bell button").all():
+        expect(bell).to_have_attribute("popovertarget", "nc-bell-panel")
+        bell.click()
+        expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(3)
+        page.keyboard.press("Escape")
+    bell.click()
+    page.hover(f"#nc-bell-open-{rows[1].pk}")
+    page.click(f"#nc-bell-mark-{rows[1].pk}")
+    expect(page.locator(".nc-inbox .nc-read")).to_have_count(1)
+    expect(page.locator(".nc-bell-panel .nc-read")).to_have_count(1)
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_a_bell_on_a_phone_opens_a_sheet(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox(path=f"/notifications/{rows[0].pk}/", viewport={"width": 390, "height": 844})
+    page.click(".nc-bell button")
+    box = page.locator(".nc-bell-panel").bounding_box()
+    assert (box["x"], box["width"], box["y"] + box["height"]) == (0, 390, 844)
 
 
 # ------------------------------------------------------------------------------------------------- on other pages

@@ -71,18 +71,23 @@ def send(visit) -> Callable[[str], None]:
         page.fill("[name=to]", user)
         page.fill("[name=title]", "News")
         page.press("[name=title]", "Enter")
-        expect(page.locator(".message")).to_have_text("Sent to 1 user.")
+        expect(page.locator(".nc-messages")).to_have_text("Sent to 1 user.")
 
     return send
 
 
 def count(page: Page) -> int:
-    return int(page.locator("header [data-badge=unread] .nc-visually-hidden").inner_text().split()[0])
+    return int(page.locator("[data-badge=unread] .nc-visually-hidden").inner_text().split()[0])
 
 
 def shows(page: Page, count: int) -> None:
-    badge = page.locator("header [data-badge=unread] .nc-visually-hidden")
-    expect(badge).to_have_text(re.compile(rf"^{count} ")) if count else expect(badge).to_be_hidden()
+    expect(page.locator("[data-badge=unread] .nc-visually-hidden")).to_have_text(re.compile(rf"^{count} "))
+
+
+def rings(page: Page, count: int) -> None:
+    name = f"{count} new notification{'' if count == 1 else 's'}"
+    expect(page.locator(".nc-bell button")).to_have_accessible_name(name)
+    expect(page.locator(".nc-bell .nc-badge:visible")).to_have_count(int(count > 0))
 
 
 def test_a_notification_arrives_and_is_opened(visit, send):
@@ -97,22 +102,23 @@ def test_a_notification_arrives_and_is_opened(visit, send):
     title.click()
     expect(page).to_have_url(re.compile(r"/\d+/$"))
     expect(page.locator("h1")).to_have_text("News")
+    page.goto("/")
     shows(page, before)
 
 
-def test_what_one_tab_reads_the_others_know(visit, send):
-    inbox = visit(CLEANER)
-    other = inbox.context.new_page()
+def test_what_one_tab_shows_the_others_know(visit, send):
+    page = visit(CLEANER)
+    page.goto("/send/")
+    other = page.context.new_page()
     other.goto("/send/")
-    assert count(inbox) == count(other) > 0
     other.evaluate("() => { window.same = true }")
-    expect(inbox.locator("[data-badge=unseen]")).to_be_hidden()
-    inbox.click("#nc-read-all")
-    shows(inbox, 0)
-    shows(other, 0)
     send(CLEANER)
-    shows(inbox, 1)
-    shows(other, 1)
+    rings(page, 1)
+    rings(other, 1)
+    page.click(".nc-bell button")
+    expect(page.locator(".nc-bell-panel .nc-title").first).to_have_text("Unread: News")
+    rings(page, 0)
+    rings(other, 0)
     assert other.evaluate("() => window.same")
 
 
@@ -122,7 +128,7 @@ def test_the_language_is_chosen_on_the_page(visit, send):
     page.click(".language button")
     expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
     expect(page.locator("h1")).to_have_text("通知")
-    badge = page.locator("header [data-badge=unread] .nc-visually-hidden")
+    badge = page.locator("[data-badge=unread] .nc-visually-hidden")
     expect(badge).to_have_text(f"{before} 条未读通知")
     send(TRANSLATOR)
     expect(badge).to_have_text(f"{before + 1} 条未读通知")
@@ -225,19 +231,38 @@ def test_pages_are_accessible(visit, scheme, rules):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_news_are_accessible(visit, send, scheme):
     page = visit(READER, color_scheme=scheme, reduced_motion="reduce")
-    page.hover(".nc-title >> nth=0")
+    page.hover(".nc-body")
     send(READER)
     expect(page.locator(".nc-toast button")).to_have_text("Show")
-    inbox = Axe().run(page, options={"resultTypes": ["violations"]})
+    check(page)
     page.goto("/send/")
     send(READER)
     expect(page.locator(".nc-toast button")).to_have_text("Close")
-    other = Axe().run(page, options={"resultTypes": ["violations"]})
-    for results in (inbox, other):
-        assert not results.violations_count, results.generate_report()
+    check(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_opens_is_accessible(visit, scheme):
+    page = visit(BUSY, color_scheme=scheme)
+    page.keyboard.press("?")
+    check(page)
+    page.keyboard.press("Escape")
+    page.check(".nc-row >> nth=0 >> [name=selected]")
+    page.click(".nc-row >> nth=0 >> .nc-more")
+    check(page)
+    page.click(".nc-bell button")
+    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(10)
+    check(page)
+
+
+def check(page: Page) -> None:
+    results = Axe().run(page, options={"resultTypes": ["violations"]})
+    assert not results.violations_count, results.generate_report()
 
 
 PICTURES = {
+    "bell": (READER, "/send/", {}),
+    "bell-dark": (READER, "/send/", {"color_scheme": "dark"}),
     "inbox": (READER, "/", {}),
     "inbox-dark": (READER, "/", {"color_scheme": "dark"}),
     "inbox-zh-hans": ("xiaoming", "/", {"locale": "zh-CN"}),
@@ -250,9 +275,13 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures(visit, name, tmp_path):
     user, path, options = PICTURES[name]
-    page = visit(user, viewport={"width": 900 if path == "/" else 1280, "height": 1005}, **options)
+    size = {"/": (900, 1005), "/send/": (900, 640)}.get(path, (1280, 1005))
+    page = visit(user, viewport=dict(zip(("width", "height"), size, strict=True)), **options)
     page.goto(path)
-    if path != "/":
+    if path == DASHBOARD:
         page.wait_for_function(DRAWN)
+    elif path == "/send/":
+        page.click(".nc-bell button")
+        expect(page.locator(".nc-bell-panel time").first).to_contain_text("ago")
     picture = page.screenshot(path=Path(os.environ.get("SCREENSHOTS") or tmp_path, f"{name}.png"))
     assert len(picture) < 150_000

@@ -134,7 +134,7 @@ def test_the_quickstart(site: Site) -> None:
     site.console(section(text, "Tables"))
     site.shell(*python_blocks(section(text, "Notifications")))
     urls, login = python_blocks(section(text, "The inbox"))
-    templates, home = python_blocks(section(text, "The badge"))
+    templates, home = python_blocks(section(text, "The bell"))
     (site.directory / "mysite" / "urls.py").unlink()
     site.append("mysite/urls.py", urls, home)
     site.append("mysite/settings.py", login, templates)

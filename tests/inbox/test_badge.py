@@ -423,6 +423,29 @@ def test_nobody_has_no_script():
     assert show(SCRIPT, request_of(AnonymousUser())) == show(SCRIPT) == "\n"
 
 
+# ------------------------------------------------------------------------------------------------------------ bell
+BELL = "{% notification_bell max=2 %}"
+
+
+def test_a_bell_is_one_line_in_a_template(alice, django_assert_num_queries):
+    notify(alice)
+    unread.count(alice)
+    with django_assert_num_queries(0), sent() as commands:
+        page = badge(alice, BELL)
+    assert commands == ["MGET"]
+    assert f'<form class="nc-bell" action="{reverse("notifications:inbox")}">' in page
+    assert '<button class="nc-quiet" aria-label="3 unread notifications" aria-haspopup="dialog">' in page
+    assert badge(alice, "{% badge max=2 %}").strip() in page
+    assert re.findall(r'(?:src|href)="/static/notifications_counter/(\S+)"', page) == [
+        "notifications.css", "badge.js", "list.js", "inbox.js"
+    ]  # fmt: skip
+    assert show(BELL, request_of(alice), {"csp_nonce": "abc"}).count(' nonce="abc" defer></script>') == 3
+
+
+def test_nobody_has_no_bell():
+    assert show(BELL, request_of(AnonymousUser())) == show(BELL) == "\n"
+
+
 # ----------------------------------------------------------------------------------------------------------- toast
 TOAST = "{% unread_toast %}"
 

@@ -12,12 +12,13 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import include, path, reverse
 from django.utils import timezone, translation
+from django.utils.formats import date_format
 
 from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import views
 from notifications_counter.inbox.paging import page_of
 from notifications_counter.models import Notification
-from tests.support import assert_exact, messages, notify, sent
+from tests.support import assert_exact, entries, messages, notify, sent
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -246,7 +247,6 @@ def test_all_tabs_are_one_read_and_come_with_the_list_alone(client, alice):
 @own_urls
 def test_tabs_without_numbers(client, alice):
     assert tabs(client.get(url())) == {"Every kind": "", "Sales": ""}
-    assert b"nc-kinds" not in client.get(url(), headers={"X-Part": "list"}).content
 
 
 def test_no_tabs(client, alice):
@@ -356,7 +356,7 @@ def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, ali
     part = {"X-Part": "list"}
     with django_assert_num_queries(3), sent() as commands:
         page = client.get(url(), headers=part)
-    assert commands == []
+    assert commands == ["MGET"]
     text = page.content.decode()
     assert text.startswith('<div class="nc-part">')
     assert text.count('<li class="nc-row ') == 20
@@ -370,12 +370,85 @@ def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, ali
     assert Client().get(url(), headers=part).status_code == 302
 
 
-def test_only_the_list_has_a_script(client, alice):
-    (row,) = notify(alice, 1)
-    page = client.get(url()).content.decode()
-    assert '/notifications_counter/inbox.js" defer></script>' in page
-    assert 'data-unread="1"' in page
-    assert "inbox.js" not in client.get(url("open", row.pk)).content.decode()
+def test_a_script_gets_as_many_rows_as_it_shows(client, alice, monkeypatch):
+    monkeypatch.setattr(views.InboxView, "max_rows", 30)
+    notify(alice, 40)
+    for shown, rows in (("", 20), ("5", 20), ("25", 25), ("99", 30), ("-1", 20), ("²", 20), ("9" * 5000, 20)):
+        page = client.get(url(), headers={"X-Part": "list", "X-Rows": shown})
+        assert len(titles(page)) == rows
+        assert "Older" in links(page)
+
+
+def test_what_a_bell_opens(client, alice):
+    notify(alice, 12, read=1)
+    part = {"X-Part": "bell"}
+    page = client.get(url(), headers=part)
+    text = page.content.decode()
+    assert titles(page) == [str(n) for n in range(11, 1, -1)]
+    assert links(page) | {"Details": ""} == {
+        "All": "/notifications/?show=all",
+        "Unread": "/notifications/?show=unread",
+        "See all": "/notifications/",
+        "Details": "",
+    }
+    assert "Mark all 11 as read" in text
+    assert "csrfmiddlewaretoken" in text
+    assert not re.search(r'checkbox|<h1|nc-day|\sid="nc-(?!bell-)', text)  # the inbox may be on the same page
+    assert len(titles(client.get(links(page)["Unread"], headers=part))) == 10
+
+
+@pytest.mark.parametrize("counters", [["unread"], ["unread", "unread_by_kind"]], ids=len)
+def test_the_button_says_what_it_marks(client, alice, counters):
+    Notification.objects.create(user=alice, title="x", kind="sale")
+    notify(alice, 3, read=1)
+
+    def button(**query: str) -> str:
+        return re.search(r'id="nc-read-all"[^>]*?(?: (disabled))?>([^<]*)<', client.get(url(), query).content.decode())
+
+    with entries(COUNTERS=counters), own_urls:
+        by_kind = "Mark 1 in “Sales” as read" if len(counters) > 1 else "Mark all in “Sales” as read"
+        assert button().groups() == (None, "Mark all 3 as read")
+        assert button(kind="sale").groups() == (None, by_kind)
+        Notification.objects.all().mark_as_read()
+        assert button().groups() == ("disabled", "Mark all as read")
+
+
+def test_the_button_gives_no_number_that_is_not_that_of_the_list(client, alice, monkeypatch):
+    notify(alice, 3)
+    own = lambda view: Notification.objects.filter(user=view.request.user, title="1")  # noqa: E731
+    monkeypatch.setattr(views.InboxView, "get_queryset", own, raising=False)
+    assert ">Mark all as read</button>" in client.get(url()).content.decode()
+
+
+def test_days_have_headings(client, alice):
+    ages = [0, 0, 1, 5, 400]
+    now = timezone.now()
+    for row, age in zip(notify(alice, len(ages)), ages, strict=True):
+        Notification.objects.filter(pk=row.pk).update(created_at=now - timedelta(days=age))
+    headings = re.findall(r'class="nc-day" data-key="([^"]*)"><h2>([^<]*)<', client.get(url()).content.decode())
+    local = [timezone.localtime(now - timedelta(days=age)) for age in ages[1:]]
+    dates = [date_format(local[2], "MONTH_DAY_FORMAT"), date_format(local[3], "DATE_FORMAT")]
+    if local[2].year != local[0].year:
+        dates[0] = date_format(local[2], "DATE_FORMAT")
+    assert headings == list(zip([f"{day:%Y-%m-%d}" for day in local], ["Today", "Yesterday", *dates], strict=True))
+
+
+def test_icons_of_kinds(client, alice):
+    def icons() -> list[str]:
+        return re.findall(r'class="nc-icon"( src="[^"]*"|[^>]*>[^<]*)', client.get(url()).content.decode())
+
+    for kind, data in (
+        ("sale", {}),
+        ("note", []),
+        ("", {"image": 7}),
+        ("", {"image": "/faces/anna.png"}),
+        ("", {"image": "javascript:alert(1)"}),
+    ):
+        Notification.objects.create(user=alice, title="x", kind=kind, data=data)
+    assert icons() == [' src="/faces/anna.png"']
+    with entries(ICONS={"sale": "shop/sale.svg", "": "☆"}):
+        star = ' aria-hidden="true">☆'
+        assert icons() == [star, ' src="/faces/anna.png"', star, star, ' src="/static/shop/sale.svg"']
 
 
 def test_a_list_alone_takes_no_message_from_the_page(client, alice):
@@ -505,6 +578,13 @@ def test_all_of_a_kind(client, alice):
     client.post(url("mark-as-read"), {"which": "all", "kind": ""})
     client.post(url("delete"), {"which": "read", "kind": "sale"})
     assert Notification.objects.count() == 2
+
+
+def test_a_script_is_told_at_once(client, alice):
+    rows = notify(alice, 2)
+    told = client.post(url("mark-as-read"), {"pk": rows[0].pk}, headers={"X-Part": "list"})
+    assert (told.status_code, told.content) == (200, b"1 notification marked as read.")
+    assert messages(client.get(url())) == []
 
 
 def test_nothing_chosen_changes_nothing(client, alice):

@@ -54,7 +54,9 @@
       if (!Number.isInteger(count)) continue;
       badge.dataset.count = count;
       set(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
-      set(badge.querySelector(".nc-visually-hidden"), say(name, count, label));
+      const text = say(name, count, label);
+      set(badge.querySelector(".nc-visually-hidden"), text);
+      badge.closest(".nc-bell")?.querySelector("button").setAttribute("aria-label", text);
       badge.hidden = count === 0;
     }
     const before = known;
@@ -65,10 +67,10 @@
     document.dispatchEvent(new CustomEvent("notifications:counts", { detail: known }));
   };
 
-  // Show what has come since the page was made. The inbox itself shows it in its list.
+  // Show what has come since the page was made. A list shows it itself.
   const toast = async () => {
     const region = document.querySelector("[data-unread-toast]");
-    if (!region || document.hidden || document.querySelector(".nc-part")) return;
+    if (!region || document.hidden || document.querySelector(".nc-inbox, .nc-bell-panel:popover-open")) return;
     const { api, inbox, since } = region.dataset;
     const reply = await fetch(`${api}?${new URLSearchParams({ unread: true, limit: 1, since })}`).catch(() => null);
     const newest = reply && reply.ok && (await reply.json()).notifications[0];

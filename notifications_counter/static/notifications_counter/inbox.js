@@ -1,201 +1,161 @@
-// Keeps an open inbox current: its list, when the count changes and every half minute while it is visible, and its times.
-// Nothing moves under a pointer, the keyboard or a reader's eyes. What is read elsewhere changes in place; what is new or
-// gone waits until they have left the list.
+// What people do in lists of notifications: changes in place, which can be undone or tried again, keys, and the bell.
 (() => {
   "use strict";
+  if (window.ncBells) return window.ncBells(); // each bell brings this script
 
-  // Milliseconds.
-  const POLL = 30_000;
-  const RETRY = 2_000; // after a failure, before it is told: the page may just be about to be left
-  const GONE = 300; // until a pointer that has left does not come back by chance
+  const PATIENCE = 20_000; // milliseconds, with a change
+  const STEPS = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 };
 
-  const HELD = ":hover, :has(:checked, :focus-visible)";
-  const AIMED = '[data-state="new"]:is(:hover, :focus-within)'; // at Show
-  const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
-  const DAYS = 30; // after which a date says more
+  const listOf = window.ncListOf;
+  const waiting = new Map(); // deletions that can still be undone, by list
 
-  const language = document.documentElement.lang.replaceAll("_", "-") || undefined;
-  const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
-  const find = () => document.querySelector(".nc-part");
-  const rowsOf = (part) => new Map([...part.querySelectorAll(".nc-row")].map((row) => [row.dataset.pk, row]));
-
-  const early = Date.parse(document.querySelector(".nc-inbox").dataset.now) - Date.now(); // the clock of the visitor
-  let known = null; // the part that is shown
-  let etag = ""; // of the last answer
-  let fresh = null; // a newer part, that waits
-  let busy = false;
-  let again = false;
-  let failures = 0;
-
-  // ----------------------------------------------------------------- times
-  const age = (part) => {
-    for (const time of part.querySelectorAll(".nc-row time")) {
-      const seconds = Math.max(0, (Date.now() + early - Date.parse(time.dateTime)) / 1000);
-      const [unit, size] = UNITS.find(([, size]) => seconds >= size);
-      time.dataset.date ??= time.textContent;
-      const isOld = seconds > DAYS * 86400;
-      const text = isOld ? time.dataset.date : relative.format(size ? -Math.floor(seconds / size) : 0, unit);
-      if (time.textContent !== text) time.textContent = text;
+  const post = async (list, { url, body, rows, isDone }, keepalive = false) => {
+    rows.forEach((row) => row.setAttribute("aria-busy", "true"));
+    const signal = AbortSignal.timeout(PATIENCE);
+    const options = { method: "POST", body, headers: { "X-Part": "list" }, redirect: "manual", keepalive, signal };
+    const reply = await fetch(url, options).catch(() => null);
+    const text = reply?.ok && (await reply.text().catch(() => ""));
+    rows.forEach((row) => row.removeAttribute("aria-busy"));
+    if (reply?.type === "opaqueredirect") return list.say("ended");
+    if (!reply?.ok && reply?.status !== 404) {
+      restore(list);
+      return list.tell("unsaved", { answer: () => post(list, { url, body, rows }) });
     }
+    for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
+    if (text && !isDone) list.tell("done", { text });
+    tidy(list);
+    list.refresh();
   };
 
-  // ------------------------------------------------------------------ list
-  const toast = () => document.querySelector(".nc-inbox > .nc-toast");
+  const rowsOf = (list) => [...list.part.querySelectorAll(".nc-row:not([hidden])")];
+  const boxesOf = (list) => rowsOf(list).flatMap((row) => row.querySelector("[name=selected]") ?? []);
 
-  const say = (state) => {
-    const region = toast();
-    if (!region || region.dataset.state === state) return;
-    const isFocused = region.contains(document.activeElement);
-    region.dataset.state = state;
-    region.replaceChildren(...(state ? [copy(state)] : []));
-    if (isFocused) home({ preventScroll: true });
-  };
-
-  const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
-
-  const isHeld = () => find().matches(HELD) || toast()?.matches(AIMED) || find().getBoundingClientRect().top < 0;
-
-  // Show a row as it is now, with the tick and the focus that it had.
-  const renew = (old, row) => {
-    if (old.isEqualNode(row)) return old;
-    const { id } = old.contains(document.activeElement) ? document.activeElement : {};
-    row.querySelector("[name=selected]").checked = old.querySelector("[name=selected]").checked;
-    old.replaceWith(row);
-    if (id) document.getElementById(id)?.focus({ preventScroll: true });
-    return row;
-  };
-
-  // While the list is held: only what moves nothing.
-  const touch = () => {
-    const rows = rowsOf(fresh);
-    for (const [pk, old] of rowsOf(known)) {
-      if (rows.has(pk)) {
-        renew(old, rows.get(pk).cloneNode(true));
-      } else if (!old.classList.contains("nc-gone")) {
-        old.classList.add("nc-gone");
-        old.querySelector(".nc-when").append(copy("gone"));
-      }
+  // Show rows that were not deleted after all. Hide days that have no rows. Show how many rows are selected.
+  const tidy = (list) => {
+    if (!waiting.has(list)) list.part.querySelectorAll(".nc-row[hidden]").forEach((row) => (row.hidden = false));
+    let isEmpty = true;
+    for (const item of [...(list.part.querySelector(".nc-list")?.children ?? [])].reverse()) {
+      const isRow = item.matches(".nc-row");
+      if (!isRow) item.hidden = isEmpty;
+      isEmpty = !isRow || (isEmpty && item.hidden);
     }
+    const all = list.root.querySelector("#nc-all");
+    if (!all) return;
+    const boxes = boxesOf(list);
+    const chosen = boxes.filter((box) => box.checked).length;
+    all.checked = chosen === boxes.length;
+    all.indeterminate = chosen > 0 && !all.checked;
   };
 
-  const home = (options) => (document.querySelector(".nc-title") || document.querySelector(".nc-filters a")).focus(options);
+  const restore = (list) => {
+    waiting.delete(list);
+    tidy(list);
+  };
 
-  const apply = () => {
-    const isFocused = known.contains(document.activeElement);
-    const list = known.querySelector(".nc-list");
-    const olds = rowsOf(known);
-    const rows = [...rowsOf(fresh)];
-    known.querySelectorAll(".nc-new").forEach((row) => row.classList.remove("nc-new"));
-    const first = rows.findIndex(([pk]) => olds.has(pk));
-    rows.slice(0, first < 0 ? rows.length : first).forEach(([, row]) => row.classList.add("nc-new"));
-    if (list && rows.length) {
-      const now = rows.map(([pk, row]) => (olds.has(pk) ? renew(olds.get(pk), row) : row));
-      [...list.children].filter((row) => !now.includes(row)).forEach((row) => row.remove());
-      now.forEach((row, i) => row === list.children[i] || list.insertBefore(row, list.children[i]));
-      known.querySelector(".nc-pages")?.remove();
-      known.append(...fresh.querySelectorAll(".nc-pages"));
-    } else {
-      known.replaceChildren(...fresh.childNodes);
+  const finish = async (list, change, keepalive) => {
+    if (!change || change.isDone) return;
+    change.isDone = true;
+    await post(list, { ...change, rows: [] }, keepalive);
+    if (waiting.get(list) === change) waiting.delete(list);
+  };
+
+  // Hide rows, and delete them unless that is undone.
+  const remove = (list, change) => {
+    finish(list, waiting.get(list));
+    const { rows } = change;
+    const isFocused = rows.some((row) => row.contains(document.activeElement));
+    const all = rowsOf(list);
+    const next = all.slice(all.indexOf(rows.at(-1))).find((row) => !rows.includes(row));
+    for (const row of rows) {
+      row.hidden = true;
+      row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
     }
-    if (isFocused && !known.contains(document.activeElement)) home({ preventScroll: true });
-    window.htmx?.process(known);
-    fresh = null;
-    say("");
+    waiting.set(list, change);
+    tidy(list);
+    if (isFocused) next ? next.querySelector(".nc-title").focus() : list.home();
+    list.tell("deleted", { answer: () => (restore(list), list.home()), end: () => finish(list, change) });
   };
 
-  const settle = () => {
-    if (find() !== known) return;
-    if (!fresh) return say("");
-    age(known);
-    age(fresh);
-    if (!isHeld()) return apply();
-    touch();
-    const rows = rowsOf(known);
-    say([...rowsOf(fresh).keys()].some((pk) => !rows.has(pk)) ? "new" : "");
-  };
-
-  // Tabs of kinds that are new. The numbers on the others are those of badges.
-  const addTabs = (page) => {
-    const tabs = document.querySelector(".nc-kinds");
-    const link = (tab) => tab.querySelector("a").getAttribute("href");
-    const there = new Set([...(tabs?.children ?? [])].map(link));
-    const added = [...page.querySelectorAll(".nc-kinds > li")].filter((tab) => !there.has(link(tab)));
-    if (!tabs || !added.length) return;
-    tabs.append(...added);
-    window.htmx?.process(tabs);
-  };
-
-  // --------------------------------------------------------------- answers
-  const ask = () => {
-    const headers = etag ? { "X-Part": "list", "If-None-Match": etag } : { "X-Part": "list" };
-    return fetch(location.href, { headers, redirect: "manual", cache: "no-store" });
-  };
-
-  const fail = () => {
-    failures += 1;
-    if (failures > 1) say(navigator.onLine ? "failed" : "offline");
-    else setTimeout(refresh, RETRY);
-  };
-
-  const take = (reply, text) => {
-    if (reply.type === "opaqueredirect") return say("ended");
-    if (!reply.ok && reply.status !== 304) return fail();
-    failures = 0;
-    if (reply.ok) {
-      etag = reply.headers.get("ETag") || "";
-      const page = new DOMParser().parseFromString(text, "text/html");
-      fresh = page.querySelector(".nc-part");
-      addTabs(page);
-    }
-    settle();
-  };
-
-  const refresh = async () => {
-    again = busy;
-    if (busy || document.hidden || !find()) return;
-    if (find() !== known) [known, etag, fresh] = [find(), "", null];
-    busy = true;
-    try {
-      const reply = await ask();
-      const text = await reply.text();
-      if (find() === known) take(reply, text);
-      else again = true; // htmx has brought another list meanwhile
-    } catch {
-      fail();
-    }
-    busy = false;
-    if (again) refresh();
+  const change = (list, button) => {
+    const { form, name } = button;
+    const isAll = name === "which";
+    const url = button.hasAttribute("formaction") ? button.formAction : form.action;
+    const body = new URLSearchParams(new FormData(form, button));
+    const isMeant = (row) => isAll || (name ? row.contains(button) : row.querySelector(":checked"));
+    const rows = rowsOf(list).filter(isMeant);
+    list.root.querySelectorAll(":popover-open").forEach((menu) => menu.hidePopover());
+    if (!("undo" in button.dataset)) return post(list, { url, body, rows });
+    if (isAll) body.set("until", new Date(list.now + 1000).toISOString()); // its clock has seconds
+    remove(list, { url, body, rows: isAll ? rows.filter((row) => row.matches(".nc-read")) : rows });
   };
 
   // ---------------------------------------------------------------- events
-  const wake = () => {
-    if (document.hidden || !find()) return;
-    age(find());
-    refresh();
+  // Before htmx, which may have boosted the form. Opening leads elsewhere.
+  const onSubmit = (event) => {
+    const list = listOf(event.target);
+    const button = event.submitter;
+    if (!list || !button) return;
+    event.stopPropagation();
+    if (button.matches(".nc-title") && !button.closest(".nc-gone")) return;
+    event.preventDefault();
+    if (!button.closest(".nc-gone, [aria-busy]")) change(list, button);
   };
+  document.addEventListener("submit", onSubmit, { capture: true });
 
-  document.addEventListener("notifications:counts", ({ detail }) => {
-    const inbox = document.querySelector(".nc-inbox");
-    if (!inbox || Number(inbox.dataset.unread) === detail.unread) return;
-    inbox.dataset.unread = detail.unread;
-    refresh();
-  });
   document.addEventListener("click", (event) => {
-    if (event.target.closest(".nc-gone")) return event.preventDefault();
-    if (!event.target.closest(".nc-inbox > .nc-toast button")) return;
-    if (!fresh) return refresh();
-    apply();
-    home();
+    const list = listOf(event.target);
+    if (!list) return;
+    if (event.target.closest(".nc-toast button")) return list.answer();
+    const filter = list.root.dataset.url && event.target.closest(".nc-filters a");
+    if (!filter || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    list.turn(filter.href);
   });
-  for (const left of ["pointerout", "focusout", "change", "scroll"]) {
-    document.addEventListener(left, () => fresh && setTimeout(settle, GONE), { passive: true });
-  }
-  document.addEventListener("visibilitychange", wake);
-  window.addEventListener("focus", wake);
-  window.addEventListener("online", refresh);
-  window.addEventListener("offline", () => say("offline"));
-  window.addEventListener("pageshow", (event) => event.persisted && wake());
-  new MutationObserver(() => find() && age(find())).observe(document, { childList: true, subtree: true });
-  setInterval(wake, POLL);
-  age(find());
+
+  document.addEventListener("change", (event) => {
+    const list = listOf(event.target);
+    if (!list) return;
+    if (event.target.id === "nc-all") boxesOf(list).forEach((box) => (box.checked = event.target.checked));
+    tidy(list);
+  });
+
+  document.addEventListener("keydown", (event) => {
+    const at = document.activeElement;
+    const list = listOf(at === document.body ? document.querySelector(".nc-inbox") : at);
+    if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
+    const isBell = Boolean(list.root.dataset.url);
+    if (event.key.startsWith("Arrow") && !isBell) return; // they scroll
+    const rows = rowsOf(list);
+    const here = rows.indexOf(at.closest(".nc-row"));
+    if (event.key in STEPS && rows.length) {
+      event.preventDefault();
+      const to = Math.max(0, Math.min(rows.length - 1, here + STEPS[event.key]));
+      rows[to].querySelector(".nc-title").focus();
+    } else if (event.key === "e") {
+      rows[here]?.querySelector(".nc-mark").click();
+    } else if (event.key === "?") {
+      document.getElementById("nc-keys")?.togglePopover();
+    }
+  });
+
+  document.addEventListener("notifications:list", (event) => tidy(listOf(event.target)));
+  window.addEventListener("pagehide", () => waiting.forEach((change, list) => finish(list, change, true)));
+
+  // ------------------------------------------------------------------ bell
+  // All bells open one panel.
+  window.ncBells = () => {
+    const bells = document.querySelectorAll(".nc-bell button:not([popovertarget])");
+    if (!bells.length) return;
+    if (!document.getElementById("nc-bell-panel")) {
+      const panel = document.querySelector('template[data-state="panel"]').content.cloneNode(true).firstElementChild;
+      panel.addEventListener("toggle", () => listOf(panel).refresh()); // if it is open
+      document.body.append(panel);
+    }
+    for (const bell of bells) {
+      bell.type = "button";
+      bell.setAttribute("popovertarget", "nc-bell-panel");
+    }
+  };
+  new MutationObserver(window.ncBells).observe(document, { childList: true, subtree: true });
+  window.ncBells();
 })();

@@ -1,0 +1,300 @@
+// Shows lists of notifications, the inbox and what a bell opens, and keeps them current: they are asked for when the count
+// changes, and every half minute while they are visible. Nothing moves under a pointer, the keyboard or a reader's eyes.
+// What is read elsewhere changes in place; what is new or gone waits until they have left the list.
+(() => {
+  "use strict";
+  if (window.ncListOf) return; // each bell brings this script
+  const lists = new Map(); // by their elements
+
+  // Milliseconds.
+  const POLL = 30_000;
+  const RETRY = 2_000; // after a failure, before it is told: the page may just be about to be left
+  const GONE = 300; // until a pointer that has left does not come back by chance
+  const TOLD = 6_000; // that a message stays
+
+  const MORE = 20; // rows, when the last ones come into sight
+  const MOST = 200; // then the pages begin
+  const HELD = ".nc-body:hover, .nc-body :is(:checked, :focus-visible, :popover-open), .nc-filters:is(:hover, :focus-within)";
+  const AIMED = ":is(:hover, :focus-within)"; // at a message
+  const TROUBLES = new Set(["failed", "offline", "ended"]);
+  const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
+
+  const language = document.documentElement.lang.replaceAll("_", "-") || undefined;
+  const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
+  let early = 0; // by how much the visitor's clock is late
+
+  const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
+  const rowsOf = (part) => new Map([...part.querySelectorAll(".nc-row")].map((row) => [row.dataset.key, row]));
+  const clock = (date) => date && (early = Date.parse(date) - Date.now());
+
+  const age = (part) => {
+    for (const time of part.querySelectorAll(".nc-row time")) {
+      const seconds = Math.max(0, (Date.now() + early - Date.parse(time.dateTime)) / 1000);
+      const [unit, size] = UNITS.find(([, size]) => seconds >= size);
+      time.dataset.date ??= time.textContent;
+      const isOld = seconds > 30 * 86400; // a date says more
+      const text = isOld ? time.dataset.date : relative.format(size ? -Math.floor(seconds / size) : 0, unit);
+      if (time.textContent !== text) time.textContent = text;
+    }
+  };
+
+  // Put an element in the place of another, with the ticks and the focus that it had.
+  const swap = (old, now) => {
+    if (!old || !now || old.isEqualNode(now)) return old;
+    const { id } = old.contains(document.activeElement) ? document.activeElement : {};
+    for (const box of old.querySelectorAll(":checked")) {
+      const same = now.querySelector(`[id="${box.id}"]`);
+      if (same) same.checked = true;
+    }
+    const { hidden, scrollLeft } = old;
+    old.replaceWith(now);
+    Object.assign(now, { hidden, scrollLeft });
+    if (id) document.getElementById(id)?.focus({ preventScroll: true });
+    window.htmx?.process(now);
+    return now;
+  };
+
+  class List {
+    etag = ""; // of the last answer
+    fresh = null; // a newer part, that waits
+    busy = false;
+    failures = 0;
+    wanted = 0; // rows, when older ones have been asked for
+    state = ""; // what to say of the list
+    news = null; // what to say before that, of a change
+    isOther = false; // what has been asked for
+
+    constructor(root) {
+      this.root = root;
+      clock(root.dataset.now);
+      age(root);
+      this.part.querySelector(".nc-kinds [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+    }
+
+    get part() { return this.root.querySelector(".nc-part"); }
+    get toast() { return this.root.querySelector(":scope > .nc-toast"); }
+    get now() { return Date.now() + early; }
+    get url() { return this.root.dataset.url || location.href; }
+
+    get isShown() {
+      return !document.hidden && this.root.isConnected && (!this.root.popover || this.root.matches(":popover-open"));
+    }
+
+    get isHeld() {
+      const isScrolled = this.root.scrollTop > 0 || this.part.getBoundingClientRect().top < 0;
+      return isScrolled || this.part.querySelector(HELD) || this.toast.matches(AIMED);
+    }
+
+    // -------------------------------------------------------------- messages
+    say(state) {
+      this.state = state;
+      if (!this.news) this.show(state);
+    }
+
+    // Say what a change has done. Calls `answer` if its button is clicked, and else `end` after a while.
+    tell(state, { text, answer, end } = {}) {
+      this.news?.end?.();
+      const news = (this.news = { answer, end });
+      this.show(state, text);
+      const expire = () => {
+        if (this.news !== news) return;
+        if (this.toast.matches(AIMED)) return setTimeout(expire, TOLD);
+        this.close();
+        end?.();
+      };
+      if (text || end) setTimeout(expire, TOLD);
+    }
+
+    close() {
+      this.news = null;
+      this.show(this.state);
+    }
+
+    show(state, text) {
+      const { toast } = this;
+      if (!text && (toast.dataset.state ?? "") === state) return;
+      const isFocused = toast.contains(document.activeElement);
+      toast.dataset.state = state;
+      toast.replaceChildren(...(state ? [copy(state)] : []));
+      if (text) toast.firstElementChild.textContent = text;
+      if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
+      if (isFocused) this.home({ preventScroll: true });
+    }
+
+    // The button in a message is clicked.
+    answer() {
+      const { news } = this;
+      if (news) this.close();
+      if (news) return news.answer();
+      if (!this.fresh) return this.refresh();
+      this.apply();
+      this.home();
+    }
+
+    home(options) {
+      const title = this.part.querySelector(".nc-row:not([hidden]) .nc-title");
+      (title || this.part.querySelector(".nc-filters a") || this.root).focus(options);
+    }
+
+    // ---------------------------------------------------------------- answers
+    // While the list is held: only what moves nothing.
+    touch() {
+      const rows = rowsOf(this.fresh);
+      for (const [key, old] of rowsOf(this.part)) {
+        if (rows.has(key)) {
+          swap(old, rows.get(key).cloneNode(true));
+        } else if (old.hidden) {
+          old.remove();
+        } else if (!old.classList.contains("nc-gone")) {
+          old.classList.add("nc-gone");
+          old.querySelector(".nc-when").append(copy("gone"));
+        }
+      }
+      const list = this.part.querySelector(".nc-list");
+      const known = new Set([...(list?.children ?? [])].map((item) => item.dataset.key));
+      const items = [...(this.fresh.querySelector(".nc-list")?.children ?? [])];
+      const last = items.findLastIndex((item) => known.has(item.dataset.key));
+      if (last >= 0) list.append(...items.slice(last + 1).map((item) => item.cloneNode(true)));
+      for (const name of [".nc-head", ".nc-pages"]) {
+        swap(this.part.querySelector(name), this.fresh.querySelector(name)?.cloneNode(true));
+      }
+    }
+
+    apply() {
+      const { part, fresh } = this;
+      const isFocused = part.contains(document.activeElement);
+      const list = part.querySelector(".nc-list");
+      const next = fresh.querySelector(".nc-list");
+      part.querySelectorAll(".nc-new").forEach((row) => row.classList.remove("nc-new"));
+      if (list && next) {
+        const olds = new Map([...list.children].map((item) => [item.dataset.key, item]));
+        const items = [...next.children];
+        const first = items.findIndex((item) => item.matches(".nc-row") && olds.has(item.dataset.key));
+        const isNew = (item) => item.matches(".nc-row") && !this.isOther;
+        items.slice(0, Math.max(first, 0)).filter(isNew).forEach((item) => item.classList.add("nc-new"));
+        const now = items.map((item) => swap(olds.get(item.dataset.key), item) ?? item);
+        [...list.children].filter((item) => !now.includes(item)).forEach((item) => item.remove());
+        now.forEach((item, i) => item === list.children[i] || list.insertBefore(item, list.children[i] ?? null));
+        for (const name of [".nc-head", ".nc-filters", ".nc-pages"]) {
+          swap(part.querySelector(name), fresh.querySelector(name));
+        }
+      } else {
+        part.replaceChildren(...fresh.childNodes);
+        window.htmx?.process(part);
+      }
+      if (isFocused && !part.contains(document.activeElement)) this.home({ preventScroll: true });
+      if (this.isOther) this.root.scrollTop = 0;
+      this.isOther = false;
+      this.fresh = null;
+      this.say("");
+    }
+
+    settle() {
+      if (!this.part) return;
+      if (this.fresh) {
+        age(this.part);
+        age(this.fresh);
+        this.isHeld && !this.isOther ? this.touch() : this.apply();
+        this.root.dispatchEvent(new CustomEvent("notifications:list", { bubbles: true }));
+      }
+      const rows = rowsOf(this.part);
+      const isNew = [...(this.fresh ? rowsOf(this.fresh).keys() : [])].some((key) => !rows.has(key));
+      if (!TROUBLES.has(this.state)) this.say(isNew ? "new" : "");
+      this.extend();
+    }
+
+    // Ask for older ones when the last ones come into sight.
+    extend() {
+      const next = this.part?.querySelector("[rel=next]");
+      const shown = this.part && rowsOf(this.part).size;
+      if (!next || shown < this.wanted || shown >= MOST) return;
+      if (next.getBoundingClientRect().top > innerHeight * 1.5) return;
+      this.wanted = shown + MORE;
+      this.refresh();
+    }
+
+    // Show another list in the place of this one.
+    turn(url) {
+      Object.assign(this, { isOther: true, fresh: null, wanted: 0 });
+      this.root.dataset.url = url;
+      this.refresh();
+    }
+
+    fail() {
+      if (++this.failures > 1) this.say(navigator.onLine ? "failed" : "offline");
+      else setTimeout(() => this.refresh(), RETRY);
+    }
+
+    take(reply, text) {
+      if (reply.type === "opaqueredirect") return this.say("ended");
+      if (!reply.ok && reply.status !== 304) return this.fail();
+      this.failures = 0;
+      if (TROUBLES.has(this.state)) this.say("");
+      clock(reply.headers.get("Date"));
+      if (reply.ok) {
+        this.etag = reply.headers.get("ETag") || "";
+        this.fresh = new DOMParser().parseFromString(text, "text/html").querySelector(".nc-part");
+      }
+      this.settle();
+    }
+
+    async refresh() {
+      this.again = this.busy;
+      if (this.busy || !this.isShown || !this.part) return;
+      const { part, url } = this;
+      if (part !== this.known) [this.known, this.etag, this.fresh] = [part, "", null];
+      this.busy = true;
+      const headers = { "X-Part": this.root.dataset.url ? "bell" : "list", "X-Rows": this.wanted };
+      if (this.etag) headers["If-None-Match"] = this.etag;
+      try {
+        const reply = await fetch(url, { headers, redirect: "manual", cache: "no-store" });
+        const text = await reply.text();
+        if (url === this.url && part === this.part) this.take(reply, text);
+        else this.again = true; // another list has been chosen meanwhile
+      } catch {
+        this.fail();
+      }
+      this.busy = false;
+      if (this.again) this.refresh();
+    }
+  }
+
+  window.ncListOf = (element) => {
+    const root = element?.closest?.(".nc-live");
+    if (root && !lists.has(root)) lists.set(root, new List(root));
+    return lists.get(root);
+  };
+
+  // ---------------------------------------------------------------- events
+  const shown = () => [...document.querySelectorAll(".nc-live")].map(window.ncListOf).filter((list) => list.isShown);
+  const settle = () => shown().forEach((list) => list.fresh && list.settle());
+  const wake = () => {
+    for (const list of shown()) {
+      age(list.part);
+      list.refresh();
+    }
+  };
+
+  document.addEventListener("notifications:counts", ({ detail }) => {
+    for (const list of shown()) {
+      if (Number(list.root.dataset.unread) === detail.unread) continue;
+      list.root.dataset.unread = detail.unread;
+      list.refresh();
+    }
+  });
+  for (const left of ["pointerout", "focusout", "change", "scroll", "toggle"]) {
+    document.addEventListener(left, () => setTimeout(settle, GONE), { passive: true, capture: true });
+  }
+  document.addEventListener("scroll", () => shown().forEach((list) => list.extend()), { passive: true });
+  document.addEventListener("visibilitychange", wake);
+  window.addEventListener("focus", wake);
+  window.addEventListener("online", wake);
+  window.addEventListener("offline", () => shown().forEach((list) => list.say("offline")));
+  window.addEventListener("pageshow", (event) => event.persisted && wake());
+  new MutationObserver(() => {
+    for (const root of lists.keys()) if (!root.isConnected) lists.delete(root);
+    shown(); // makes lists of those that are new
+  }).observe(document, { childList: true, subtree: true });
+  setInterval(wake, POLL);
+  shown();
+})();
