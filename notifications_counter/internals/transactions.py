@@ -122,7 +122,8 @@ def has_begun_by_sql(connection: Any) -> bool:
     if connection.in_atomic_block or not connection.autocommit or not (driver := connection.connection):
         return False
     if connection.vendor == "postgresql":
-        return not driver.autocommit or _status(driver) in (IN_TRANSACTION, IN_ERROR)
+        connected = driver.pgconn if hasattr(driver, "pgconn") else driver.info  # as in _status: each read comes here
+        return not driver.autocommit or connected.transaction_status in (IN_TRANSACTION, IN_ERROR)
     if connection.vendor == "sqlite":
         return driver.in_transaction
     if connection.vendor == "mysql":
