@@ -176,22 +176,27 @@ def test_whoever_is_right_keeps_a_cached_total(users, clock):
     assert commands == ["MGET"]
 
 
-def test_what_a_heal_is_to_correct_is_no_mismatch(users, clock):
-    """Owners in flight, dirty, or requested by a process that could not reach Redis."""
-    flying, dirty, requested, wrong = users[:4]
-    break_counts(flying, dirty, requested)
-    buffer().announce("intent", [str(flying.pk)]).read()
-    buffer().mark_dirty([str(dirty.pk)])
-    request_recounts("default", [(unread, str(requested.pk))])
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        pytest.param(lambda owner_key: buffer().announce("intent", [owner_key]).read(), id="in flight"),
+        pytest.param(lambda owner_key: buffer().mark_dirty([owner_key]), id="dirty"),
+        pytest.param(lambda owner_key: request_recounts("default", [(unread, owner_key)]), id="requested"),
+    ],
+)
+def test_what_a_heal_is_to_correct_is_no_mismatch(users, clock, doubt):
+    """A process was killed, does not know what it has changed, or could not reach Redis."""
+    break_counts(users[0])
+    doubt(str(users[0].pk))
     run_all(clock)
-    assert look_at(unread).mismatched == 0  # they are on one page
-    break_counts(wrong)
+    assert look_at(unread).mismatched == 0
+    break_counts(users[1])
     clock.now += DAY
     with entries(HEAL_AFTER=0, VERIFY_SECONDS=DAY):
         unread.heal()
     run_all(clock)
     assert look_at(unread).mismatched == 1
-    assert_reads(*users[:4])
+    assert_reads(*users[:2])
 
 
 def test_a_redis_that_has_lost_something_is_no_mismatch(users, clock, redis_client):
@@ -250,6 +255,22 @@ def test_flushers_share_the_work(users, compared, clock, monkeypatch):
     run_all(clock)
     assert [owner for page in compared for owner in page] == [str(user.pk) for user in users]
     assert state().verified == 40
+
+
+def test_of_two_flushers_that_claim_at_once_one_compares(users, compared, clock, monkeypatch):
+    of, others = Verification.of, []
+
+    def late(text: str) -> Verification:
+        if not others:
+            others.append(text)
+            with monkeypatch.context() as patch, OtherConnection() as other:
+                patch.setattr(verification, "pace", Pace())
+                other.run(run)
+        return of(text)
+
+    monkeypatch.setattr(Verification, "of", late)
+    run_all(clock)
+    assert [owner for page in compared for owner in page] == [str(user.pk) for user in users]
 
 
 def test_a_killed_flusher_leaves_its_owners_to_another(users, compared, clock, monkeypatch):
