@@ -128,3 +128,8 @@ def test_what_django_loads_at_the_start():
     others = {name.split(".")[0] for name in added - mine}
     assert others - sys.stdlib_module_names == {"django", "notifications_counter"}
     assert not others & {"asyncio", "csv", "multiprocessing", "unittest", "urllib"}
+
+
+def test_a_module_fits_on_a_few_screens() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: length for name, length in lengths.items() if length > 300} == {}

@@ -43,17 +43,17 @@ class Breaker:
         self.reason = ""  # of the outage
         self.is_late = False  # whether Redis answered too late
         self.retry_at = 0.0
-        self.refuses = False
+        self.rejects_writes = False
         self.missed_at: float | None = None
         self.broke_at: float | None = None
         self.no_room_for: set[str] = set()
-        self.refused: dict[str, str] = {}  # commands and scripts that Redis will not run, and why
+        self.refused_commands: dict[str, str] = {}  # commands and scripts that Redis will not run, and why
         self.has_run: set[str] = set()  # commands and scripts, since the last trouble
 
     @property
     def has_trouble(self) -> bool:
         """Whether Redis is down, out of memory, or refuses something, as far as is known."""
-        return self.down_since is not None or bool(self.no_room_for) or bool(self.refused)
+        return self.down_since is not None or bool(self.no_room_for) or bool(self.refused_commands)
 
     # ---------------------------------------------------------------- outages
     def check(self) -> None:
@@ -97,7 +97,7 @@ class Breaker:
     def reset(self) -> tuple[str, str, float] | None:
         """Note that Redis answers again. Returns the kind of the outage, its reason and its seconds, None if none has
         ended."""
-        since, self.down_since, self.refuses = self.down_since, None, False
+        since, self.down_since, self.rejects_writes = self.down_since, None, False
         if since is None:
             return None
         seconds = time.monotonic() - since
@@ -106,17 +106,17 @@ class Breaker:
         return "slow" if self.is_late else "lost", self.reason, seconds
 
     # ------------------------------------------------------------ single commands
-    def refuse(self, error: Exception, name: str) -> CommandRefused:
+    def note_refusal(self, error: Exception, name: str) -> CommandRefused:
         """Note that Redis will never run a command or script, and return the exception to raise. Others still run."""
         reason = reason_of(error, self.alias).rstrip(".")
-        if reason not in self.refused.values():
+        if reason not in self.refused_commands.values():
             about = {"event": "redis_refuses", "cache": self.alias, "command": name, "reason": reason}
             text = (
                 "Redis (cache %r) does not run %s, which the counters need: %s. Counts are read from the database. "
                 "'manage.py check --deploy --tag notifications_counter_redis' names all that is missing."
             )
             logger.error(text, self.alias, name, reason, extra=about)
-        self.refused[name] = reason
+        self.refused_commands[name] = reason
         self.has_run.clear()
         return CommandRefused(f"Redis (cache {self.alias!r}) does not run {name}: {reason}")
 
@@ -146,12 +146,12 @@ class Breaker:
 
     def accept(self, script: str) -> None:
         """Note that a script ran. If it was refused before, there is memory again, or Redis has been set up better."""
-        if reason := self.refused.get(script):
+        if reason := self.refused_commands.get(script):
             about = {"event": "redis_accepts", "cache": self.alias, "command": script}
             logger.warning("Redis (cache %r) runs %s again.", self.alias, script, extra=about)
-            for name, other in list(self.refused.items()):
+            for name, other in list(self.refused_commands.items()):
                 if other == reason:
-                    self.refused.pop(name, None)  # another thread may have noticed, too
+                    self.refused_commands.pop(name, None)  # another thread may have noticed, too
         if script in self.no_room_for:
             about = {"event": "redis_has_room", "cache": self.alias}
             logger.warning("Redis (cache %r) has memory again.", self.alias, extra=about)

@@ -124,7 +124,7 @@ class Client:
 
     def pool(self, key: str) -> Any:
         """Return the connections to the server that holds ``key``."""
-        if self.breaker.refuses:  # the address may lead to another server now, but only for new connections
+        if self.breaker.rejects_writes:  # the address may lead to another server now, but only for new connections
             disconnect_idle(self._connections)
         return self._connections
 
@@ -155,7 +155,7 @@ class Client:
         before it is used again.
         """
         self.breaker.check()
-        if self.breaker.refuses:
+        if self.breaker.rejects_writes:
             self.run(script("probe"), (f"{key}:probe",), (), urgent=True)
 
     def ask(self, call: AnyCall, urgent: bool = False) -> Any:
@@ -209,8 +209,8 @@ class Client:
             return failed
         if NEVER.search(text):
             self.troubles.note("refused", f"{name}: {text}")
-            return self.breaker.refuse(error, name)
-        self.breaker.refuses = True
+            return self.breaker.note_refusal(error, name)
+        self.breaker.rejects_writes = True
         return self.breaker.trip(error)
 
     def _mend(self, keys: TypedKeys) -> None:

@@ -27,7 +27,7 @@ class NodeBreaker(Breaker):
     def __init__(self, cluster: Cluster):
         super().__init__(cluster.alias)
         self._cluster = cluster
-        self.refused = cluster.breaker.refused
+        self.refused_commands = cluster.breaker.refused_commands
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure of this node."""
@@ -36,14 +36,14 @@ class NodeBreaker(Breaker):
         self.has_run.clear()
         return self._cluster.breaker.trip(error)
 
-    def refuse(self, error: Exception, name: str) -> CommandRefused:
+    def note_refusal(self, error: Exception, name: str) -> CommandRefused:
         """Note that this node will never run a command or script. Another one may say that it does."""
         self._cluster.forget_what_has_run()
-        return super().refuse(error, name)
+        return super().note_refusal(error, name)
 
     def reset(self) -> tuple[str, str, float] | None:
         """Note that this node, or the one in its place, answers again. The outage ends with the last node."""
-        self.down_since, self.refuses = None, False
+        self.down_since, self.rejects_writes = None, False
         return None if self._cluster.has_node_down() else self._cluster.breaker.reset()
 
 

@@ -1,4 +1,4 @@
-"""The one place that builds Redis keys."""
+"""The keys of a shard in Redis. Scripts build those of single owners from them: see ``shared.lua``."""
 
 from dataclasses import dataclass, field, fields
 

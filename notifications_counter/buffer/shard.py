@@ -93,7 +93,7 @@ class Buffer(Upkeep):
     def total(self, owner: str) -> int | None:
         """Return a cached total, None if it is not cached. BufferUnavailable also if rows must be counted, because
         Redis is new or has lost ``ready``, or because the owner stays in flight."""
-        if not self._entered or self.client.breaker.refused:
+        if not self._entered or self.client.breaker.refused_commands:
             self._before_read()
         key, pauses = self.keys.ready, None
         while True:
@@ -117,7 +117,7 @@ class Buffer(Upkeep):
 
     def _before_read(self) -> None:
         """Raise BufferUnavailable if cached counts may be too old."""
-        if not self.client.breaker.refused.keys().isdisjoint(WRITES):
+        if not self.client.breaker.refused_commands.keys().isdisjoint(WRITES):
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not accept changes.")
         if not self._entered:
             self.enter()
@@ -205,7 +205,7 @@ class Buffer(Upkeep):
 
     def announce_call(self, intent: str, owners: str) -> Call:
         """Return the call of ``announce`` for owners as JSON, to be sent together with others. BufferUnavailable if
-        Redis is behind the database, because the next flush may come from another Redis."""
+        Redis is behind the database, because the next flush may come from another Redis (`elsewhere`)."""
         if not self._entered:
             self.enter()
         if self._is_behind:

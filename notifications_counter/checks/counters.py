@@ -19,7 +19,6 @@ from ..internals import ExtraWhere, Query
 from ..models import BaseCount
 from ..models.fields import is_converted_by_django
 from ..sql.target import other_fields, own_columns
-from ..writes.door import missing
 from .registration import TAG, Messages, check, id_, mistake_in
 
 UNSIGNED = models.PositiveBigIntegerField | models.PositiveIntegerField | models.PositiveSmallIntegerField
@@ -50,8 +49,7 @@ def check_counters() -> Messages:
         if not _is_owner(counter):
             yield Error(
                 f"The owner of counter {counter.name!r} is neither a foreign key nor several different columns.",
-                hint='Name a foreign key, such as owner="user", or a tuple of two or more different columns, which '
-                "need not be foreign keys.",
+                hint='Name a foreign key, such as owner="user", or a tuple of different columns of any kind.',
                 obj=counter.source,
                 id=id_("E010"),
             )
@@ -90,18 +88,6 @@ def _is_owner(counter: Counter) -> bool:
     if counter.has_several_columns:
         return len({*counter.owner_fields}) == max(len(counter.owner), 2)
     return isinstance(counter.owner_fields[0], models.ForeignKey)
-
-
-@check(TAG)
-def check_doors() -> Messages:
-    """The app sees every statement that writes."""
-    for method in missing():
-        yield Error(
-            f"The counters do not see the statements that {method}() executes.",
-            hint="Another app has replaced this method of Django after the counters wrapped it. List that app before "
-            "'notifications_counter' in INSTALLED_APPS, or make it call the method that it replaces.",
-            id=id_("E015"),
-        )
 
 
 def _check_source(counter: Counter) -> Messages:

@@ -1,4 +1,4 @@
-"""Checks of the settings: the entries of NOTIFICATIONS_COUNTER, the cache, and the databases."""
+"""Checks of the settings: the entries of NOTIFICATIONS_COUNTER, the cache, the databases, and the order of apps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 from ..buffer.location import HOW_TO_WRITE, parse, urls_of
 from ..conf import ENTRIES, SETTING, options, shown
 from ..internals import default_socket_timeout
+from ..writes.door import missing
 from .registration import TAG, Messages, check, id_, sound_counters
 
 
@@ -220,6 +221,18 @@ def check_tenants() -> Messages:
                     obj=model,
                     id=id_("E020"),
                 )
+
+
+@check(TAG)
+def check_doors() -> Messages:
+    """The app sees every statement that writes."""
+    for method in missing():
+        yield Error(
+            f"The counters do not see the statements that {method}() executes.",
+            hint="Another app has replaced this method of Django after the counters wrapped it. List that app before "
+            "'notifications_counter' in INSTALLED_APPS, or make it call the method that it replaces.",
+            id=id_("E015"),
+        )
 
 
 def _installed(setting: str) -> set[str]:

@@ -78,7 +78,7 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         unread.status()
         client_of("default").breaker.trip(redis.ConnectionError("a moment of weakness"))
         client_of("default").breaker.retry_at = 0.0
-        client_of("default").breaker.refuses = True
+        client_of("default").breaker.rejects_writes = True
         assert_exact(alice, bob)
         client_of("default").outages()
     use_events()

@@ -33,7 +33,7 @@ RULES = {
     "last": "keys that were left are never entered again, by nobody",
     "renew": "a database whose keys were left gets a new id",
     "fix": "nothing is corrected or completed on keys that were left",
-    "behind": "who enters a Redis that is behind the database announces nothing, and leaves requests in the database",
+    "elsewhere": "who enters a Redis that is behind the database announces nothing, and leaves requests",
     "astray": "so does who comes to such a Redis later, because its address leads elsewhere",
 }
 BREAKS = {  # the scenario in which that is found soonest
@@ -45,7 +45,7 @@ BREAKS = {  # the scenario in which that is found soonest
     "last": "writer, healer, reader",
     "renew": "writer, healer, there and back",
     "fix": "writer, healer, reader",
-    "behind": "writer, healer, another Redis and back",
+    "elsewhere": "writer, healer, another Redis and back",
     "astray": "writer astray, healer",
 }
 MOVED = -1  # in place of the epoch of an intent
@@ -109,7 +109,7 @@ def enter(w: World, id: int, epoch: int) -> tuple[World, bool]:
         if rule("leave"):
             w = w.change(last, left=True, ready=False)
         w = w.change(id, left=False)._replace(last=(id, w.last[1]) if redis == 0 else (w.last[0], id))
-    return w.change(id, ready=False) if is_behind(w, id, epoch) and rule("behind") else w, True
+    return w.change(id, ready=False) if is_behind(w, id, epoch) and rule("elsewhere") else w, True
 
 
 def is_behind(w: World, id: int, epoch: int) -> bool:
@@ -201,7 +201,7 @@ class Writer(NamedTuple):
         """Whether this process knows that it is. Who has strayed finds out only if Redis is not ready."""
         if self.strayed:
             return is_behind(w, self.id, self.epoch) and not w.spaces[self.id].ready and rule("astray")
-        return is_behind(w, self.id, self.epoch) and rule("behind")
+        return is_behind(w, self.id, self.epoch) and rule("elsewhere")
 
 
 class Reader(NamedTuple):
