@@ -268,7 +268,9 @@ def test_of_two_flushers_that_claim_at_once_one_compares(users, compared, clock,
                 other.run(run)
         return of(text)
 
-    monkeypatch.setattr(Verification, "of", late)
+    with monkeypatch.context() as patch:
+        patch.setattr(Verification, "of", late)
+        run()
     run_all(clock)
     assert [owner for page in compared for owner in page] == [str(user.pk) for user in users]
 
