@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 PASSWORD = "demo"
 KINDS = ["", "comment", "order", "security"]
-ROW = re.compile(r'<li class="nc-row nc-(read|unread)" data-pk="(\d+)">')
+ROW = re.compile(r'<li class="nc-row nc-(read|unread)" data-key="(\d+)">')
 
 
 def username(n: int) -> str:
