@@ -51,7 +51,7 @@ class ReadFilter(admin.SimpleListFilter):
 
 @admin.register(Notification)
 class NotificationAdmin(NotificationModelAdmin):
-    list_display = ["title", "user", "kind", "created_at", "read_at"]
+    list_display = ["title", "user", "kind", "created_at", "is_read"]
     list_filter = [ReadFilter, KindFilter, "created_at"]
     list_select_related = ["user"]
     search_fields = ["title", f"user__{USERNAME}"]
@@ -63,6 +63,10 @@ class NotificationAdmin(NotificationModelAdmin):
     raw_id_fields = ["user"]
     readonly_fields = ["created_at"]
     actions = ["mark_as_read", "mark_as_unread"]
+
+    @admin.display(description=_("Read"), boolean=True)
+    def is_read(self, notification: Notification) -> bool:
+        return notification.is_read
 
     @admin.action(description=_("Mark selected notifications as read"), permissions=["change"])
     def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
