@@ -12,14 +12,28 @@ from notifications_counter.models import UserNotificationsCount
 from .bench import OURS, Race, Report, race, size
 from .maintenance import ONE_UPDATE, pending, right, totals, update_all
 from .reads import calls
-from .rivals import CounterRow, CountSql, CountStar, Hq, Ours, Recipe, Rival, Trigger, agree, empty, users, vacuum
+from .rivals import (
+    CounterRow,
+    CountSql,
+    CountStar,
+    Deltas,
+    Hq,
+    Ours,
+    Recipe,
+    Rival,
+    Trigger,
+    agree,
+    empty,
+    users,
+    vacuum,
+)
 
 
 def few(report: Report, quick: bool) -> str:
     large, them, rounds, times = 1_000, 100, 5 if quick else 20, 50
     empty()
     users(them)
-    rivals: list[Rival] = [Ours(), CountStar(), CountSql(), CounterRow(), Trigger(), Recipe(), Hq()]
+    rivals: list[Rival] = [Ours(), CountStar(), CountSql(), CounterRow(), Trigger(), Deltas(), Recipe(), Hq()]
     for rival in rivals:
         rival.fill(them - 1, 10, first=2)
         rival.fill(1, large)

@@ -66,6 +66,16 @@ class TriggerNotification(Columns):
         ]
 
 
+class DeltaNotification(Columns):
+    """Counted by deltas that a trigger appends."""
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["user", "read_at"], name="delta_user_read"),
+            models.Index(fields=["user", "-created_at", "-id"], name="delta_user_created"),
+        ]
+
+
 class RecipeNotification(Columns):
     """Counted by the plain recipe in Redis."""
 
@@ -153,6 +163,23 @@ class RowCount(Count):
 
 class TriggerCount(Count):
     """Kept by a trigger."""
+
+
+class DeltaCount(Count):
+    """Kept by a job that squashes deltas."""
+
+
+class Delta(models.Model):
+    """By how much a statement has changed a count, until the job adds it to the total."""
+
+    user_id = models.BigIntegerField()
+    delta = models.IntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["user_id", "delta"], name="delta_of_user")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id}: {self.delta:+}"
 
 
 class RecipeCount(Count):

@@ -23,7 +23,7 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from notifications_counter.buffer.exchange import Exchange
+from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
 from notifications_counter.inbox.controller import NotificationController
@@ -75,14 +75,14 @@ class Operation(NamedTuple):
 def round_trips() -> Iterator[SimpleNamespace]:
     """How often Redis is waited for meanwhile, and for how many commands, in whichever thread."""
     seen = SimpleNamespace(number=0, commands=0, on_the_way=False)
-    send, give_back = Exchange._send, Exchange._return
+    send, give_back = Pipeline._send, Pipeline._return
 
-    def sending(self: Exchange, *args: Any) -> None:
+    def sending(self: Pipeline, *args: Any) -> None:
         seen.on_the_way = True
         seen.commands += len(self.calls)
         send(self, *args)
 
-    def giving_back(self: Exchange, read_since: float | None = None) -> None:
+    def giving_back(self: Pipeline, read_since: float | None = None) -> None:
         if read_since is None:  # whoever uses the connection next reads the reply
             seen.commands -= 1
         else:
@@ -90,7 +90,7 @@ def round_trips() -> Iterator[SimpleNamespace]:
         seen.on_the_way = False
         give_back(self, read_since)
 
-    with mock.patch.multiple(Exchange, _send=sending, _return=giving_back):
+    with mock.patch.multiple(Pipeline, _send=sending, _return=giving_back):
         yield seen
 
 

@@ -15,9 +15,11 @@ from .bench import LIMIT, OURS, Race, Report, race, size
 from .crew import at_once, crew, redis_time
 from .rivals import (
     CachedCount,
+    CappedCount,
     CounterRow,
     CountSql,
     CountStar,
+    Deltas,
     Hq,
     Ours,
     Recipe,
@@ -66,7 +68,8 @@ def badge(report: Report, quick: bool) -> str:
     sizes = (0, 10, 1_000, 10_000 if quick else 100_000)
     empty()
     users(len(sizes))
-    rivals = [Ours(), CountStar(), CountSql(), CounterRow(), RowSql(), Recipe(), Hq(), CachedCount()]
+    rivals = [Ours(), CountStar(), CountSql(), CappedCount(), CounterRow(), RowSql(), Deltas(), Recipe(), Hq()]
+    rivals.append(CachedCount())
     for user, each in enumerate(sizes, 1):
         for rival in rivals:
             rival.fill(1, each, first=user)
