@@ -16,7 +16,7 @@ from django.utils import timezone
 from django_redis import get_redis_connection
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.exchange import Exchange
+from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 from notifications_counter.writes import door
@@ -145,17 +145,17 @@ def redis_out_of_reach() -> Iterator[None]:
 def sent() -> Iterator[list[str]]:
     """The commands and scripts, by name, that are sent to Redis meanwhile."""
     commands: list[str] = []
-    send = Exchange.send
+    send = Pipeline.send
 
-    def noting(self: Exchange, urgent: bool = False) -> None:
+    def noting(self: Pipeline, urgent: bool = False) -> None:
         commands.extend(call.name for call in self.calls)
         send(self, urgent)
 
-    Exchange.send = noting
+    Pipeline.send = noting
     try:
         yield commands
     finally:
-        Exchange.send = send
+        Pipeline.send = send
 
 
 def session() -> int:

@@ -20,7 +20,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from notifications_counter.buffer import cached, shard
-from notifications_counter.buffer.exchange import Exchange
+from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import (
@@ -94,10 +94,10 @@ def test_shards_are_asked_together(monkeypatch):
     objects.bulk_create(Notification(user_id=key, title="x") for key in keys[::3])
     right = {key: int(i % 3 == 0) for i, key in enumerate(keys)}
     happened = []
-    send, receive = Exchange.send, Exchange._receive
-    monkeypatch.setattr(Exchange, "send", lambda self, *args: [happened.append(len(self.calls)), send(self, *args)])
+    send, receive = Pipeline.send, Pipeline._receive
+    monkeypatch.setattr(Pipeline, "send", lambda self, *args: [happened.append(len(self.calls)), send(self, *args)])
     monkeypatch.setattr(
-        Exchange, "_receive", lambda *args, **owed: [happened.append("read"), receive(*args, **owed)][1]
+        Pipeline, "_receive", lambda *args, **owed: [happened.append("read"), receive(*args, **owed)][1]
     )
     with entries(SHARDS=4):
         unread.heal()

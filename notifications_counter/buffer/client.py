@@ -27,9 +27,9 @@ from . import errors
 from .breaker import BROKEN, NEVER, Breaker
 from .commands import Argument, Command, TypedKeys, call_of
 from .connections import Connections
-from .exchange import AnyCall, Exchange, see_to_late
 from .location import HOW_TO_WRITE, parse, reason_of, urls_of
 from .patience import Patience, limit
+from .pipeline import AnyCall, Pipeline, see_to_late
 from .scripts import Script, script
 from .troubles import Outages, TroubleLog
 from .types import decode
@@ -133,11 +133,11 @@ class Client:
         if type(pool := self.__dict__.get("_connections")) is Connections:
             pool.disconnect()
 
-    def send(self, call: AnyCall, urgent: bool = False) -> Exchange:
+    def send(self, call: AnyCall, urgent: bool = False) -> Pipeline:
         """Send a call to the server that holds its key, without waiting for the reply."""
-        exchange = Exchange(self.node_of(call.key), [call])
-        exchange.send(urgent)
-        return exchange
+        pipeline = Pipeline(self.node_of(call.key), [call])
+        pipeline.send(urgent)
+        return pipeline
 
     def node_of(self, key: str) -> Client:
         """Return the client of the server that holds ``key``."""
@@ -161,12 +161,12 @@ class Client:
     def ask(self, call: AnyCall, urgent: bool = False) -> Any:
         """Send a call and return its reply. For RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent.
         BufferUnavailable if it was not sent, or Redis did not answer or refused."""
-        exchange = Exchange(self if self.knows_server else self.node_of(call.key), [call])
+        pipeline = Pipeline(self if self.knows_server else self.node_of(call.key), [call])
         try:
-            exchange.send(urgent)
-            return exchange.read()
+            pipeline.send(urgent)
+            return pipeline.read()
         except BaseException:
-            exchange.close()
+            pipeline.close()
             raise
 
     def call(self, key: str, name: str, *arguments: Argument) -> Any:
@@ -234,7 +234,7 @@ class Client:
 
     def run_aside(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> None:
         """Run a script on which no count depends, so that a failure is no outage."""
-        Exchange(self, [call_of(script(name), keys, args).by_source]).attempt()
+        Pipeline(self, [call_of(script(name), keys, args).by_source]).attempt()
 
     def outages(self) -> Outages:
         """Return the outages that have ended, as processes have noticed them, and other trouble. BufferUnavailable

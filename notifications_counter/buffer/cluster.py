@@ -17,8 +17,8 @@ from ..internals import disconnect_nodes, new_cluster, node_pool, pool_options, 
 from . import errors
 from .breaker import Breaker
 from .client import Client
-from .exchange import AnyCall
 from .patience import limit
+from .pipeline import AnyCall
 
 
 class NodeBreaker(Breaker):

@@ -13,7 +13,7 @@ from ..exceptions import BufferUnavailable
 from .base import LEASE, as_json
 from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
 from .commands import OWNERS_PER_CALL, Argument, Call, Command, Get, chunked
-from .exchange import Exchange, exchanges_for
+from .pipeline import Pipeline, pipelines_for
 from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
 from .upkeep import Upkeep
 
@@ -34,12 +34,12 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int 
             buffer._before_read()
             seen, prefix = buffer._seen
             calls.append((Get(buffer.keys.ready, prefix, owners), (i, seen)))
-    exchanges = exchanges_for(asked[0][0].client, calls) if calls else []
+    pipelines = pipelines_for(asked[0][0].client, calls) if calls else []
     try:
-        for exchange in exchanges:
-            exchange.send()
-        for exchange in exchanges:
-            for (i, seen), outcome in zip(exchange.subjects, exchange.outcomes(), strict=True):
+        for pipeline in pipelines:
+            pipeline.send()
+        for pipeline in pipelines:
+            for (i, seen), outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
                 if isinstance(outcome, BufferUnavailable):
                     continue
                 ready, *totals = outcome
@@ -51,8 +51,8 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int 
                     (found[i],) = totals_of([asked[i]])
         return found
     finally:
-        for exchange in exchanges:
-            exchange.close()
+        for pipeline in pipelines:
+            pipeline.close()
 
 
 def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snapshot | None]:
@@ -61,13 +61,13 @@ def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snaps
     for buffer in buffers:
         buffer._before_read()
     calls = [(Call(*buffer._calls["everything"][:-1], (group, most)), buffer) for buffer in buffers]
-    exchanges = exchanges_for(buffers[0].client, calls)
+    pipelines = pipelines_for(buffers[0].client, calls)
     found: dict[Buffer, Snapshot | None] = {}
     try:
-        for exchange in exchanges:
-            exchange.send()
-        for exchange in exchanges:
-            for buffer, outcome in zip(exchange.subjects, exchange.outcomes(), strict=True):
+        for pipeline in pipelines:
+            pipeline.send()
+        for pipeline in pipelines:
+            for buffer, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
                 if isinstance(outcome, BufferUnavailable):
                     raise outcome
                 ready, epoch, batch, cut, listed = outcome
@@ -82,8 +82,8 @@ def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snaps
                     buffer.heartbeat()
         return [found[buffer] for buffer in buffers]
     finally:
-        for exchange in exchanges:
-            exchange.close()
+        for pipeline in pipelines:
+            pipeline.close()
 
 
 class Buffer(Upkeep):
@@ -199,7 +199,7 @@ class Buffer(Upkeep):
         return self._run("keep", *args)
 
     # ----------------------------------------------------------------- writes
-    def announce(self, intent: str, owners: Sequence[str]) -> Exchange:
+    def announce(self, intent: str, owners: Sequence[str]) -> Pipeline:
         """Announce an intent to change these owners' counts. Read the reply before the database commits."""
         return self.client.send(self.announce_call(intent, as_json(owners)))
 

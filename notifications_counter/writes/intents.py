@@ -18,8 +18,8 @@ from django.db import Error, connections
 from ..buffer import Buffer
 from ..buffer.base import as_json
 from ..buffer.commands import OWNERS_PER_CALL, Call, chunked, in_groups
-from ..buffer.exchange import Exchange, exchanges_for
 from ..buffer.patience import Patience
+from ..buffer.pipeline import Pipeline, pipelines_for
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration
@@ -59,7 +59,7 @@ class Intents:
 
     ``announced``     all owners that are in an intent
     ``announced_at``  when the first of them was, by the monotonic clock
-    ``unread``        exchanges that announce some, and whose replies were not read yet
+    ``unread``        pipelines that announce some, and whose replies were not read yet
     """
 
     announced_at = math.inf
@@ -69,11 +69,11 @@ class Intents:
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
         self.intents: list[Intent] = []
         self.announced: dict[Declaration, set[str]] = defaultdict(set)
-        self.unread: list[Exchange] = []
+        self.unread: list[Pipeline] = []
         self._refused: list[Owner] = []
 
     def announce(self, owners: Mapping[Declaration, Iterable[str]], connection: Any) -> None:
-        """Announce owners, each named once, that were not announced yet. The replies to the last exchange stay unread
+        """Announce owners, each named once, that were not announced yet. The replies to the last pipeline stay unread
         until ``settle``."""
         calls: list[tuple[Call, Intent]] = []
         sizes: list[int] = []
@@ -106,9 +106,9 @@ class Intents:
             self.intents.append(intent)
             self.announced[intent.counter].update(intent.owner_keys)
         client = calls[0][1].buffer.client
-        self.unread += exchanges_for(client, calls)
-        for exchange in self.unread:
-            exchange.send()
+        self.unread += pipelines_for(client, calls)
+        for pipeline in self.unread:
+            pipeline.send()
         if client.is_limited:
             self._refused = self.settle()
 
@@ -116,8 +116,8 @@ class Intents:
         """Read the replies that are unread. Returns the owners that could not be announced."""
         refused, self._refused = self._refused, []
         while self.unread:
-            exchange = self.unread[-1]
-            for intent, outcome in zip(exchange.subjects, exchange.outcomes(), strict=True):
+            pipeline = self.unread[-1]
+            for intent, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
                 if isinstance(outcome, BufferUnavailable):
                     self.intents = [other for other in self.intents if other is not intent]
                     self.announced[intent.counter].difference_update(intent.owner_keys)
@@ -141,18 +141,18 @@ class Intents:
 
     def _confirm(self, calls: Calls) -> list[Owner]:
         failed: list[Owner] = []
-        exchanges = exchanges_for(calls[0][1].buffer.client, calls)
+        pipelines = pipelines_for(calls[0][1].buffer.client, calls)
         try:
             with Patience(options.WRITE_TIMEOUT):
-                for exchange in exchanges:
-                    exchange.send(urgent=True)
-                for exchange in exchanges:
-                    late = partial(_finish_late, self.using, self.schema, exchange)
-                    if not (self.may_leave() and exchange.leave(late)):
-                        failed += _finish(exchange)
+                for pipeline in pipelines:
+                    pipeline.send(urgent=True)
+                for pipeline in pipelines:
+                    late = partial(_finish_late, self.using, self.schema, pipeline)
+                    if not (self.may_leave() and pipeline.leave(late)):
+                        failed += _finish(pipeline)
         except BaseException:
-            for exchange in exchanges:
-                exchange.close()
+            for pipeline in pipelines:
+                pipeline.close()
             raise
         return failed
 
@@ -162,10 +162,10 @@ class Intents:
         return time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
 
 
-def _finish(exchange: Exchange) -> list[Owner]:
+def _finish(pipeline: Pipeline) -> list[Owner]:
     """Return the owners whose deltas Redis did not accept."""
     failed: list[Owner] = []
-    for intent, outcome in zip(exchange.subjects, exchange.outcomes(), strict=True):
+    for intent, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
         if isinstance(outcome, DatabaseChanged):  # it was moved to the new keys, where nobody knows what the rows say
             try:
                 intent.counter.buffer_of(intent.owner_keys[0]).confirm(intent.id, dict.fromkeys(intent.changed))
@@ -176,7 +176,7 @@ def _finish(exchange: Exchange) -> list[Owner]:
     return failed
 
 
-def _finish_late(using: str, schema: str | None, exchange: Exchange) -> bool:
+def _finish_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
     """Do what is to be done about confirmations that failed although nobody waited for them. Returns False if it cannot
     be done here, inside a transaction."""
     try:
@@ -184,7 +184,7 @@ def _finish_late(using: str, schema: str | None, exchange: Exchange) -> bool:
         if in_transaction(connection):
             return False
         with in_schema(connection, schema):
-            write_requests(using, _finish(exchange))
+            write_requests(using, _finish(pipeline))
     except SynchronousOnlyOperation:
         return False
     return True

@@ -17,8 +17,8 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from ..buffer.exchange import late_failures, see_to_late
 from ..buffer.patience import Patience
+from ..buffer.pipeline import late_failures, see_to_late
 from ..buffer.types import Delta
 from ..conf import options
 from ..declaration import Declaration

@@ -16,7 +16,7 @@ from django.db import connections, transaction
 import servers
 from notifications_counter.buffer import connections as connections_module
 from notifications_counter.buffer.client import client_of, read_all_owed
-from notifications_counter.buffer.exchange import late_failures
+from notifications_counter.buffer.pipeline import late_failures
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.signals import redis_called

@@ -45,18 +45,18 @@ def see_to_late() -> None:
                 late_failures.append(do)
 
 
-def exchanges_for(client: Any, calls: Sequence[tuple[AnyCall, Subject]]) -> list[Exchange]:
-    """Return an exchange for calls, each with its subject; on a cluster, one for each node."""
+def pipelines_for(client: Any, calls: Sequence[tuple[AnyCall, Subject]]) -> list[Pipeline]:
+    """Return a pipeline for calls, each with its subject; on a cluster, one for each node."""
     if client.knows_server:
-        return [Exchange(client, *zip(*calls, strict=True))]
+        return [Pipeline(client, *zip(*calls, strict=True))]
     grouped: dict[tuple[Any, str], list[tuple[AnyCall, Subject]]] = {}
     for call in calls:
         node = client.node_of(key := call[0].key)
         grouped.setdefault((node, "" if node.knows_server else key), []).append(call)
-    return [Exchange(node, *zip(*its, strict=True)) for (node, _), its in grouped.items()]
+    return [Pipeline(node, *zip(*its, strict=True)) for (node, _), its in grouped.items()]
 
 
-class Exchange:
+class Pipeline:
     """Calls to one server. Their replies are read together, and each has an outcome of its own: what Redis answered, or
     the BufferUnavailable to raise, if the call was not sent, or Redis did not answer or refused.
 
@@ -164,7 +164,7 @@ class Exchange:
                 if self._started:
                     self._tell(answers)
             self._judge(answers)
-        if self._has_forgotten:  # an exchange that was left
+        if self._has_forgotten:  # a pipeline that was left
             self._outcomes = list(map(self._outcome, self.calls, self._outcomes))  # type: ignore[arg-type]
         return self._outcomes  # type: ignore[return-value]
 

@@ -14,7 +14,7 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.base import as_json
 from notifications_counter.buffer.client import client_of
 from notifications_counter.buffer.commands import Get, pack_command
-from notifications_counter.buffer.exchange import Exchange, exchanges_for
+from notifications_counter.buffer.pipeline import Pipeline, pipelines_for
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import RecountRequest
 from servers.relay import Relay
@@ -94,13 +94,13 @@ def test_a_write_waits_once(house, wire, in_a_transaction):
 
 def test_a_packet_has_at_most_1000_users(house, monkeypatch):
     projects = Project.objects.bulk_create(Project() for _ in range(600))
-    packets, send = [], Exchange.send
+    packets, send = [], Pipeline.send
 
-    def noting(self: Exchange, urgent: bool = False) -> None:
+    def noting(self: Pipeline, urgent: bool = False) -> None:
         packets.append(len(self.calls))
         send(self, urgent)
 
-    monkeypatch.setattr(Exchange, "send", noting)
+    monkeypatch.setattr(Pipeline, "send", noting)
     Issue.objects.bulk_create(Issue(project=project, urgent=True) for project in projects)
     assert packets == [1, 1, 1, 1]
     Issue.objects.filter(project__in=projects[:400]).update(closed=True)
@@ -159,9 +159,9 @@ def test_each_call_has_its_own_outcome(house, wire):
         client.delete(keys.intents)
         client.set(keys.intents, "no hash")
     calls = [(buffer(counter).announce_call("part", as_json([str(house.pk)])), counter) for counter in BOTH]
-    (exchange,) = exchanges_for(client_of("default"), calls)
-    exchange.send()
-    outcomes = dict(zip(exchange.subjects, exchange.outcomes(), strict=True))
+    (pipeline,) = pipelines_for(client_of("default"), calls)
+    pipeline.send()
+    outcomes = dict(zip(pipeline.subjects, pipeline.outcomes(), strict=True))
     assert outcomes[urgent_issues] == 1
     assert client_of("default").breaker.down_since is None
     assert isinstance(outcomes[open_issues], BufferUnavailable)
@@ -169,10 +169,10 @@ def test_each_call_has_its_own_outcome(house, wire):
 
 
 def test_replies_that_nobody_waited_for(house, wire):
-    exchange = buffer().announce("part", [str(house.pk)])
-    exchange.close()
+    pipeline = buffer().announce("part", [str(house.pk)])
+    pipeline.close()
     with pytest.raises(BufferUnavailable):
-        exchange.read()
+        pipeline.read()
     assert open_issues.count(house) == 1  # over another connection
 
 
