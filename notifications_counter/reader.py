@@ -83,7 +83,7 @@ class Reader:
         try:
             with Patience(options.READ_TIMEOUT):
                 buffer = counter.buffer_of(owner_key, connection)
-                total = buffer.total(owner_key)
+                total = buffer.total(owner_key, counter.sum)
                 if total is None:
                     return self._miss(ledger, buffer, [key])[key]
         except BufferUnavailable:

@@ -22,6 +22,7 @@ from django.utils.functional import SimpleLazyObject
 from notifications_counter.buffer import cached, shard
 from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import unread
+from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import (
     OtherConnection,
@@ -488,6 +489,17 @@ def test_redis_is_asked_again_before_many_rows_are_counted(alice, monkeypatch, d
         assert unread.count(alice) == 2
     assert commands == (["MGET", "confirm", "MGET"] if lands else ["MGET"] * 4)
     assert sum(pauses) <= 2 * 0.001
+
+
+def test_a_sum_in_flight_does_not_tell_how_many_rows_there_are(alice, monkeypatch):
+    notify(alice, 2)
+    unread.count(alice)
+    buffer().announce("p", [str(alice.pk)]).read()
+    buffer()._asked_at = time.monotonic()
+    monkeypatch.setattr(cached, "ROW_SECONDS", 1)
+    with sent() as commands, pytest.raises(BufferUnavailable):
+        buffer().total(str(alice.pk), "size")
+    assert commands == ["MGET"]
 
 
 def test_a_total_is_not_used_while_one_of_its_transactions_is_in_flight(alice):

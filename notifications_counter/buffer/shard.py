@@ -90,9 +90,10 @@ class Buffer(Upkeep):
     """One shard of one counter in Redis: what readers and writers do with it, besides the flusher's methods."""
 
     # ------------------------------------------------------------------ reads
-    def total(self, owner: str) -> int | None:
+    def total(self, owner: str, is_sum: object = None) -> int | None:
         """Return a cached total, None if it is not cached. BufferUnavailable also if rows must be counted, because
-        Redis is new or has lost ``ready``, or because the owner stays in flight."""
+        Redis is new or has lost ``ready``, or because the owner stays in flight. ``is_sum``: whether it says something
+        else than the number of rows."""
         if not self._entered or self.client.breaker.refused_commands:
             self._before_read()
         key, pauses = self.keys.ready, None
@@ -107,7 +108,7 @@ class Buffer(Upkeep):
             except (TypeError, ValueError):
                 if not is_in_flight(total):
                     return as_integers([total])[0]
-            pauses = pauses or pauses_before_rows(total)
+            pauses = pauses or pauses_before_rows("" if is_sum else total)
             if (pause := next(pauses, None)) is None:
                 if (now := time.monotonic()) - self._asked_at > MARK_SECONDS:
                     self._asked_at = now
