@@ -10,8 +10,9 @@ BIN = .venv/bin
 demo: .venv/demo.stamp
 	$(BIN)/python manage.py demo
 
+# make serve PORT=9000
 serve: .venv/demo.stamp
-	$(BIN)/python manage.py serve
+	$(BIN)/python manage.py serve $(if $(PORT),--port $(PORT))
 
 # Each test once, in minutes. ARGS go to pytest: make test ARGS="tests/maintenance -k lease"
 test: .venv/test.stamp

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from django.contrib.auth import get_user_model
 from django.core.management import CommandError
 from django.db.models import Count
 
@@ -13,6 +14,8 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification
 
 from .traffic import KINDS
+
+SAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,9 @@ class Latencies:
         for one in measure if len(self.rows) % 2 else reversed(measure):
             one()
 
-    @property
-    def ratio(self) -> float:
-        """How many times as long one COUNT(*) takes, at the median."""
-        return statistics.median(self.rows) / statistics.median(self.badge)
+    def __str__(self) -> str:
+        badge, rows = (statistics.median(seconds) for seconds in (self.badge, self.rows))
+        return f"{_time(badge)}; COUNT(*) takes {_time(rows)}, {rows / badge:.1f} ×"
 
 
 @dataclass
@@ -58,8 +60,7 @@ class Outcome:
     seconds: float = 0
     kills: int = 0
     kills_in_batch: int = 0
-    flushes: int = 0
-    latencies: Latencies = field(default_factory=Latencies)
+    latencies: dict[int, Latencies] = field(default_factory=dict)  # by the number of rows
     verdicts: list[Verdict] = field(default_factory=list)
     over_http: dict[Verdict, int] = field(default_factory=dict)
     trouble: str = ""
@@ -78,17 +79,18 @@ class Outcome:
 
     def lines(self) -> Iterator[tuple[str, str]]:
         requests = self.done["requests"]
-        yield "requests", f"{requests:,} ({requests / self.seconds:,.0f}/s)"
-        yield "requests failed", f"{self.done['failed']:,}"
+        yield "requests", f"{requests:,} ({requests / self.seconds:,.0f} a second), {self.done['failed']:,} failed"
         yield "notifications", f"{self.done['notifications']:,}"
-        yield "flushes", f"{self.flushes:,}"
-        yield "flusher killed", f"{self.kills} ({self.kills_in_batch} in the middle of a batch)"
-        yield "badges checked", f"{len(self.verdicts):,} ({len(self.over_http)} also over HTTP)"
+        yield "flusher killed", f"{self.kills} times, {self.kills_in_batch} of them in the middle of a batch"
+        yield "badges compared with the rows", f"{len(self.verdicts):,}, {len(self.over_http)} of them over HTTP"
         yield "badges wrong", f"{len(self.wrong):,}"
-        yield "badge", _describe(self.latencies.badge)
-        rows = statistics.mean(verdict.rows for verdict in self.verdicts if verdict.counter == unread.name)
-        yield f"COUNT(*) of {rows:.0f} rows", _describe(self.latencies.rows)
-        yield "COUNT(*) ÷ badge, medians", f"{self.latencies.ratio:.1f}"
+        for number, latencies in self.latencies.items():
+            yield f"a badge of {number:,} rows", str(latencies)
+
+    def sentence(self) -> str:
+        wrong = f"{len(self.wrong):,} of {len(self.verdicts):,} badges are wrong"
+        right = f"all {len(self.verdicts):,} badges are right"
+        return f"The flusher was killed {self.kills} times under traffic, and {wrong if self.wrong else right}."
 
     def complaints(self) -> Iterator[str]:
         for verdict in self.wrong[:20]:
@@ -112,9 +114,15 @@ def drain(seconds: float = 20) -> None:
             counter.flush()
 
 
-def flushes() -> int:
-    """Batches cut since the last recovery."""
-    return sum(s.batch % 10**9 for s in _shards())
+def latencies(number: int) -> Latencies:
+    """Of a new user with so many unread notifications."""
+    user = get_user_model().objects.create_user(f"reader of {number}")
+    Notification.objects.bulk_create((Notification(user=user, title="x") for _ in range(number)), batch_size=10_000)
+    drain()
+    found = Latencies()
+    for _ in range(SAMPLES):
+        found.sample(user)
+    return found
 
 
 def batch_under_way() -> bool:
@@ -150,6 +158,5 @@ def _timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _describe(seconds: list[float]) -> str:
-    p99 = statistics.quantiles(seconds, n=100)[98]
-    return f"median {statistics.median(seconds) * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms"
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"

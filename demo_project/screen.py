@@ -51,5 +51,6 @@ class Screen:
         for name, value in outcome.lines():
             table.add_row(name, value)
         self.console.print(table)
+        self.say(outcome.sentence())
         for line in outcome.complaints():
             self.say(line)
