@@ -52,7 +52,10 @@ def watch_transactions(
         except BaseException:  # Django would switch autocommit on, whereby MySQL and SQLite commit
             if (connection := itself()) is not None:
                 connection.in_atomic_block = False
-                connection.rollback()
+                try:
+                    connection.rollback()
+                except Error:  # a driver closes its connection if it is interrupted; so does Django then
+                    connection.close()
             raise
 
     def roll_back_and_tell() -> None:

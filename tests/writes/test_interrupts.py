@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import connection, transaction
+from django.db import InterfaceError, connection, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 
 import notifications_counter
@@ -187,6 +188,28 @@ def test_an_exception_while_a_reply_is_owed(act: Callable[[Any], None], kind: ty
     strike_at_each_line(act, kind, look)
     assert owed or act is read
     gc.collect()  # a connection that was just being taken is garbage
+
+
+def test_an_exception_during_a_commit_that_breaks_the_connection(alice, monkeypatch):
+    """As with PyMySQL, which closes its connection: the exception comes out, and no error in its place."""
+
+    def interrupt(_: Any) -> None:
+        raise Interrupt
+
+    def fail(_: Any) -> None:
+        raise InterfaceError("closed")
+
+    def commit_on_a_broken_connection() -> None:
+        with monkeypatch.context() as patch, transaction.atomic():
+            create(alice)
+            patch.setattr(BaseDatabaseWrapper, "_commit", interrupt)
+            patch.setattr(BaseDatabaseWrapper, "_rollback", fail)
+
+    with pytest.raises(Interrupt):
+        commit_on_a_broken_connection()
+    assert unread.count(alice) == rows(alice) == 0
+    create(alice)
+    assert_heals(alice)
 
 
 def strike_at_each_line(
