@@ -92,8 +92,8 @@ class Buffer(Upkeep):
     # ------------------------------------------------------------------ reads
     def total(self, owner: str, is_sum: object = None) -> int | None:
         """Return a cached total, None if it is not cached. BufferUnavailable also if rows must be counted, because
-        Redis is new or has lost ``ready``, or because the owner stays in flight. ``is_sum``: whether it says something
-        else than the number of rows."""
+        Redis is new or has lost ``ready``, or because the owner stays in flight. ``is_sum`` is true if the total is
+        a sum, which doesn't tell how many rows there are to count."""
         if not self._entered or self.client.breaker.refused_commands:
             self._before_read()
         key, pauses = self.keys.ready, None

@@ -500,11 +500,11 @@ def test_nothing_jumps(open_inbox, with_kinds, alice):
     """On a phone: neither by messages nor by numbers."""
     rows = Notification.objects.bulk_create(Notification(user=alice, kind="order", title=f"{n}") for n in range(9))
     page = open_inbox(viewport={"width": 390, "height": 844})
-    place = lambda: page.locator(".nc-row").last.bounding_box()  # noqa: E731
-    before = place()
+    last = page.locator(".nc-row").last
+    before = last.bounding_box()
     page.click(f"#nc-mark-{rows[5].pk}")
     expect(page.locator(STATUS)).to_have_text("1 notification marked as read.")
-    assert place() == before
+    assert last.bounding_box() == before
     heights = set()
     for number in (8, 100):
         expect(page.locator(".nc-kinds .nc-badge:visible >> nth=0")).to_contain_text(str(number)[:2])
