@@ -67,8 +67,9 @@ def filled(rows: int, owners: int) -> Any:
     return notification().objects.all()
 
 
-def one() -> Any:
-    return notification().objects.filter(pk=filled(1, 1).get().pk)
+def update_one(**values: object) -> Callable[[], object]:
+    key = filled(1, 1).get().pk
+    return lambda: notification().objects.filter(pk=key).update(**values)
 
 
 def create(user: int = 1) -> None:
@@ -84,6 +85,11 @@ def creates() -> None:
 def bulk_create() -> Callable[[], object]:
     model = notification()
     return partial(model.objects.bulk_create, [model(user_id=1 + i, title="Hello") for i in range(USERS)])
+
+
+def mark_as_read() -> Callable[[], object]:
+    rows = filled(1, 1)
+    return lambda: rows.for_user(1).mark_as_read()
 
 
 def execute(*, write: bool = False) -> Callable[[], object]:
@@ -106,18 +112,18 @@ OPERATIONS = [
     Operation("`create()`", lambda: create),
     Operation("100 of them in a transaction", lambda: creates, warm=1),
     Operation("`bulk_create()` for 1,000 users", bulk_create, warm=1),
-    Operation("`for_user().mark_as_read()`", lambda: filled(1, 1).for_user(1).mark_as_read),
+    Operation("`for_user().mark_as_read()`", mark_as_read),
     Operation("`delete()` of an instance", lambda: filled(1, 1).get().delete),
     Operation(
         "`delete()` of 10,000 rows of 500 users", lambda: filled(10_000, 500).filter(kind="message").delete, warm=1
     ),
-    Operation("`filter(pk=…).update(read_at=…)`", lambda: partial(one().update, read_at=timezone.now())),
+    Operation("`filter(pk=…).update(read_at=…)`", lambda: update_one(read_at=timezone.now())),
     Operation(
         "`update(read_at=…)` of 1,000 users",
         lambda: partial(filled(USERS, USERS).update, read_at=timezone.now()),
         warm=1,
     ),
-    Operation("`filter(pk=…).update(title=…)`", lambda: partial(one().update, title="Bye")),
+    Operation("`filter(pk=…).update(title=…)`", lambda: update_one(title="Bye")),
     Operation("a SELECT from a table that nobody counts", lambda: session().first, needs=""),
     Operation("an UPDATE of such a table", lambda: partial(session().update, expire_date=timezone.now()), needs=""),
     Operation("`cursor.execute()`", execute, needs=""),

@@ -79,7 +79,8 @@ class Entry(Generic[T]):
         self.name = name
 
     def __get__(self, options: Options, owner: type) -> T:
-        return options.entries.get(self.name, self.default)
+        value = vars(options)[self.name] = options.entries.get(self.name, self.default)  # next time, Python finds it
+        return value
 
 
 class Options:
@@ -150,7 +151,7 @@ options = Options()
 @receiver(setting_changed)
 def _forget_entries(*, setting: str, **_: Any) -> None:
     if setting == SETTING:
-        vars(options).pop("entries", None)
+        vars(options).clear()
 
 
 def swappable() -> str | None:

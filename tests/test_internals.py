@@ -312,6 +312,29 @@ def test_a_packed_command_is_sent_as_it_is(connection):
     assert ask(connection, b"ECHO", b"\xff\r\n\0") == b"\xff\r\n\0"
 
 
+class Managed(redis.Connection):
+    """As Sentinel's."""
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        return super().read_response(*args, **kwargs)
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+@pytest.mark.parametrize("kind", [redis.Connection, Managed])
+def test_a_reply_may_be_an_error(kind, seconds):
+    """Connections that do more, or are tested now and then, leave sending and reading to redis-py."""
+    url = os.environ["TEST_REDIS_URL"]
+    pool = redis.ConnectionPool.from_url(url, connection_class=kind, health_check_interval=seconds)
+    internals.limit_setup(pool, lambda: 5)
+    connection = internals.new_connection(pool)
+    assert connection.is_plain is (kind is redis.Connection and not seconds)
+    for _ in range(2):  # the second time, it is set up
+        internals.send_packed(connection, [b"*1\r\n$7\r\nno-such\r\n", b"*1\r\n$4\r\nPING\r\n"])
+        assert "unknown command" in str(internals.read_reply(connection))
+        assert internals.read_reply(connection) == b"PONG"
+    connection.disconnect()
+
+
 def test_input_is_seen_before_it_is_read(connection):
     internals.send_packed(connection, [b"*1\r\n$4\r\nPING\r\n" * 2])
     wait_until(lambda: internals.has_input(connection))

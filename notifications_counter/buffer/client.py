@@ -187,7 +187,7 @@ class Client:
         """Note that a command could not be sent or got no reply, and return the exception to raise."""
         if is_exhausted(error):
             return self.breaker.miss(error)
-        if isinstance(error, errors.TimeoutError) and not self.is_limited:
+        if isinstance(error, errors.TimeoutError | TimeoutError) and not self.is_limited:
             self.troubles.note_later("slow", str(error))
         return self.breaker.trip(error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from .scripts import Script
@@ -37,8 +37,7 @@ def pack(arguments: Sequence[Argument], head: str = "", before: int = 0) -> byte
     """Return a command as Redis reads it, in a fraction of the time of redis-py. ``head`` is what ``pack_head`` returns
     for so many arguments ``before`` these."""
     try:
-        sizes = map(SIZES.__getitem__, map(len, arguments))  # type: ignore[arg-type]
-        texts = "".join(chain.from_iterable(zip(sizes, arguments, strict=True)))  # type: ignore[arg-type]
+        texts = "".join([SIZES[len(argument)] + argument for argument in arguments])  # type: ignore[arg-type,operator]
     except TypeError:  # not all are texts
         if bytes not in map(type, arguments):
             return pack(list(map(str, arguments)), head, before)
@@ -112,27 +111,25 @@ def call_of(script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) 
     return Call(script.name, keys[0], script, keys, pack_head(("EVALSHA", script.sha, len(keys), *keys)), args)
 
 
-class Get(NamedTuple):
+class Get:
     """A command that returns the value of a key, and of others on the same server: a prefix and each of the ends. It is
     packed fastest if ends of the same length follow each other."""
 
-    key: str
-    prefix: str
-    ends: Sequence[bytes]
-    name: str = "MGET"
+    __slots__ = ("key", "prefix", "ends")
+    name = "MGET"
+    script = None
+    typed_keys: TypedKeys = ()
 
-    @property
-    def script(self) -> None:
-        return None
-
-    @property
-    def typed_keys(self) -> TypedKeys:
-        return ()
+    def __init__(self, key: str, prefix: str, ends: Sequence[bytes]):
+        self.key, self.prefix, self.ends = key, prefix, ends
 
     @property
     def packed(self) -> bytes:
         """The command as Redis reads it. ``pack_command`` would take longer for as many keys."""
         first, prefix = self.key.encode(), self.prefix.encode()
+        if len(self.ends) == 1:
+            last = prefix + self.ends[0]
+            return b"*3\r\n$4\r\nMGET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(first), first, len(last), last)
         parts = [b"*%d\r\n$4\r\nMGET\r\n$%d\r\n%b" % (len(self.ends) + 2, len(first), first)]
         for length, run in groupby(self.ends, len):
             head = b"\r\n$%d\r\n%b" % (len(prefix) + length, prefix)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..exceptions import BufferUnavailable
-from ..internals import limit_wait, send_packed, socket_of
+from ..internals import limit_wait, read_reply, send_packed, socket_of
 from ..signals import redis_called
 from . import errors
 from .commands import Call, Command, Get
@@ -45,14 +45,14 @@ def see_to_late() -> None:
                 late_failures.append(do)
 
 
-def pipelines_for(client: Any, calls: Sequence[tuple[AnyCall, Subject]]) -> list[Pipeline]:
+def pipelines_for(client: Any, calls: Sequence[AnyCall], subjects: Sequence[Subject]) -> list[Pipeline]:
     """Return a pipeline for calls, each with its subject; on a cluster, one for each node."""
     if client.knows_server:
-        return [Pipeline(client, *zip(*calls, strict=True))]
+        return [Pipeline(client, calls, subjects)]
     grouped: dict[tuple[Any, str], list[tuple[AnyCall, Subject]]] = {}
-    for call in calls:
-        node = client.node_of(key := call[0].key)
-        grouped.setdefault((node, "" if node.knows_server else key), []).append(call)
+    for call, subject in zip(calls, subjects, strict=True):
+        node = client.node_of(key := call.key)
+        grouped.setdefault((node, "" if node.knows_server else key), []).append((call, subject))
     return [Pipeline(node, *zip(*its, strict=True)) for (node, _), its in grouped.items()]
 
 
@@ -197,10 +197,8 @@ class Pipeline:
     def _read(self, connection: Any, calls: Sequence[AnyCall], answers: list[Any]) -> None:
         """Read the answer to each call, or the exception in its place."""
         for _ in calls:
-            try:
-                answers.append(connection.read_response())
-            except errors.ResponseError as error:
-                answers.append(error)
+            answers.append(answer := read_reply(connection))
+            if isinstance(answer, Exception):
                 self._has_failed = True
 
     def _judge(self, answers: list[Any]) -> bool:

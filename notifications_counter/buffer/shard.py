@@ -12,7 +12,7 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from .base import LEASE, as_json
 from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
-from .commands import OWNERS_PER_CALL, Argument, Call, Command, Get, chunked
+from .commands import OWNERS_PER_CALL, Argument, Call, Get, chunked
 from .pipeline import Pipeline, pipelines_for
 from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
 from .upkeep import Upkeep
@@ -28,13 +28,15 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int 
     """Return the cached totals of owners in each shard; None for each that is not cached, and for a shard that raises
     BufferUnavailable. All are asked before the first reply is read."""
     found: list[list[int | None] | None] = [None] * len(asked)
-    calls: list[tuple[Get, tuple[int, str | bytes]]] = []
+    calls: list[Get] = []
+    whose: list[tuple[int, str | bytes]] = []
     for i, (buffer, owners) in enumerate(asked):
         with suppress(BufferUnavailable):
             buffer._before_read()
             seen, prefix = buffer._seen
-            calls.append((Get(buffer.keys.ready, prefix, owners), (i, seen)))
-    pipelines = pipelines_for(asked[0][0].client, calls) if calls else []
+            calls.append(Get(buffer.keys.ready, prefix, owners))
+            whose.append((i, seen))
+    pipelines = pipelines_for(asked[0][0].client, calls, whose) if calls else []
     try:
         for pipeline in pipelines:
             pipeline.send()
@@ -60,8 +62,8 @@ def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snaps
     ``most``. All are asked before the first reply is read. BufferUnavailable if one of them is."""
     for buffer in buffers:
         buffer._before_read()
-    calls = [(Call(*buffer._calls["everything"][:-1], (group, most)), buffer) for buffer in buffers]
-    pipelines = pipelines_for(buffers[0].client, calls)
+    calls = [Call(*buffer._calls["everything"][:-1], (group, most)) for buffer in buffers]
+    pipelines = pipelines_for(buffers[0].client, calls, buffers)
     found: dict[Buffer, Snapshot | None] = {}
     try:
         for pipeline in pipelines:
@@ -96,10 +98,10 @@ class Buffer(Upkeep):
         a sum, which doesn't tell how many rows there are to count."""
         if not self._entered or self.client.breaker.refused_commands:
             self._before_read()
-        key, pauses = self.keys.ready, None
+        pauses, end = None, [owner.encode()]
         while True:
             seen, prefix = self._seen
-            ready, total = self.client.ask(Command("MGET", key, (key, prefix + owner)))
+            ready, total = self.client.ask(Get(self.keys.ready, prefix, end))
             if ready != seen:
                 self._follow(ready)
                 continue

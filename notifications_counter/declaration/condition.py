@@ -4,7 +4,8 @@ database, or in Python if it is simple enough."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, partial
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -34,6 +35,9 @@ NOT_NULL = object()
 """Stands for a value that is not NULL and otherwise unknown."""
 
 MISSING = object()
+
+NEVER_NULL = {bool, datetime, int}
+"""Types of values that no field of Django stores as NULL, as one does with an empty text."""
 
 
 class Undecidable(Exception):
@@ -118,10 +122,7 @@ def _compile(node: Any) -> Predicate:
     if isinstance(node, IsNull | Exact) and is_lookup_of_django(node) and not node.lhs.target.generated:
         field, name = node.lhs.target, node.lhs.target.attname
         if isinstance(node, IsNull):
-            is_null = node.rhs
-            return lambda values, connection: (
-                (values.get(name, MISSING) is None or _value(values, field, connection) is None) == is_null
-            )
+            return partial(_is_null, field, name, node.rhs)
         if isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int):
             return lambda values, connection: _equals(_value(values, field, connection), node.rhs)
     return _undecidable
@@ -153,6 +154,13 @@ def _compile_node(node: WhereNode) -> Predicate:
         return (decisive in results) == (decisive != node.negated)
 
     return evaluate
+
+
+def _is_null(field: Any, name: str, expected: bool, values: Mapping[str, Any], connection: Any) -> bool:
+    value = values.get(name, MISSING)
+    if value is not None and type(value) not in NEVER_NULL:
+        value = _value(values, field, connection)
+    return (value is None) == expected
 
 
 def _value(values: Mapping[str, Any], field: Field, connection: Any) -> Any:

@@ -20,6 +20,7 @@ __all__ = [
     "new_connection",
     "node_pool",
     "pool_options",
+    "read_reply",
     "reload_nodes",
     "send_packed",
     "socket_of",
@@ -38,8 +39,17 @@ def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
     if hasattr(kind, "setup_is_limited"):
         return kind
 
+    from redis.connection import AbstractConnection as Plain
+
+    is_plain = (kind.send_packed_command, kind.read_response) == (Plain.send_packed_command, Plain.read_response)
+
     class Limited(kind):  # type: ignore[misc]
         setup_is_limited = True
+
+        def __init__(self, *args: Any, **kwargs: Any):
+            super().__init__(*args, **kwargs)
+            # Nothing else is to be done around a command, as for Sentinel, or to test whether the connection is alive.
+            self.is_plain = is_plain and not self.health_check_interval
 
         def _connect(self: Any) -> Any:
             if (limit := seconds()) is None:
@@ -96,8 +106,26 @@ def has_input(connection: Any) -> bool:
 
 
 def send_packed(connection: Any, commands: Iterable[bytes]) -> None:
-    """Send packed commands. ``send_command`` would pack them itself, more slowly."""
-    connection.send_packed_command(commands)
+    """Send packed commands. ``send_command`` would pack them itself, more slowly. After a failure, the caller must
+    close the connection."""
+    if connection._sock is None or not getattr(connection, "is_plain", False):  # the site may have made it before us
+        connection.send_packed_command(commands)
+    else:
+        for command in commands:
+            connection._sock.sendall(command)
+
+
+def read_reply(connection: Any) -> Any:
+    """Return the next reply of Redis, which may be an exception. ``read_response`` takes twice the time, because it
+    prepares what to say of a failure. After a failure, the caller must close the connection."""
+    if getattr(connection, "is_plain", False):
+        return connection._parser.read_response()
+    from redis import ResponseError
+
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
 
 
 def default_socket_timeout() -> float | None:

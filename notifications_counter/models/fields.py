@@ -19,11 +19,16 @@ class ExactCharField(CharField):
         return f"{kind} CHARACTER SET utf8mb4 COLLATE {collation}"
 
 
-@lru_cache(maxsize=1000)
 def is_converted_by_django(field: Any) -> bool:
     """Return whether the database stores what Django makes of a value. Another package's field may store "sale" for
     "Sale"."""
+    kind: Any = type(field)  # its hash is quick, unlike that of a field
+    return _is_of_django(kind)
+
+
+@lru_cache(maxsize=1000)
+def _is_of_django(kind: Any) -> bool:
     # The last two are placeholders in SQL, with a function of the database. Most fields have none.
     names = ("get_prep_value", "get_db_prep_value", "get_db_prep_save", "get_placeholder", "get_placeholder_sql")
-    methods = (getattr(type(field), name, None) for name in names)
+    methods = (getattr(kind, name, None) for name in names)
     return all(method is None or method.__module__.startswith("django.") for method in methods)

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
@@ -17,7 +16,7 @@ from django.db import Error, connections
 
 from ..buffer import Buffer
 from ..buffer.base import as_json
-from ..buffer.commands import OWNERS_PER_CALL, Call, chunked, in_groups
+from ..buffer.commands import OWNERS_PER_CALL, chunked, in_groups
 from ..buffer.patience import Patience
 from ..buffer.pipeline import Pipeline, pipelines_for
 from ..buffer.types import Delta
@@ -35,15 +34,22 @@ Owner = tuple[Declaration, str]
 
 
 class Intent:
-    """Owners of one shard that are announced together, also as JSON, and the ``deltas`` that confirm it."""
+    """Owners of one shard that are announced together, the ``deltas`` that confirm it, and the ``call`` that announces
+    or confirms it. BufferUnavailable if they must not be announced."""
 
-    __slots__ = ("id", "counter", "buffer", "owner_keys", "json", "deltas")
+    __slots__ = ("id", "counter", "buffer", "owner_keys", "json", "deltas", "call")
 
     def __init__(self, counter: Declaration, buffer: Buffer, owner_keys: Sequence[str]):
         self.id = os.urandom(16).hex()
         self.counter, self.buffer, self.owner_keys = counter, buffer, owner_keys
         self.json = as_json(owner_keys)
         self.deltas: Sequence[Delta] = ()
+        self.call = buffer.announce_call(self.id, self.json)
+
+    def set_deltas(self, deltas: Mapping[str, Delta]) -> None:
+        """Set by how much counts have changed: not at all if an owner is missing."""
+        self.deltas = list(map(deltas.get, self.owner_keys, repeat(0)))
+        self.call = self.buffer.confirm_call(self.id, self.json, self.deltas)
 
     @property
     def changed(self) -> list[str]:
@@ -51,7 +57,9 @@ class Intent:
         return [owner_key for owner_key, delta in zip(self.owner_keys, self.deltas, strict=True) if delta != 0]
 
 
-Calls = Sequence[tuple[Call, Intent]]
+def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
+    """Return intents in groups that are sent together."""
+    return in_groups(intents, [len(intent.owner_keys) for intent in intents], OWNERS_PER_CALL)
 
 
 class Intents:
@@ -68,19 +76,18 @@ class Intents:
         self.using: str = connection.alias
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
         self.intents: list[Intent] = []
-        self.announced: dict[Declaration, set[str]] = defaultdict(set)
+        self.announced: dict[Declaration, set[str]] = {}
         self.unread: list[Pipeline] = []
         self._refused: list[Owner] = []
 
     def announce(self, owners: Mapping[Declaration, Iterable[str]], connection: Any) -> None:
         """Announce owners, each named once, that were not announced yet. The replies to the last pipeline stay unread
         until ``settle``."""
-        calls: list[tuple[Call, Intent]] = []
-        sizes: list[int] = []
+        intents: list[Intent] = []
         with Patience(options.WRITE_TIMEOUT):
             for counter, owner_keys in owners.items():
-                announced = self.announced[counter]
-                new = [m for m in owner_keys if m not in announced] if announced else list(owner_keys)
+                announced = self.announced.setdefault(counter, set())
+                new = [key for key in owner_keys if key not in announced] if announced else list(owner_keys)
                 try:
                     shards = counter.by_shard(new, connection)
                 except BufferUnavailable:  # nobody knows which keys are those of this database
@@ -88,25 +95,22 @@ class Intents:
                     continue
                 for buffer, mine in shards:
                     try:
-                        for some in chunked(mine, OWNERS_PER_CALL):
-                            intent = Intent(counter, buffer, some)
-                            calls.append((buffer.announce_call(intent.id, intent.json), intent))
-                            sizes.append(len(some))
+                        intents += [Intent(counter, buffer, some) for some in chunked(mine, OWNERS_PER_CALL)]
                     except BufferUnavailable:
                         self._refused += [(counter, owner_key) for owner_key in mine]
-            for group in in_groups(calls, sizes, OWNERS_PER_CALL):
+            for group in _grouped(intents):
                 if self.unread:
                     self._refused = self.settle()
                 self._announce(group)
 
-    def _announce(self, calls: Calls) -> None:
+    def _announce(self, intents: Sequence[Intent]) -> None:
         if not self.intents:
             self.announced_at = time.monotonic()
-        for _, intent in calls:  # first, in case of an exception; Redis can handle the confirmation of an unknown one
+        for intent in intents:  # first, in case of an exception; Redis can handle the confirmation of an unknown one
             self.intents.append(intent)
             self.announced[intent.counter].update(intent.owner_keys)
-        client = calls[0][1].buffer.client
-        self.unread += pipelines_for(client, calls)
+        client = intents[0].buffer.client
+        self.unread += pipelines_for(client, [intent.call for intent in intents], intents)
         for pipeline in self.unread:
             pipeline.send()
         if client.is_limited:
@@ -128,20 +132,17 @@ class Intents:
     def confirm(self, net: Mapping[Declaration, Mapping[str, Delta]]) -> list[Owner]:
         """Confirm all intents, with the deltas of their owners. Returns the owners whose deltas Redis did not accept,
         as far as that is known."""
-        calls: list[tuple[Call, Intent]] = []
-        sizes: list[int] = []
         for intent in self.intents:
-            intent.deltas = list(map(net.get(intent.counter, {}).get, intent.owner_keys, repeat(0)))
-            calls.append((intent.buffer.confirm_call(intent.id, intent.json, intent.deltas), intent))
-            sizes.append(len(intent.deltas))
+            intent.set_deltas(net.get(intent.counter, {}))
         failed: list[Owner] = []
-        for group in in_groups(calls, sizes, OWNERS_PER_CALL):
+        for group in _grouped(self.intents):
             failed += self._confirm(group)
         return failed
 
-    def _confirm(self, calls: Calls) -> list[Owner]:
+    def _confirm(self, intents: Sequence[Intent]) -> list[Owner]:
         failed: list[Owner] = []
-        pipelines = pipelines_for(calls[0][1].buffer.client, calls)
+        client = intents[0].buffer.client
+        pipelines = pipelines_for(client, [intent.call for intent in intents], intents)
         try:
             with Patience(options.WRITE_TIMEOUT):
                 for pipeline in pipelines:

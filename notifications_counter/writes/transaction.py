@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from itertools import compress
 from typing import Any
 
@@ -51,19 +49,12 @@ class TransactionLog(Intents):
     def __init__(self, connection: Any):
         super().__init__(connection)
         self.entries: list[Entry] = []
-        self.touched: dict[Declaration, set[str]] = defaultdict(set)  # also by what was rolled back
+        self.touched: dict[Declaration, set[str]] = {}  # also by what was rolled back
         self.requested: set[Owner] = set()  # owners with a RecountRequest
         self.savepoints: list[tuple[str, int]] = []  # name, entries before it
         self.everyone: set[Declaration] = set()  # counters of which everyone is to be recounted
-
-    @cached_property
-    def _sums(self) -> dict[Declaration, dict[str, int]]:
-        return defaultdict(dict)
-
-    @cached_property
-    def _changed(self) -> dict[Declaration, dict[str, None]]:
-        """Owners to look at before the commit."""
-        return defaultdict(dict)
+        self._sums: dict[Declaration, dict[str, int]] = {}
+        self._changed: dict[Declaration, dict[str, None]] = {}  # owners to look at before the commit
 
     def announce_the_changed(self, connection: Any) -> None:
         """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
@@ -92,7 +83,7 @@ class TransactionLog(Intents):
         everyone of the ``everyone`` counters."""
         for entry in deltas.items():
             self.entries.append(entry)
-            self.touched[entry[0]].update(entry[1])
+            self.touched.setdefault(entry[0], set()).update(entry[1])
         for counter in everyone:
             self.entries.append((counter, None))
             self.everyone.add(counter)
@@ -111,8 +102,8 @@ class TransactionLog(Intents):
 
     def _add_to_sums(self, entry: Entry, times: int) -> None:
         counter, deltas = entry
-        sums, deltas = self._sums[counter], deltas or {}
-        self._changed[counter].update(dict.fromkeys(deltas))
+        sums, deltas = self._sums.setdefault(counter, {}), deltas or {}
+        self._changed.setdefault(counter, {}).update(dict.fromkeys(deltas))
         if not sums and None not in deltas.values():  # to do so for each owner takes much longer
             sums.update(deltas)  # type: ignore[arg-type]
             return

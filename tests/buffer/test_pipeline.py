@@ -158,8 +158,8 @@ def test_each_call_has_its_own_outcome(house, wire):
     with redis.Redis.from_url(wire.server.url) as client:
         client.delete(keys.intents)
         client.set(keys.intents, "no hash")
-    calls = [(buffer(counter).announce_call("part", as_json([str(house.pk)])), counter) for counter in BOTH]
-    (pipeline,) = pipelines_for(client_of("default"), calls)
+    calls = [buffer(counter).announce_call("part", as_json([str(house.pk)])) for counter in BOTH]
+    (pipeline,) = pipelines_for(client_of("default"), calls, BOTH)
     pipeline.send()
     outcomes = dict(zip(pipeline.subjects, pipeline.outcomes(), strict=True))
     assert outcomes[urgent_issues] == 1

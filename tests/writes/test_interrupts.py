@@ -47,6 +47,7 @@ def strike(line: int, error: BaseException) -> Iterator[list[str]]:
     again, where Python would forget to call ``__exit__()``, and therefore handles no signals.
     """
     before, place, seen = sys.gettrace(), [], set()
+    gc.disable()  # Python swallows what a finalizer raises
 
     def trace_lines(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
@@ -66,6 +67,7 @@ def strike(line: int, error: BaseException) -> Iterator[list[str]]:
         yield place
     finally:
         sys.settrace(before)
+        gc.enable()
 
 
 def create(user: Any) -> None:
