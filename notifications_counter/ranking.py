@@ -48,18 +48,15 @@ class Ranking(Reader):
         """Return what the stored totals say, with all that waits in Redis. None if that cannot be known: Redis is not
         ready, too much waits there, or a flush came in between (`later`)."""
         counter, group = self.counter, group_of(largest.first) if largest.first else ""
-        buffers = dict(enumerate(counter.buffers))
-        if group:
-            mine = counter.buffer_of(group).keys
-            buffers = {shard: buffer for shard, buffer in buffers.items() if buffer.keys == mine}
+        buffers = [counter.buffer_of(group)] if group else counter.buffers
         touched = {owner_key for owner_key in ledger.all_touched(counter) if owner_key.startswith(group)}
         doubted = set(touched)
         waiting: dict[str, Snapshot] = {}
         batches: dict[int, int] = {}
-        for shard, snapshot in zip(buffers, snapshots_of(list(buffers.values()), group, MOST), strict=True):
+        for buffer, snapshot in zip(buffers, snapshots_of(buffers, group, MOST), strict=True):
             if snapshot is None or not snapshot.complete:  # `ready`, `declared_read`
                 return None
-            batches[shard] = snapshot.batch
+            batches[buffer.shard] = snapshot.batch
             waiting |= dict.fromkeys(snapshot.owners, snapshot)
             doubted |= {
                 owner_key for owner_key, its in snapshot.owners.items() if its.in_doubt

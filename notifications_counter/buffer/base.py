@@ -49,14 +49,18 @@ class Entered:
     """A shard of a counter in Redis, entered before its first use. Every method raises BufferUnavailable if Redis is
     unavailable.
 
+    ``shard``        its number
     ``ttl``          seconds after which the lasting keys of a test database expire, '' for other databases
     ``fingerprint``  of the counter's declaration
     ``epoch``        that the database knew at first, or a later one that Redis has told
     """
 
-    def __init__(self, client: Client, keys: Keys, ttl: int | str = "", fingerprint: str = "", epoch: int = 0):
+    def __init__(
+        self, client: Client, keys: Keys, shard: int = 0, ttl: int | str = "", fingerprint: str = "", epoch: int = 0
+    ):
         self.client = client
         self.keys = keys
+        self.shard = shard
         self.ttl = ttl
         self.fingerprint = fingerprint
         self.epoch = epoch

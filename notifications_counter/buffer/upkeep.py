@@ -171,7 +171,7 @@ class Upkeep(Entered):
             self.client.call(self.keys.ready, "DEL", self.keys.ready, self.keys.state)
 
     def register(self, intent: str, owners: Sequence[str]) -> None:
-        """Register an intent of a shard that is out of use."""
+        """Announce an intent of a shard that is out of use, in whatever epoch this one is."""
         for i, some in enumerate(chunked(owners, OWNERS_PER_CALL)):
             self._run("announce", f"{intent}:{i}" if i else intent, 0, as_json(some))
 

@@ -62,7 +62,7 @@ class Sharded(Owners):
         keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.address)
         fingerprint = "" if self.disabled else self.fingerprint
         epoch = database.epoch_of(self.name, shard, shards)
-        return Buffer(client_of(options.CACHE_ALIAS), keys, database.ttl, fingerprint, epoch)
+        return Buffer(client_of(options.CACHE_ALIAS), keys, shard, database.ttl, fingerprint, epoch)
 
     def buffer_of(self, owner_key: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
         """Return the buffer of an owner's shard."""

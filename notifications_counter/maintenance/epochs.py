@@ -54,8 +54,8 @@ def shard_statuses(counter: Declaration) -> list[ShardStatus]:
     rows = shard_rows(counter).filter(shards=options.SHARDS).values_list("shard", "epoch", "audited", "verified")
     stored = {shard: about for shard, *about in rows}
     return [
-        ShardStatus(shard, buffer.status(), buffer.server(), *stored.get(shard, (0, "", "")))
-        for shard, buffer in enumerate(counter.buffers)
+        ShardStatus(buffer.shard, buffer.status(), buffer.server(), *stored.get(buffer.shard, (0, "", "")))
+        for buffer in counter.buffers
     ]
 
 
@@ -104,11 +104,9 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
     Returns False if there is no reason, because another process has just started an epoch; if the epoch must wait for
     processes of another declaration, during which readers count rows; or if other SHARDS are in force now.
     """
-    # Another thread may have made its own buffers.
-    shard = [other.keys for other in counter.buffers].index(buffer.keys)
-    rows = shard_row(counter, shard)
+    rows = shard_row(counter, buffer.shard)
     if not rows.exists() and not shard_rows(counter).exclude(shards=options.SHARDS).exists():
-        make_row(counter, shard, declared=counter.fingerprint)
+        make_row(counter, buffer.shard, declared=counter.fingerprint)
     with transaction.atomic(using=counter.db):
         stored = rows.select_for_update().first()
         if stored is None:
@@ -131,7 +129,7 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
         buffer.recover(epoch, server)
         rows.update(epoch=epoch, finished=epoch * BATCHES, batch_id="", progress=0, audited="")
     level = logging.WARNING if stored.epoch else logging.INFO
-    record_event("recovery", counter, level=level, reason=reason, shard=shard, epoch=epoch)
+    record_event("recovery", counter, level=level, reason=reason, shard=buffer.shard, epoch=epoch)
     return True
 
 

@@ -96,22 +96,22 @@ class Flusher:
         refuse_in_transaction(self.using)
         if not find_shards(self.counter):
             return result
-        for shard, buffer in enumerate(self.counter.buffers):
+        for buffer in self.counter.buffers:
             status = buffer.status()
-            stored = shard_row(self.counter, shard).first()
+            stored = shard_row(self.counter, buffer.shard).first()
             if stored is None or damage(status, stored.epoch):  # healing recovers it first
                 self.is_new |= not shard_rows(self.counter).filter(epoch__gt=0).exists()
                 continue
             for _ in range(2 if status.flushing else 1):  # what another flusher left unfinished, then what is pending
                 cut = None if self.stopped() else buffer.cut(stored.epoch, stored.finished)
-                if cut is None or not self._flush_batch(shard, buffer, cut, result):
+                if cut is None or not self._flush_batch(buffer, cut, result):
                     break
         result.seconds = time.monotonic() - started
         if result.owners or result.rejected:
             log_event("flush", self.counter, result)
         return result
 
-    def _flush_batch(self, shard: int, buffer: Buffer, cut: Cut, result: FlushResult) -> bool:
+    def _flush_batch(self, buffer: Buffer, cut: Cut, result: FlushResult) -> bool:
         """Write one batch. Returns False if it is not finished, because the flush was stopped or a new epoch began."""
         started = time.monotonic()
         refused: list[str] = []
@@ -119,7 +119,7 @@ class Flusher:
         batch_id: str | None = ""
         with closing(self._slices(buffer, cut)) as slices:
             for part in slices:
-                if (batch_id := self._apply(shard, cut, part)) is None:
+                if (batch_id := self._apply(buffer.shard, cut, part)) is None:
                     return False
                 if part.rejected:
                     buffer.reject(part.rejected)

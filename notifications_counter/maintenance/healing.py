@@ -84,23 +84,23 @@ class Healer:
         of an audit, which recounts them anyway."""
         epochs: dict[int, int] = {}
         ready: list[Buffer] = []
-        for shard, buffer in enumerate(self.counter.buffers):
+        for buffer in self.counter.buffers:
             server = buffer.server()
             status = buffer.status()
-            stored = shard_row(self.counter, shard).first()
+            stored = shard_row(self.counter, buffer.shard).first()
             if stored is None or reason_for_epoch(status, stored, server):
                 start_epoch(self.counter, buffer)
                 status = buffer.status()
             if status.auditing:
-                epochs[shard] = status.epoch
+                epochs[buffer.shard] = status.epoch
             if status.ready:
                 ready.append(buffer)
         for buffer in ready:
             self._ground(buffer)
-        audited = [self.counter.buffers[shard] for shard in epochs]
+        audited = {*epochs}
         if epochs and not self.stopped() and not self.result.unfinished:
             self.result.unfinished = Audit(self.counter, self.recounter, epochs, self._checked, self._is_over).run()
-        return [buffer for buffer in ready if buffer not in audited] if self.result.unfinished else ready
+        return [buffer for buffer in ready if buffer.shard not in audited] if self.result.unfinished else ready
 
     def _checked(self, result: RecountResult) -> None:
         self.result.add(result)
@@ -184,4 +184,4 @@ class Healer:
         recounted since."""
         if len(self.counter.buffers) == 1:
             return {}
-        return {m: "recount" for m in owner_keys if self.counter.buffer_of(m).keys.base != buffer.keys.base}
+        return {m: "recount" for m in owner_keys if self.counter.buffer_of(m).shard != buffer.shard}

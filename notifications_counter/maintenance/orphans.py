@@ -40,7 +40,7 @@ def remove_orphans(counter: Declaration, within: Page | None = None) -> int:
     page, removed = gone, 0
     while rows := list(page.order_by("pk").values_list("pk", *names)[:SIZE]):
         for buffer, owner_keys in counter.by_shard([str(counter.key_of(key)) for _, *key in rows]):
-            removed += _remove(counter, counter.buffers.index(buffer), owner_keys, gone)
+            removed += _remove(counter, buffer.shard, owner_keys, gone)
         page = gone.filter(pk__gt=rows[-1][0])
     return removed
 

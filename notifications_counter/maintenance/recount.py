@@ -173,11 +173,11 @@ class Recounter:
     def recount_page(self, page: Page, buffers: Sequence[Buffer]) -> RecountResult:
         """Recount the owners of a page that are in one of these shards: look at all, count at once, fix all."""
         result = RecountResult()
-        bases = {buffer.keys.base for buffer in buffers}  # threads may each have made their own buffers
+        shards = {buffer.shard for buffer in buffers}
         looks = [
             self._look(buffer, {owner_key: page.keys[owner_key] for owner_key in some})
             for buffer, mine in self.counter.by_shard(list(page.keys))
-            if buffer.keys.base in bases
+            if buffer.shard in shards
             for some in chunked(mine, OWNERS_PER_CALL)
         ]
         if not (looks := list(filter(self._is_in_force, looks))):

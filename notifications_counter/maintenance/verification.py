@@ -148,8 +148,7 @@ class Comparison(DryRun):
         """Return whether the next heal recounts them anyway, because Redis or the database has just lost something, or
         a process that could not reach Redis has asked for it."""
         buffer = look.buffer
-        shard = [other.keys for other in self.counter.buffers].index(buffer.keys)
-        stored = shard_row(self.counter, shard).first()
+        stored = shard_row(self.counter, buffer.shard).first()
         if stored is None or reason_for_epoch(buffer.status(), stored, buffer.server()):
             return True
         requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name)

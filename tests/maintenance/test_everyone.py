@@ -110,7 +110,7 @@ def test_only_the_shard_that_was_lost_is_recounted(make_user):
         unread.heal()
         lost = unread.buffers[2]
         lost.client.call(lost.keys.state, "DEL", lost.keys.state, lost.keys.ready)
-        mine = [user for user in users if unread.buffer_of(str(user.pk)).keys == lost.keys]
+        mine = [user for user in users if unread.buffer_of(str(user.pk)).shard == lost.shard]
         assert unread.heal().checked == len(mine) < len(users)
         assert_exact(*users)
 
