@@ -16,7 +16,7 @@ from ..declaration.databases import own_rows
 from .audit import Audit
 from .epochs import reason_for_epoch, start_epoch, start_epochs
 from .history import record_event, record_rejected
-from .in_force import find_shards, put_in_force, shards_in_force
+from .in_force import begin_run, put_in_force, shards_in_force
 from .recount import LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
 from .shards import refuse_in_transaction, shard_row
 
@@ -30,7 +30,7 @@ look."""
 def invalidate(counter: Declaration) -> None:
     """Discard what Redis holds, because the database was restored. The next heal recounts everyone."""
     refuse_in_transaction(counter.db)
-    if not find_shards(counter) and shards_in_force(counter) != options.SHARDS:
+    if not begin_run(counter) and shards_in_force(counter) != options.SHARDS:
         put_in_force(counter, False)
     start_epochs(counter, "the database was restored from a backup")
 
@@ -58,7 +58,7 @@ class Healer:
         """Recover what was lost, then recount dirty owners for at most ``seconds``. If the database fails to count the
         rows of a few of these, as after a time limit, recount the others before its error is raised."""
         refuse_in_transaction(self.counter.db)
-        if not put_in_force(self.counter, find_shards(self.counter)):
+        if not put_in_force(self.counter, begin_run(self.counter)):
             return self.result
         self.until = time.monotonic() + seconds
         # Whoever is to be recounted is dirty before an audit begins, which recounts them, too, so nobody is twice.

@@ -20,23 +20,22 @@ _started: dict[tuple[str, str], tuple[int, bool]] = {}
 database."""
 
 
-def find_shards(counter: Declaration) -> bool:
-    """Ask the database for its id again, because it may have been emptied or replaced. Each run begins with this.
-    Returns whether the counter's declaration and SHARDS are in force.
+def begin_run(counter: Declaration) -> bool:
+    """Begin a run of the flusher for a counter. Returns whether its declaration and SHARDS are in force.
 
-    A counter that is switched off is forgotten: its changes are not recorded, so everyone must be recounted once it is
+    The database is asked for its id again, because it may have been emptied or replaced. Counters of the same source
+    that are switched off are forgotten: their changes are not recorded, so everyone must be recounted once they are
     switched on again.
     """
     database = look_up_changed(connections[counter.db])
     off = switched_off(counter.source_label)
-    is_in_force = True
-    for row in all_shard_rows(counter.db).filter(counter__in=[counter.name, *off]):
-        if row.counter == counter.name:
-            is_in_force &= (row.declared, row.shards) == (counter.fingerprint, options.SHARDS)
-            continue
-        off[row.counter].make_buffer(database, row.shard, row.shards).forget()
-        row.delete()
-    return is_in_force
+    rows = list(all_shard_rows(counter.db).filter(counter__in=[counter.name, *off]))
+    for row in rows:
+        if row.counter in off:
+            off[row.counter].make_buffer(database, row.shard, row.shards).forget()
+            row.delete()
+    in_use = {(row.declared, row.shards) for row in rows if row.counter == counter.name}
+    return in_use <= {(counter.fingerprint, options.SHARDS)}
 
 
 def put_in_force(counter: Declaration, is_in_force: bool) -> bool:

@@ -17,7 +17,7 @@ from notifications_counter.declaration.primary_keys import CompositeKey, as_byte
 from notifications_counter.maintenance import in_force
 from notifications_counter.maintenance.audit import Audit, Progress, Slice
 from notifications_counter.maintenance.epochs import damage, reason_for_epoch, start_epoch
-from notifications_counter.maintenance.in_force import find_shards, put_in_force
+from notifications_counter.maintenance.in_force import begin_run, put_in_force
 from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.maintenance.shards import lock_for_batch, note_progress, reject_batches_up_to, shard_row
 from notifications_counter.models import CounterShard, RecountRequest
@@ -222,7 +222,7 @@ class Replay:
         yield
         for _ in range(flusher.runs):
             stored = shard_row(votes, 0).get()
-            left = find_shards(counter) and not damage(self.buffer.status(), stored.epoch)
+            left = begin_run(counter) and not damage(self.buffer.status(), stored.epoch)
             yield
             if not left:
                 continue
@@ -327,7 +327,7 @@ class Replay:
     def heal(self, me: int, healer: model.Healer) -> Step:
         yield
         for _ in range(healer.runs):
-            if not find_shards(votes):
+            if not begin_run(votes):
                 put_in_force(votes, False)
                 yield
             yield from self.do_requested()
