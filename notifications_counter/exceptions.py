@@ -6,7 +6,8 @@ class CounterError(Exception):
 
 
 class BufferUnavailable(CounterError):
-    """Redis did not answer, or refused a command. Counts are still right, because readers count rows."""
+    """What Redis holds cannot be used: it did not answer, refused a command, or may not know a count. Counts are still
+    right, because readers count rows."""
 
 
 class CommandRefused(BufferUnavailable):

@@ -88,13 +88,13 @@ class Maintains:
             )
             numbers = {"checked": result.checked, "corrected": result.corrected}
             self.message_user(request, text % {name: grouped(number) for name, number in numbers.items()})
-        if result and result.in_doubt:
+        if result and result.postponed:
             text = ngettext(
                 "%(owners)s owner in doubt is left to flush_counters.",
                 "%(owners)s owners in doubt are left to flush_counters.",
-                result.in_doubt,
+                result.postponed,
             )
-            self.message_user(request, text % {"owners": grouped(result.in_doubt)})
+            self.message_user(request, text % {"owners": grouped(result.postponed)})
         if result and owners is None and stopped():
             self.message_user(request, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
 

@@ -1,8 +1,8 @@
-"""An audit: everyone is recounted, in slices of the order of primary keys, which flushers share.
+"""An audit: everyone is recounted, in pages of the order of primary keys, which flushers share.
 
-The row of a shard says up to where slices have been claimed, and which of them are not done. Flushers claim a slice,
+The row of a shard says up to where pages have been claimed, and which of them are not done. Flushers claim a page,
 and note that the one before is done, by an UPDATE that succeeds only if the row still says what they have read or
-written. A slice whose flusher was killed is taken over by another one in the end. If the first one was only slow, that
+written. A page whose flusher was killed is taken over by another one in the end. If the first one was only slow, that
 costs work, and nothing else.
 """
 
@@ -26,12 +26,12 @@ from .recount import Recounter, RecountResult
 from .shards import shard_rows
 
 SLOW = 10
-"""Seconds after which a slice that somebody else has claimed is taken over, or HEAL_AFTER if that is less. Safety does
+"""Seconds after which a page that somebody else has claimed is taken over, or HEAL_AFTER if that is less. Safety does
 not depend on it."""
 
 
-class Slice(NamedTuple):
-    """The owners ``after`` a position up to the ``last`` one, and when they were claimed."""
+class Claim(NamedTuple):
+    """A claim of the owners ``after`` a position up to the ``last`` one, and when they were claimed."""
 
     after: str
     last: str
@@ -40,12 +40,12 @@ class Slice(NamedTuple):
 
 @dataclass
 class Progress:
-    """How far the audit of a shard has come: the ``end`` of the slices that were claimed, whether these are ``all``,
+    """How far the audit of a shard has come: the ``end`` of the pages that were claimed, whether these are ``all``,
     and those that are not done, by token; ``at`` is the time of the last step. Times are seconds of the Redis clock."""
 
     end: str = ""
     all: bool = False
-    claimed: dict[str, Slice] = field(default_factory=dict)
+    claimed: dict[str, Claim] = field(default_factory=dict)
     at: int = 0
 
     @classmethod
@@ -54,16 +54,16 @@ class Progress:
         if not text.startswith("{"):
             return cls(text)
         progress = cls(**json.loads(text))
-        progress.claimed = {token: Slice(*about) for token, about in progress.claimed.items()}
+        progress.claimed = {token: Claim(*about) for token, about in progress.claimed.items()}
         return progress
 
     def __str__(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
 
-    def claim(self, slice_: Slice) -> str:
-        """Claim a slice. Returns its token."""
+    def claim(self, claim: Claim) -> str:
+        """Add a claim. Returns its token."""
         token = uuid4().hex
-        self.claimed[token] = slice_
+        self.claimed[token] = claim
         return token
 
 
@@ -85,8 +85,8 @@ class Audit:
         self.finished: set[str] = set()
 
     def run(self) -> bool:
-        """Recount slices, at least one, until ``is_over``. Returns whether there is more to do now; False also if
-        others work on the last slices."""
+        """Recount pages, at least one, until ``is_over``. Returns whether there is more to do now; False also if
+        others work on the last pages."""
         rows: dict[int, str] = {}
         while rows := rows or self._rows():
             text = next(iter(rows.values()))
@@ -118,26 +118,26 @@ class Audit:
         return self.counter.buffers[0].status().now
 
     def _step(self, shards: list[int], text: str) -> tuple[str, bool]:
-        """Recount the next slice of these shards, whose rows say the same, or complete them. Returns what the rows say
-        then, if that is known, and whether a slice was recounted after which there are more."""
+        """Recount the next page of these shards, whose rows say the same, or complete them. Returns what the rows say
+        then, if that is known, and whether a page was recounted after which there are more."""
         progress, now = self._without_finished(text), self._now()
         token, page = "", None
         if not progress.all:
             page = self.recounter.everyone.page(self.recounter.everyone.start(progress.end), self.size)
             progress.all = page is None or page.is_last
             if page:
-                token = progress.claim(Slice(progress.end, page.end, now))
+                token = progress.claim(Claim(progress.end, page.end, now))
                 progress.end = page.end
         elif progress.claimed:
             slow = min(SLOW, options.HEAL_AFTER)
-            late = [name for name, slice_ in progress.claimed.items() if now - slice_.at >= slow]
+            late = [name for name, claim in progress.claimed.items() if now - claim.at >= slow]
             if not late:
                 for shard in shards:  # others are at work
                     self.epochs.pop(shard)
                 return "", False
             token = progress.claim(progress.claimed.pop(late[0])._replace(at=now))
         else:
-            self._complete(shards)  # `slices`
+            self._complete(shards)  # `claims`
             return "", False
         progress.at = now
         written = str(progress)
@@ -145,8 +145,8 @@ class Audit:
         if not claimed or not token:
             return "", False
         self.begun.update(shards)
-        slice_ = progress.claimed[token]
-        self._recount(shards, [page] if page else self.recounter.pages(slice_.after, slice_.last))
+        claim = progress.claimed[token]
+        self._recount(shards, [page] if page else self.recounter.pages(claim.after, claim.last))
         self.finished.add(token)
         return written if claimed == len(shards) else "", not progress.all
 
@@ -164,7 +164,7 @@ class Audit:
         return progress
 
     def _release(self) -> None:
-        """Note which slices are done, wherever they are still claimed: in another epoch, nowhere."""
+        """Note which pages are done, wherever they are still claimed: in another epoch, nowhere."""
         rows = self._stored(range(options.SHARDS))
         texts = rows.values_list("audited", flat=True)
         while found := [t for t in texts.all() if self.finished & Progress.of(t).claimed.keys()]:

@@ -34,5 +34,5 @@ class DryRun(Recounter):
             suspects = {owner_key: seen for owner_key, seen in suspects.items() if found.get(owner_key) == seen}
         snapshot = look.buffer.snapshot(list(suspects))
         in_doubt = {m for m in suspects if snapshot.owners[m].in_doubt or not snapshot.complete}
-        result.in_doubt += len(in_doubt)
+        result.postponed += len(in_doubt)
         self._report([owner_key for owner_key in suspects if owner_key not in in_doubt], look, suspects, result)

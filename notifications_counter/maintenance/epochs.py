@@ -21,7 +21,7 @@ from ..buffer.upkeep import BATCHES
 from ..conf import options
 from ..declaration import Declaration
 from .history import record_event
-from .shards import make_row, shard_row, shard_rows
+from .shards import make_row, rows_of_shard, shard_rows
 
 AHEAD = 1000
 """Epochs that Redis may be ahead of the database, as after a backup was restored. One that is further ahead was not
@@ -104,7 +104,7 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
     Returns False if there is no reason, because another process has just started an epoch; if the epoch must wait for
     processes of another declaration, during which readers count rows; or if other SHARDS are in force now.
     """
-    rows = shard_row(counter, buffer.shard)
+    rows = rows_of_shard(counter, buffer.shard)
     if not rows.exists() and not shard_rows(counter).exclude(shards=options.SHARDS).exists():
         make_row(counter, buffer.shard, declared=counter.fingerprint)
     with transaction.atomic(using=counter.db):

@@ -28,7 +28,7 @@ from .history import log_event, record_rejected
 from .in_force import begin_run
 from .places import OUTAGES
 from .recount import RecountResult
-from .shards import lock_for_batch, note_progress, refuse_in_transaction, shard_row, shard_rows
+from .shards import lock_for_batch, note_progress, refuse_in_transaction, rows_of_shard, shard_rows
 
 
 @dataclass
@@ -57,9 +57,9 @@ def heal_and_flush(heal: Callable[[], RecountResult], flush: Callable[[], object
 
 
 @dataclass
-class _Slice:
-    """A slice of a batch, from a rank on: what can be applied; rejected owner keys with their deltas; those of them to
-    recount."""
+class _Fetched:
+    """What was fetched of a batch, from a rank on: the chunk that can be applied; rejected owner keys with their
+    deltas; those of them to recount."""
 
     first: int
     chunk: Chunk
@@ -98,7 +98,7 @@ class Flusher:
             return result
         for buffer in self.counter.buffers:
             status = buffer.status()
-            stored = shard_row(self.counter, buffer.shard).first()
+            stored = rows_of_shard(self.counter, buffer.shard).first()
             if stored is None or damage(status, stored.epoch):  # healing recovers it first
                 self.is_new |= not shard_rows(self.counter).filter(epoch__gt=0).exists()
                 continue
@@ -117,8 +117,8 @@ class Flusher:
         refused: list[str] = []
         rejected = done = 0
         batch_id: str | None = ""
-        with closing(self._slices(buffer, cut)) as slices:
-            for part in slices:
+        with closing(self._chunks(buffer, cut)) as chunks:
+            for part in chunks:
                 if (batch_id := self._apply(buffer.shard, cut, part)) is None:
                     return False
                 if part.rejected:
@@ -139,12 +139,12 @@ class Flusher:
         result.rejected += rejected
         return True
 
-    def _slices(self, buffer: Buffer, cut: Cut) -> Generator[_Slice]:
-        """Yield the batch in slices. The next one is fetched while the database works."""
+    def _chunks(self, buffer: Buffer, cut: Cut) -> Generator[_Fetched]:
+        """Yield the batch in chunks. The next one is fetched while the database works."""
         size, step = cut.size, self.chunk_size
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
 
-            def fetch(first: int) -> Future[_Slice | None]:
+            def fetch(first: int) -> Future[_Fetched | None]:
                 return thread.submit(self._fetch, buffer, cut.batch, first, min(first + step, size) - 1)
 
             coming = fetch(0)
@@ -156,13 +156,13 @@ class Flusher:
                     return
                 yield part
 
-    def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _Slice | None:
+    def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _Fetched | None:
         if separator := self.counter.separator:
             texts = buffer.fetch_joined(batch, first, last, separator)
             if texts is None:
                 return None
             if (chunk := self._parse_joined(*texts)) is not None:
-                return _Slice(first, chunk)
+                return _Fetched(first, chunk)
         pairs = buffer.fetch(batch, first, last)
         return self._parse(first, pairs) if pairs else None
 
@@ -179,11 +179,11 @@ class Flusher:
         fit = max(map(abs, deltas)) < self.limit and len(columns[0]) == len(deltas)
         return Chunk(columns, deltas) if fit else None
 
-    def _parse(self, first: int, pairs: list[tuple[str, str]]) -> _Slice:
+    def _parse(self, first: int, pairs: list[tuple[str, str]]) -> _Fetched:
         """Parse owner keys one by one, and reject those that cannot be applied."""
         keys: list[Any] = []
         deltas: list[int] = []
-        part = _Slice(first, Chunk([], []))
+        part = _Fetched(first, Chunk([], []))
         for owner_key, score in pairs:
             try:
                 key = self.counter.decode(owner_key)
@@ -200,9 +200,9 @@ class Flusher:
         part.chunk = Chunk(self.counter.columns_of(keys), deltas)
         return part
 
-    def _apply(self, shard: int, cut: Cut, part: _Slice) -> str | None:
-        """Write a slice, and reject deltas that would take a count out of its column's range. Returns the id of the
-        last batch that the database has finished, or None if it does not accept the slice."""
+    def _apply(self, shard: int, cut: Cut, part: _Fetched) -> str | None:
+        """Write a chunk, and reject deltas that would take a count out of its column's range. Returns the id of the
+        last batch that the database has finished, or None if it does not accept the chunk."""
         todo, part.chunk = [part.chunk], Chunk([], [])
         batch_id = ""
         while todo:

@@ -18,7 +18,7 @@ from .epochs import reason_for_epoch, start_epoch, start_epochs
 from .history import record_event, record_rejected
 from .in_force import begin_run, put_in_force, shards_in_force
 from .recount import LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
-from .shards import refuse_in_transaction, shard_row
+from .shards import refuse_in_transaction, rows_of_shard
 
 UNREADABLE_INTENT = "an intent in Redis cannot be read, because something else wrote to it"
 
@@ -87,7 +87,7 @@ class Healer:
         for buffer in self.counter.buffers:
             server = buffer.server()
             status = buffer.status()
-            stored = shard_row(self.counter, buffer.shard).first()
+            stored = rows_of_shard(self.counter, buffer.shard).first()
             if stored is None or reason_for_epoch(status, stored, server):
                 start_epoch(self.counter, buffer)
                 status = buffer.status()
@@ -171,9 +171,9 @@ class Healer:
             else:
                 self.result.add(found)
                 self.failures = 0
-                if found.in_doubt:
+                if found.postponed:
                     buffer.end_leases(owner_keys)  # the next run comes back to them at once
-                    left += found.in_doubt
+                    left += found.postponed
                 size = next_size(size, started, PAGE)
             if time.monotonic() > self.until:
                 self.result.unfinished = True

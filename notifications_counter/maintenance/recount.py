@@ -53,7 +53,7 @@ class Correction:
 @dataclass
 class RecountResult:
     """How many owners were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
-    active. Those ``in_doubt`` are left to the flusher: they are active all the time, or a transaction may still tell
+    active. Those ``postponed`` are left to the flusher: they are active all the time, or a transaction may still tell
     Redis of a difference; in a dry run, also those whose stored count differs while readers count the rows anyway. A
     heal is ``unfinished`` if its time was over before its work was done: call it again."""
 
@@ -61,7 +61,7 @@ class RecountResult:
     wrong: int = 0
     corrected: int = 0
     retried: int = 0
-    in_doubt: int = 0
+    postponed: int = 0
     unfinished: bool = False
 
     def add(self, other: RecountResult) -> None:
@@ -70,7 +70,7 @@ class RecountResult:
         self.wrong += other.wrong
         self.corrected += other.corrected
         self.retried += other.retried
-        self.in_doubt += other.in_doubt
+        self.postponed += other.postponed
 
 
 Counts = Mapping[str, Counted]
@@ -244,7 +244,7 @@ class Recounter:
                     groups.append((active, tries - 1))
         if left:
             buffer.mark_dirty(left)
-            result.in_doubt += len(left)
+            result.postponed += len(left)
 
     def _look_and_fix(self, buffer: Buffer, keys: dict[str, Key], result: RecountResult) -> dict[str, Key]:
         """Look, count, fix. Returns the owners who were active meanwhile."""

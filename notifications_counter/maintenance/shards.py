@@ -28,8 +28,8 @@ def shard_rows(counter: Declaration) -> QuerySet[Any]:
     return all_shard_rows(counter.db).filter(counter=counter.name)
 
 
-def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
-    """Return the row of one shard, as a queryset."""
+def rows_of_shard(counter: Declaration, shard: int) -> QuerySet[Any]:
+    """Return the row of one shard, at most one."""
     return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
 
 
@@ -90,7 +90,7 @@ def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Decl
         if sharing.name not in stored or stored[sharing.name].epoch != batch // BATCHES:
             return False
     for sharing, batch in batches.items():
-        shard_row(sharing, shard).filter(closed__lt=batch).update(closed=batch)
+        rows_of_shard(sharing, shard).filter(closed__lt=batch).update(closed=batch)
     return True
 
 

@@ -29,7 +29,7 @@ from .history import record_event
 from .orphans import remove_orphans
 from .places import LocalCounter, at_each
 from .recount import LARGE_PAGE, PAGE, Correction, Counts, Look, Recounter, RecountResult
-from .shards import refuse_in_transaction, shard_row
+from .shards import refuse_in_transaction, rows_of_shard
 
 SHARE = 0.05
 """The most of a flusher's time that comparisons take."""
@@ -148,7 +148,7 @@ class Comparison(DryRun):
         """Return whether the next heal recounts them anyway, because Redis or the database has just lost something, or
         a process that could not reach Redis has asked for it."""
         buffer = look.buffer
-        stored = shard_row(self.counter, buffer.shard).first()
+        stored = rows_of_shard(self.counter, buffer.shard).first()
         if stored is None or reason_for_epoch(buffer.status(), stored, buffer.server()):
             return True
         requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name)
@@ -194,7 +194,7 @@ def _compare(local: LocalCounter[Any]) -> bool:
     """Compare the next owners of a counter. Returns False if none are due."""
     counter = local.counter
     refuse_in_transaction(counter.db)
-    row = shard_row(counter, 0)
+    row = rows_of_shard(counter, 0)
     text = row.values_list("verified", flat=True).first()
     if text is None or not any(buffer.status().complete for buffer in counter.buffers):  # everyone is recounted first
         return False

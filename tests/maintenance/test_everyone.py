@@ -59,7 +59,7 @@ def test_any_damage_is_corrected(healed, small, make_user, redis_client, seed):
             redis_client.set(buffer().keys.total("1", str(user.pk)), 9)
             UserNotificationsCount.objects.get_or_create(pk=user.pk)
     expected = unread.recount(dry_run=True)
-    wrong = expected.wrong + expected.in_doubt
+    wrong = expected.wrong + expected.postponed
     found = unread.recount()
     assert (found.checked, found.wrong, found.corrected) == (expected.checked, wrong, wrong)
     assert_exact(*users)

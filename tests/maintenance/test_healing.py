@@ -259,7 +259,7 @@ def test_a_connection_that_is_lost_in_a_heal(healed, monkeypatch, flush):
 def test_the_next_run_comes_back_to_a_user_who_was_in_flight(healed, alice):
     buffer().announce("part", [str(alice.pk)]).read()
     buffer().mark_dirty([str(alice.pk)])
-    assert unread.heal().in_doubt == 1
+    assert unread.heal().postponed == 1
     buffer().confirm("part", {})
     unread.heal()
     assert_exact(alice)

@@ -129,7 +129,7 @@ def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
     create_uncounted(alice.pk, 1)
     users = None if everyone else [alice]
     seen: list[Correction] = []
-    assert unread.recount(users, dry_run=True, report=seen.append) == RecountResult(1, in_doubt=1)
+    assert unread.recount(users, dry_run=True, report=seen.append) == RecountResult(1, postponed=1)
     assert unread.recount(users, report=seen.append).wrong == 0
     assert_reads(alice)
     assert buffer().confirm("part", {str(alice.pk): 1}) == 0
@@ -142,7 +142,7 @@ def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
 def test_a_dry_run_while_everyone_counts_rows(alice):
     create_uncounted(alice.pk, 1)
     assert_reads(alice)
-    assert unread.recount(dry_run=True) == RecountResult(1, in_doubt=1)
+    assert unread.recount(dry_run=True) == RecountResult(1, postponed=1)
 
 
 def test_a_dry_run_leaves_those_who_are_recounted_anyway(healed, alice, bob):
@@ -151,8 +151,8 @@ def test_a_dry_run_leaves_those_who_are_recounted_anyway(healed, alice, bob):
     create_uncounted(alice.pk, 1)
     buffer().mark_dirty([str(alice.pk), str(bob.pk)])
     assert_reads(alice, bob)
-    assert unread.recount([alice, bob], dry_run=True) == RecountResult(2, in_doubt=1)
-    assert unread.recount(dry_run=True) == RecountResult(2, in_doubt=1)
+    assert unread.recount([alice, bob], dry_run=True) == RecountResult(2, postponed=1)
+    assert unread.recount(dry_run=True) == RecountResult(2, postponed=1)
 
 
 def test_a_confirmation_that_never_comes_is_waited_for_until_the_heal(healed, alice):
@@ -160,7 +160,7 @@ def test_a_confirmation_that_never_comes_is_waited_for_until_the_heal(healed, al
     buffer().announce("intent", [str(alice.pk)]).read()
     create_uncounted(alice.pk, 1)
     assert_reads(alice)
-    assert unread.recount([alice], dry_run=True) == RecountResult(1, in_doubt=1)
+    assert unread.recount([alice], dry_run=True) == RecountResult(1, postponed=1)
     assert unread.recount([alice]).corrected == 0
     assert_heals(alice)
 

@@ -136,8 +136,8 @@ def test_a_healer_that_is_killed_while_it_starts_an_epoch(healed, alice, redis_c
 
 
 @pytest.fixture
-def slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices of two users."""
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of two users."""
     monkeypatch.setattr(recount, "PAGE", 2)
     monkeypatch.setattr(recount, "LARGE_PAGE", 2)
 
@@ -152,8 +152,8 @@ def many(healed: None, make_user: Any) -> list[Any]:
 
 
 @pytest.mark.keys
-def test_two_share_an_audit(slices, many):
-    """The second one takes slices between those of the first one, which completes the recovery."""
+def test_two_share_an_audit(small_pages, many):
+    """The second one takes pages between those of the first one, which completes the recovery."""
     others: list[int] = []
 
     def second(checked: int) -> None:
@@ -167,7 +167,7 @@ def test_two_share_an_audit(slices, many):
 
 
 @pytest.mark.keys
-def test_a_slice_whose_flusher_was_killed_is_taken_over(slices, many, monkeypatch):
+def test_a_page_whose_flusher_was_killed_is_taken_over(small_pages, many, monkeypatch):
     def die(self: Any, page: Any, *args: Any) -> None:
         raise KeyboardInterrupt
 
@@ -184,8 +184,8 @@ def test_a_slice_whose_flusher_was_killed_is_taken_over(slices, many, monkeypatc
 
 
 @pytest.mark.keys
-def test_an_audit_that_another_completes_ends(slices, many, monkeypatch):
-    """The second one takes over the slice of the first one, which does not begin from the start."""
+def test_an_audit_that_another_completes_ends(small_pages, many, monkeypatch):
+    """The second one takes over the page of the first one, which does not begin from the start."""
     monkeypatch.setattr(audit, "SLOW", 0)
     others: list[int] = []
 
@@ -201,7 +201,7 @@ def test_an_audit_that_another_completes_ends(slices, many, monkeypatch):
 
 
 @pytest.mark.keys
-def test_an_audit_lets_others_work_in_between(slices, many):
+def test_an_audit_lets_others_work_in_between(small_pages, many):
     """A heal ends with its time, and says that there is more to do."""
     heals = [unread.heal(0)]
     while heals[-1].unfinished:

@@ -185,7 +185,7 @@ def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_row_back(house, c
     house.delete()
     cut = late.buffers[0].cut(1)
     flusher = Flusher(late, 100)
-    (part,) = flusher._slices(late.buffers[0], cut)
+    (part,) = flusher._chunks(late.buffers[0], cut)
     flush_both()
     assert remove_orphans(counter) == 1
     assert flusher._apply(0, cut, part) is None
@@ -271,11 +271,11 @@ class History:
         (buffer,) = counter.buffers
         flusher = Flusher(counter, 100)
         if cut := buffer.cut(buffer.status().epoch):
-            self.late[counter] = flusher, cut, list(flusher._slices(buffer, cut))
+            self.late[counter] = flusher, cut, list(flusher._chunks(buffer, cut))
 
     def wake(self, counter: Any) -> None:
-        flusher, cut, slices = self.late.pop(counter, (None, None, ()))
-        for part in slices:
+        flusher, cut, chunks = self.late.pop(counter, (None, None, ()))
+        for part in chunks:
             flusher._apply(0, cut, part)
 
     def recount(self, counter: Any) -> None:

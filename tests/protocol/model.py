@@ -64,12 +64,12 @@ RULES = {
     "epoch_first": "the request is deleted when the epoch has been started",
     "past": "a database whose last finished batch is behind that of Redis went back",
     "past_apply": "a batch is taken only if the database has finished the one before it",
-    "past_note": "the database notes a batch as finished with its last slice, before Redis drops it",
+    "past_note": "the database notes a batch as finished with its last chunk, before Redis drops it",
     "batch_id": "a finished batch has a random id in both: equal numbers with other ids are a database that went back",
-    "progress": "a slice is taken only where those before it are",
+    "progress": "a chunk is taken only where those before it are",
     "behind": "a Redis whose batch is behind the last that the database has finished went back",
     "above": "an audit looks at every stored total, even one of zero: each may have a batch from elsewhere",
-    "slices": "a recovery is complete when every slice of the audit that somebody has claimed is done",
+    "claims": "a recovery is complete when every page of the audit that somebody has claimed is done",
     "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
     "window": "after a change of the declaration, no epoch begins until the last process of another one is gone",
     "declared": "a confirm of another declaration is not added but recounted",
@@ -125,7 +125,7 @@ BREAKS = {  # the scenario in which that is found soonest
     "progress": "2 owners, 2 writers, 2 flushers, database goes back",
     "behind": "2 writers, flusher twice, healer, rollback of a server without a name",
     "above": "totals from elsewhere, writer, flusher, healer",
-    "slices": "recovery: 2 owners, 2 healers",
+    "claims": "recovery: 2 owners, 2 healers",
     "ahead": "writer, flusher, healer, totals loaded",
     "window": "declaration: silent old writer, healer, reader",
     "declared": "declaration: old writer, healer, flusher, reader",
@@ -218,11 +218,11 @@ class Row(NamedTuple):
 class Database(NamedTuple):
     owners: tuple[Row, ...]
     epoch: int = 1
-    listed: int = 0  # owners before this one are in slices of the audit; LISTED: everyone is
-    claims: frozenset = frozenset()  # slices that are not done: {(who claimed it, owner), ...}
+    listed: int = 0  # owners before this one are in claimed pages of the audit; LISTED: everyone is
+    claims: frozenset = frozenset()  # pages that are not done: {(who claimed it, owner), ...}
     locked: bool = False  # by a healer that starts an epoch
     closed: int = 0  # no batch up to this one is taken
-    finished: int = BATCHES  # the last batch of which every slice is applied
+    finished: int = BATCHES  # the last batch of which every chunk is applied
     batch_id: str = ""  # of that batch
     declared: int = NEW
     progress: int = 0  # owners of the batch after it that are applied
@@ -546,7 +546,7 @@ class Writer(NamedTuple):
 
 
 def noted(db: Database, batch: int, applied: int, size: int, batch_id: str) -> Database:
-    """The database after a slice: what it knows of the batch."""
+    """The database after a chunk: what it knows of the batch."""
     if batch <= db.finished:
         return db
     if applied == (size if rule("past_note") else 1):
@@ -561,7 +561,7 @@ class Flusher(NamedTuple):
     seen: Any = None
     refused: tuple[int, ...] = ()  # owners
     token: str = "f"
-    batch_id: str = ""  # of the batch before; when the last slice is applied, of this one
+    batch_id: str = ""  # of the batch before; when the last chunk is applied, of this one
     declared: int = NEW
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
@@ -810,7 +810,7 @@ class Healer(NamedTuple):
 
     # ---------------------------------------------------------------------------------------------------------- audit
     def _audit(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
-        """Look for the next slice, which is one owner here; then for one that somebody has claimed and not done."""
+        """Look for the next page, which is one owner here; then for one that somebody has claimed and not done."""
         epoch = self.seen
         if db.epoch != epoch:
             yield "", redis, db, None
@@ -821,7 +821,7 @@ class Healer(NamedTuple):
                 yield "", redis, db._replace(listed=LISTED), ("audit", epoch)
             else:
                 yield "", redis, db, ("claim", (epoch, db.listed, db.claims, owner))
-        elif db.claims and rule("slices"):
+        elif db.claims and rule("claims"):
             for who, owner in db.claims:
                 if self.token not in who:  # once, or there would be no end of it
                     yield "", redis, db, ("claim", (epoch, LISTED, db.claims, owner, who))

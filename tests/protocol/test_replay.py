@@ -15,11 +15,11 @@ from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.conf import options
 from notifications_counter.declaration.primary_keys import CompositeKey, as_bytes, group_of
 from notifications_counter.maintenance import in_force
-from notifications_counter.maintenance.audit import Audit, Progress, Slice
+from notifications_counter.maintenance.audit import Audit, Claim, Progress
 from notifications_counter.maintenance.epochs import damage, reason_for_epoch, start_epoch
 from notifications_counter.maintenance.in_force import begin_run, put_in_force
 from notifications_counter.maintenance.recount import Recounter
-from notifications_counter.maintenance.shards import lock_for_batch, note_progress, reject_batches_up_to, shard_row
+from notifications_counter.maintenance.shards import lock_for_batch, note_progress, reject_batches_up_to, rows_of_shard
 from notifications_counter.models import CounterShard, RecountRequest
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
@@ -95,7 +95,7 @@ class Replay:
         return self.buffer.complete(self.buffer.status().epoch, self.buffer.server())
 
     def is_lost(self) -> bool:
-        return bool(reason_for_epoch(self.buffer.status(), shard_row(votes, 0).get(), self.buffer.server()))
+        return bool(reason_for_epoch(self.buffer.status(), rows_of_shard(votes, 0).get(), self.buffer.server()))
 
     def play(self, move: model.Move) -> None:
         before = self.observe()
@@ -221,7 +221,7 @@ class Replay:
         target, apply = Target(counter, connection), dialect(connection.vendor).apply
         yield
         for _ in range(flusher.runs):
-            stored = shard_row(votes, 0).get()
+            stored = rows_of_shard(votes, 0).get()
             left = begin_run(counter) and not damage(self.buffer.status(), stored.epoch)
             yield
             if not left:
@@ -367,8 +367,8 @@ class Replay:
         yield
 
     def audit(self, me: str, epoch: int) -> Step:
-        """In slices of one user."""
-        stored, everyone = shard_row(votes, 0).filter(epoch=epoch), self.recounter.everyone
+        """In pages of one user."""
+        stored, everyone = rows_of_shard(votes, 0).filter(epoch=epoch), self.recounter.everyone
         while (text := stored.values_list("audited", flat=True).first()) is not None:
             progress = Progress.of(text)
             if not progress.all:
@@ -378,7 +378,7 @@ class Replay:
                     stored.filter(audited=text).update(audited=str(progress))
                     yield
                     continue
-                token, progress.end = progress.claim(Slice(progress.end, page.end, 0)), page.end
+                token, progress.end = progress.claim(Claim(progress.end, page.end, 0)), page.end
             elif progress.claimed:
                 token = progress.claim(progress.claimed.pop(next(iter(progress.claimed))))
             else:
@@ -392,8 +392,8 @@ class Replay:
                 return
             yield
             if claimed:
-                slice_ = progress.claimed[token]
-                for page in self.recounter.pages(slice_.after, slice_.last):
+                claim = progress.claimed[token]
+                for page in self.recounter.pages(claim.after, claim.last):
                     yield from self.recount(me, list(page.keys))
                 audit = Audit(votes, self.recounter, {}, lambda result: None, lambda: False)
                 audit.finished.add(token)

@@ -110,8 +110,8 @@ class Command(CounterCommand):
         result.corrected += healed.corrected
         corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
         meter.say(f"{name}: checked {number(result.checked, 'owner')}, {result.wrong:,} wrong, {corrected}.")
-        if result.in_doubt:
-            meter.say(f"{name}: left {number(result.in_doubt, 'owner')} in doubt to flush_counters.")
+        if result.postponed:
+            meter.say(f"{name}: left {number(result.postponed, 'owner')} in doubt to flush_counters.")
         if reason := why_waiting(counter):
             if dry_run:  # nothing was healed, so Redis may also have lost data
                 reason = "Redis does not hold complete counts. Rows are counted until the next recovery."
