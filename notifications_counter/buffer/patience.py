@@ -39,8 +39,8 @@ class Patience:
         self.left -= max(0.0, seconds - self.free)
 
 
-NOTHING = weakref.ref(Patience(0))  # which is gone at once
-current: ContextVar[weakref.ref[Patience]] = ContextVar("patience", default=NOTHING)
+GONE = weakref.ref(Patience(0))
+current: ContextVar[weakref.ref[Patience]] = ContextVar("patience", default=GONE)
 """A reference to the patience that this code is inside of, or to nothing if there is no limit. It is weak, because an
 exception may strike in ``__exit__``: what is left behind then has no effect."""
 

@@ -190,9 +190,9 @@ class Monitored:
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """Owners whose counts a transaction was about to change when it was announced. Times are seconds of the Redis
-    clock. If something else wrote it, it cannot be read, and ``owners`` is None."""
+class StoredIntent:
+    """An intent in Redis: owners whose counts a transaction was about to change when it was announced. Times are
+    seconds of the Redis clock. If something else wrote it, it cannot be read, and ``owners`` is None."""
 
     id: str
     began: int = 0
@@ -200,7 +200,7 @@ class Intent:
     owners: list[str] | None = None
 
     @classmethod
-    def of(cls, id: str, entry: Any) -> Intent:
+    def of(cls, id: str, entry: Any) -> StoredIntent:
         """Return the intent that ``intents`` holds under an id."""
         try:
             about = json.loads(entry)

@@ -10,17 +10,7 @@ from typing import Any
 from ..conf import options
 from .base import LEASE, Entered, as_json
 from .commands import OWNERS_PER_CALL, chunked
-from .types import (
-    Cut,
-    Intent,
-    Monitored,
-    Stats,
-    Status,
-    decode,
-    encode,
-    pairs,
-    parse_int,
-)
+from .types import Cut, Monitored, Stats, Status, StoredIntent, decode, encode, pairs, parse_int
 
 BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
@@ -185,11 +175,11 @@ class Upkeep(Entered):
         limit = math.ceil(min(LEASE, options.HEAL_AFTER))
         return [decode(owner) for owner in self._run("take_dirty", first, number, limit, LEASE)]
 
-    def intents(self) -> Iterator[Intent]:
+    def intents(self) -> Iterator[StoredIntent]:
         """Yield every intent that is announced and not confirmed."""
         for page in self._scan("HSCAN", self.keys.intents, 100):
             for intent, entry in pairs(page):
-                yield Intent.of(decode(intent), entry)
+                yield StoredIntent.of(decode(intent), entry)
 
     def ground(self, intent: str) -> None:
         """Send the owners of an intent to a recount, which needs no longer wait for it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..buffer import Buffer
 from ..declaration.primary_keys import Key
 from .recount import TRIES, Counts, Look, Recounter, RecountResult
@@ -16,7 +18,7 @@ class DryRun(Recounter):
     def _is_in_force(self, look: Look) -> bool:
         return True
 
-    def _reject(self, buffer: Buffer, rejected: dict[str, str]) -> None:
+    def reject(self, buffer: Buffer, owner_keys: Sequence[str]) -> None:
         pass
 
     def _note(self, position: str) -> None:

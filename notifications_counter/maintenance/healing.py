@@ -15,16 +15,15 @@ from ..declaration import Declaration
 from ..declaration.databases import own_rows
 from .audit import Audit
 from .epochs import reason_for_epoch, start_epoch, start_epochs
-from .history import record_event, record_rejected
+from .history import record_event
 from .in_force import begin_run, put_in_force, shards_in_force
-from .recount import LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
+from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
 from .shards import refuse_in_transaction, rows_of_shard
 
 UNREADABLE_INTENT = "an intent in Redis cannot be read, because something else wrote to it"
 
-FEW = 10
-"""Owners in the first look of a heal, and at most PAGE in a later one. A heal can take longer than it should by one
-look."""
+FAILURES = 10
+"""Looks in a row that may fail before it is no longer the owners' fault."""
 
 
 def invalidate(counter: Declaration) -> None:
@@ -149,19 +148,19 @@ class Healer:
 
     def _recount_dirty(self, buffer: Buffer) -> None:
         """Recount dirty owners whom no other flusher is recounting, oldest first, a few at a time because their number
-        of rows is not known. Look at least once, so that each heal makes progress, however slow the machine is."""
-        left, size = 0, FEW  # left: how many stay dirty, because they are active all the time, or cannot be counted
+        of rows is not known. Look at least once, so that each heal makes progress, however slow the machine is: it can
+        take longer than it should by one look."""
+        left, size = 0, FIRST_SIZE  # left: who stay dirty, because they are active all the time, or cannot be counted
         while not self.stopped() and (owner_keys := buffer.take_dirty(left, size)):
             started = time.monotonic()
             strays = self._strays(buffer, owner_keys)
-            buffer.reject_dirty(strays)
-            record_rejected(self.counter, strays)
+            self.recounter.reject(buffer, strays)
             try:
                 found = self.recounter.recount(m for m in owner_keys if m not in strays)
             except OperationalError as error:
                 buffer.end_leases(owner_keys)  # look at one after the other
                 self.failures += 1
-                if self.failures > FEW or not connections[self.counter.db].is_usable():  # it is not the owner
+                if self.failures > FAILURES or not connections[self.counter.db].is_usable():  # it is not the owner
                     raise
                 if len(owner_keys) == 1:
                     self.uncounted = error
@@ -179,9 +178,9 @@ class Healer:
                 self.result.unfinished = True
                 return
 
-    def _strays(self, buffer: Buffer, owner_keys: Sequence[str]) -> dict[str, str]:
+    def _strays(self, buffer: Buffer, owner_keys: Sequence[str]) -> list[str]:
         """Return owner keys that belong to another shard. A release with other owners has marked them, so everyone was
         recounted since."""
         if len(self.counter.buffers) == 1:
-            return {}
-        return {m: "recount" for m in owner_keys if self.counter.buffer_of(m).shard != buffer.shard}
+            return []
+        return [m for m in owner_keys if self.counter.buffer_of(m).shard != buffer.shard]

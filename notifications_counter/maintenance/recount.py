@@ -32,6 +32,9 @@ LARGE_PAGE = 8000
 TARGET_SECONDS = 0.5
 """Seconds that a page, or a look of a heal, should take. After one that takes longer, the next one is smaller."""
 
+FIRST_SIZE = 10
+"""Owners in a first look, if nobody knows yet how long that takes."""
+
 TRIES = 4
 """Looks at owners who are active all the time, in smaller and smaller groups, before they are left to the next run."""
 
@@ -76,9 +79,6 @@ class RecountResult:
 Counts = Mapping[str, Counted]
 """By owner key."""
 
-NOTHING = Counted()
-"""What the database has of an owner who has neither rows nor a total."""
-
 
 class Compared(NamedTuple):
     """An owner's count, None if it cannot be known, and number of rows."""
@@ -101,7 +101,7 @@ class Look:
         """Compare the owners. Those for whom nothing waits, and who are not in ``counts``, are right and left out."""
         found = {}
         for owner_key in {*self.snapshot.waiting, *(counts.keys() & self.keys.keys())}:
-            rows, total, batch = counts.get(owner_key, NOTHING)
+            rows, total, batch = counts.get(owner_key, Counted())
             found[owner_key] = Compared(self.snapshot.value(owner_key, total, batch), rows)
         return found
 
@@ -122,7 +122,7 @@ class Recounter:
         result = RecountResult()
         for buffer, mine in self.counter.by_shard(list(dict.fromkeys(owner_keys))):
             keys, rejected = self._decode(mine)
-            self._reject(buffer, rejected)
+            self.reject(buffer, rejected)
             result.checked += len(keys)
             for some in chunked(list(keys), PAGE):
                 look = self._look(buffer, {owner_key: keys[owner_key] for owner_key in some})
@@ -211,19 +211,20 @@ class Recounter:
             look.buffer.heartbeat()
         return bool(look.snapshot.ready)
 
-    def _decode(self, owner_keys: Sequence[str]) -> tuple[dict[str, Key], dict[str, str]]:
-        keys, rejected = {}, {}
+    def _decode(self, owner_keys: Sequence[str]) -> tuple[dict[str, Key], list[str]]:
+        keys, rejected = {}, []
         for owner_key in owner_keys:
             try:
                 keys[owner_key] = self.counter.decode(owner_key)
             except ValidationError:
-                rejected[owner_key] = "recount"
+                rejected.append(owner_key)
         return keys, rejected
 
-    def _reject(self, buffer: Buffer, rejected: dict[str, str]) -> None:
-        if rejected:
-            buffer.reject_dirty(rejected)
-            record_rejected(self.counter, rejected)
+    def reject(self, buffer: Buffer, owner_keys: Sequence[str]) -> None:
+        """Give up dirty owners who cannot be recounted."""
+        rejected = dict.fromkeys(owner_keys, "unknown")
+        buffer.reject_dirty(rejected)
+        record_rejected(self.counter, rejected)
 
     def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
         """End the recount of owners who were looked at and counted."""

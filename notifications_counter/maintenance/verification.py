@@ -28,7 +28,7 @@ from .epochs import reason_for_epoch
 from .history import record_event
 from .orphans import remove_orphans
 from .places import LocalCounter, at_each
-from .recount import LARGE_PAGE, PAGE, Correction, Counts, Look, Recounter, RecountResult
+from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Counts, Look, Recounter, RecountResult
 from .shards import refuse_in_transaction, rows_of_shard
 
 SHARE = 0.05
@@ -39,9 +39,6 @@ LONGEST = 0.1
 
 TARGET = 0.03
 """Seconds that a page should take. None begins in the second half of LONGEST."""
-
-FEW = 10
-"""Owners in the first page. Nobody knows yet how long that takes."""
 
 EARLY = 0.9
 """The part of VERIFY_SECONDS in which a pass is to end, because there may be more owners than in the last one."""
@@ -62,7 +59,7 @@ class Verification:
     compared: int = 0
     wrong: int = 0
     claimed: float = 0
-    size: int = FEW
+    size: int = FIRST_SIZE
     last_began: float = 0
     last_ended: float = 0
     last_compared: int = 0

@@ -32,7 +32,7 @@ MARGIN = 100
 
 END = "owner:"
 
-FEW = 500
+MOST_NAMED = 500
 """The most owners that a query names. For more, the whole range is fetched."""
 
 
@@ -125,7 +125,7 @@ class Everyone:
             f") u GROUP BY {self.owner}"
         )
         params = [*rows_params, *totals_params]
-        if len(owner_keys) <= FEW:
+        if len(owner_keys) <= MOST_NAMED:
             counts = f"SELECT * FROM ({counts}) page WHERE counted_rows <> counted_total OR counted_batch > %s"
             params.append(batch)
             if owner_keys:

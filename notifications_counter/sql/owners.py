@@ -11,7 +11,7 @@ from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
 
-FEW = 100
+SHORT_LIST = 100
 """The most keys of one column that PostgreSQL gets as a list: for a long one it starts workers, which takes longer than
 finding the rows."""
 
@@ -20,7 +20,7 @@ def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any],
     """Return a condition for rows with one of these keys in these columns, and its parameters."""
     values = counter.db_columns(counter.columns_of(keys), connection)
     names = ", ".join(columns)
-    if len(columns) == 1 and (connection.vendor != "postgresql" or len(keys) <= FEW):
+    if len(columns) == 1 and (connection.vendor != "postgresql" or len(keys) <= SHORT_LIST):
         return f"{names} IN ({', '.join(['%s'] * len(keys))})", values[0]
     if connection.vendor == "postgresql":  # in a list of several columns, it would try one key after the other
         return f"({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))", values

@@ -24,8 +24,11 @@ pytestmark = [pytest.mark.django_db(transaction=True)]
 def small(monkeypatch):
     """Pages and calls of a few users."""
     for module, name, size in [
-        (recount, "PAGE", 3), (recount, "LARGE_PAGE", 12), (everyone, "FEW", 2), (shard, "CORRECTIONS_PER_CALL", 2),
-    ]:  # fmt: skip
+        (recount, "PAGE", 3),
+        (recount, "LARGE_PAGE", 12),
+        (everyone, "MOST_NAMED", 2),
+        (shard, "CORRECTIONS_PER_CALL", 2),
+    ]:
         monkeypatch.setattr(module, name, size)
 
 

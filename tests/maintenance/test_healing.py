@@ -157,7 +157,7 @@ def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, mon
     buffer().mark_dirty([str(alice.pk)])
     buffer().mark_dirty([str(bob.pk)])
     monkeypatch.setattr(Buffer, "fix", busy)
-    monkeypatch.setattr("notifications_counter.maintenance.healing.FEW", 1)
+    monkeypatch.setattr("notifications_counter.maintenance.healing.FIRST_SIZE", 1)
     assert not unread.heal().unfinished
     assert dirty_owners() == [str(alice.pk)]
     unread.flush()

@@ -2,7 +2,7 @@
 -- column.
 -- KEYS  state (hash)  dirty (zset)  leases (hash)  rejected (hash)
 -- ARGV  1 '1' if the members are no longer to be recounted, else '0'
---       then for each: member, its delta, or 'recount'
+--       then for each: member, its delta, or 'unknown'
 -- Reply nothing
 for i = 2, #ARGV, 2 do
   redis.call('HDEL', rejected, ARGV[i]) -- a script whose first write is this also runs without memory
