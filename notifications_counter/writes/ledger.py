@@ -24,8 +24,8 @@ from .rows import Change
 from .transaction import TransactionLog
 
 T = TypeVar("T")
-Statement = Callable[[], tuple[T, Change]]
-Owners = Mapping[Declaration, Iterable[str]] | None
+Execute = Callable[[], tuple[T, Change]]
+Expected = Mapping[Declaration, Iterable[str]] | None
 
 CONNECTION_LOST = range(2000, 3000)
 """Errors that MySQL's client raises. The server's errors have other numbers."""
@@ -81,7 +81,7 @@ class Ledger(Follower):
             log.add(unknown, change.everyone)
             log.send(connection)
 
-    def write(self, owners: Owners, statement: Statement[T]) -> T:
+    def write(self, owners: Expected, statement: Execute[T]) -> T:
         """Run a statement that changes rows of these owners, and collect what it has changed. None: the owners are not
         known beforehand, so the statement needs a transaction. Returns its result.
 
@@ -106,12 +106,12 @@ class Ledger(Follower):
             with transaction.atomic(using=self.using):
                 return self._run(statement)
 
-    def _run(self, statement: Statement[T]) -> T:
+    def _run(self, statement: Execute[T]) -> T:
         result, change = statement()
         self.collect(change)
         return result
 
-    def _write_inside(self, owners: Owners, statement: Statement[T]) -> T:
+    def _write_inside(self, owners: Expected, statement: Execute[T]) -> T:
         try:
             return self._run(statement)
         except Error:
@@ -124,13 +124,13 @@ class Ledger(Follower):
                     self._collect_unknown(owners)
             raise
 
-    def _collect_unknown(self, owners: Owners) -> None:
+    def _collect_unknown(self, owners: Expected) -> None:
         if owners is None:
             self.collect(Change({}, everyone=[counter for counter in declarations() if counter.db == self.using]))
         else:
             self.collect(Change({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}))
 
-    def _write_alone(self, connection: Any, owners: Mapping[Declaration, Iterable[str]], statement: Statement[T]) -> T:
+    def _write_alone(self, connection: Any, owners: Mapping[Declaration, Iterable[str]], statement: Execute[T]) -> T:
         log = TransactionLog(connection)
         outer = self._alone and [ref for ref in self._alone if ref() is not None]
         try:

@@ -32,7 +32,7 @@ logger = logging.getLogger("notifications_counter")
 Entry = tuple[Declaration, Mapping[str, Delta] | None]
 """What a statement has changed; None if anyone's count may have changed."""
 
-UNKNOWN = 2**80
+UNKNOWN_DELTA = 2**80
 """What an unknown delta adds to a sum, which known ones never make up for."""
 
 
@@ -108,7 +108,7 @@ class TransactionLog(Intents):
             sums.update(deltas)  # type: ignore[arg-type]
             return
         for owner_key, delta in deltas.items():
-            sums[owner_key] = sums.get(owner_key, 0) + times * (UNKNOWN if delta is None else delta)
+            sums[owner_key] = sums.get(owner_key, 0) + times * (UNKNOWN_DELTA if delta is None else delta)
 
     def has_touched(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
