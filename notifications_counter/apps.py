@@ -12,7 +12,7 @@ class NotificationsCounterConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401
-        from .declaration.entering import enter_after_migrate, enter_restored
+        from .maintenance.entering import enter_after_migrate, enter_restored
         from .writes import door, totals
 
         autodiscover_modules("counters")

@@ -25,7 +25,7 @@ from .buffer.commands import ARGUMENTS, Argument, in_groups
 from .buffer.scripts import script
 from .buffer.types import UNREADABLE, decode, pairs, parse_int
 from .conf import check_name, is_integer, options
-from .declaration.databases import current
+from .databases.identity import current
 from .declaration.primary_keys import plain
 
 Event = dict[str, Any]

@@ -20,8 +20,8 @@ from .buffer.commands import ARGUMENTS, OWNERS_PER_CALL, chunked
 from .buffer.patience import Patience
 from .buffer.shard import totals_of
 from .conf import options
+from .databases.routing import alias_for
 from .declaration import Declaration
-from .declaration.databases import alias_for
 from .declaration.primary_keys import CompositeKey, First, Key, group_of
 from .exceptions import BufferUnavailable
 from .sql.owners import is_one_of, of_owners

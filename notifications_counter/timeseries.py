@@ -26,7 +26,7 @@ from .buffer.commands import ARGUMENTS, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode, encode, pairs, parse_int
 from .conf import check_entries, check_name, is_integer, options
-from .declaration.databases import current
+from .databases.identity import current
 from .declaration.primary_keys import plain
 
 When = float | int | datetime | None

@@ -23,6 +23,7 @@ LAYERS = """
     writes
     timeseries events sql
     declaration
+    databases
     models
     buffer
     conf exceptions signals internals
@@ -97,8 +98,8 @@ def test_no_import_is_hidden_from_the_interpreter():
 
 # What every site needs. Anything else, and redis-py, is for the first process that uses it to load.
 AT_START = """
-    apps buffer checks conf counters declaration events exceptions internals maintenance models ranking reader signals
-    sql timeseries writes
+    apps buffer checks conf counters databases declaration events exceptions internals maintenance models ranking reader
+    signals sql timeseries writes
 """
 
 START = """

@@ -12,7 +12,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from ..counters import Counter, counter_named
-from ..declaration.transactions import outside_transactions
+from ..databases.transactions import outside_transactions
 from ..exceptions import ConfigurationError
 from ..maintenance.places import Place, at
 from ..models import Dashboard

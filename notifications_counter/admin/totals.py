@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from ..counters import counters_of_notifications, unread, unseen
-from ..declaration.transactions import outside_transactions
+from ..databases.transactions import outside_transactions
 from ..exceptions import BufferUnavailable
 from ..models import UserNotificationsCount
 from ..monitoring.display import grouped, signed

@@ -26,8 +26,8 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from ..buffer.commands import chunked
+from ..databases.transactions import require_autocommit
 from ..declaration.primary_keys import primary_key
-from ..declaration.transactions import require_autocommit
 from ..exceptions import ConfigurationError
 from ..internals import Apps
 from ..maintenance.places import OUTAGES

@@ -18,7 +18,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..buffer.troubles import KINDS
-from ..declaration.transactions import outside_transactions
+from ..databases.transactions import outside_transactions
 from ..maintenance.places import Place
 from ..monitoring.report import Report, look
 from ..monitoring.state import CounterReport

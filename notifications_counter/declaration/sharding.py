@@ -17,9 +17,10 @@ from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.keys import Keys
 from ..conf import SETTING, options
+from ..databases.identity import Database, forget_buffers, identify
+from ..databases.routing import alias_for
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper
-from .databases import Database, alias_for, forget_buffers, identify
 from .owners import Owners
 from .primary_keys import TAB, as_bytes
 

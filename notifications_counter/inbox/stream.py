@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET
 from django.views.decorators.vary import vary_on_cookie
 
 from ..counters import unread
-from ..declaration.transactions import outside_transactions
+from ..databases.transactions import outside_transactions
 from ..internals import end_request_thread, mark_as_logged
 from ..maintenance.places import here
 from .badges import Shown, badges_of, identity_of, user_of

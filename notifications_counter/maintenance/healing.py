@@ -11,8 +11,8 @@ from django.db import OperationalError, connections, transaction
 
 from ..buffer import Buffer
 from ..conf import options
+from ..databases.routing import own_rows
 from ..declaration import Declaration
-from ..declaration.databases import own_rows
 from .audit import Audit
 from .epochs import reason_for_epoch, start_epoch, start_epochs
 from .history import record_event

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..conf import options
+from ..databases.routing import working_on
 from ..declaration import Declaration
-from ..declaration.databases import working_on
 from ..events import EventLog
 from ..exceptions import BufferUnavailable
 

@@ -9,8 +9,8 @@ from django.db.models import Max
 from django.utils import timezone
 
 from ..conf import options
+from ..databases.identity import identify, look_up_changed
 from ..declaration import Declaration, switched_off
-from ..declaration.databases import identify, look_up_changed
 from .epochs import deploy_seconds
 from .history import record_event
 from .shards import all_shard_rows, make_row, shard_rows

@@ -14,8 +14,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, InternalError, OperationalError, connections, router
 
+from ..databases.identity import look_up
+from ..databases.routing import alias_for, in_schema, schema_of, working_on
 from ..declaration import Declaration
-from ..declaration.databases import alias_for, in_schema, look_up, schema_of, working_on
 from ..exceptions import BufferUnavailable, CounterError
 
 logger = logging.getLogger("notifications_counter")

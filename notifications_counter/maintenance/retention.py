@@ -12,7 +12,7 @@ from django.db import OperationalError, connections, router, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from ..declaration.transactions import require_autocommit
+from ..databases.transactions import require_autocommit
 from ..models import Notification
 from ..writes.follower import DEADLOCK
 

@@ -12,9 +12,9 @@ from django.db.models import QuerySet
 from ..buffer.types import Cut
 from ..buffer.upkeep import BATCHES
 from ..conf import options
+from ..databases.routing import own_rows
+from ..databases.transactions import in_transaction
 from ..declaration import Declaration
-from ..declaration.databases import own_rows
-from ..declaration.transactions import in_transaction
 from ..exceptions import NotInTransaction
 
 

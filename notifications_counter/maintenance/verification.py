@@ -19,8 +19,8 @@ from django.db.models import Q
 
 from ..buffer.commands import chunked
 from ..conf import options
+from ..databases.routing import own_rows
 from ..declaration import Declaration
-from ..declaration.databases import own_rows
 from ..sql.everyone import Page
 from .audit import SLOW
 from .dry_run import DryRun

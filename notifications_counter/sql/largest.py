@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import F, Q, QuerySet, Value
 
 from ..conf import options
+from ..databases.routing import own_rows
 from ..declaration import Declaration
-from ..declaration.databases import own_rows
 from ..declaration.primary_keys import First, Key
 from .everyone import Everyone
 from .owners import listed, of_owners

@@ -20,8 +20,8 @@ from typing import Any
 from django.db import connections
 from django.db.models import Model
 
+from ..databases.routing import alias_for
 from ..declaration import Declaration, counters_of_table
-from ..declaration.databases import alias_for
 from ..internals import (
     DeleteQuery,
     InsertQuery,

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.db import Error
 
+from ..databases.routing import schema_of
 from ..declaration import Declaration
-from ..declaration.databases import schema_of
 from ..internals import has_begun_by_sql, has_failed, has_lost_transaction, watch_transactions
 from .transaction import TransactionLog
 

@@ -21,9 +21,9 @@ from ..buffer.patience import Patience
 from ..buffer.pipeline import Pipeline, pipelines_for
 from ..buffer.types import Delta
 from ..conf import options
+from ..databases.routing import in_schema, schema_of
+from ..databases.transactions import in_transaction
 from ..declaration import Declaration
-from ..declaration.databases import in_schema, schema_of
-from ..declaration.transactions import in_transaction
 from ..exceptions import BufferUnavailable, DatabaseChanged
 from .recounts import request_recounts
 

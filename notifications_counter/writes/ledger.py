@@ -13,8 +13,9 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError, co
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
+from ..databases.identity import identify
+from ..databases.routing import schema_of
 from ..declaration import Declaration, declarations
-from ..declaration.databases import identify, schema_of
 from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction
 from ..signals import counts_changed

@@ -19,8 +19,8 @@ from ..buffer.patience import Patience
 from ..buffer.pipeline import late_failures, see_to_late
 from ..buffer.types import Delta
 from ..conf import options
+from ..databases.routing import in_schema, working_on
 from ..declaration import Declaration
-from ..declaration.databases import in_schema, working_on
 from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
 from ..timeseries import LARGEST, TimeSeries

@@ -18,8 +18,8 @@ from django.db.models.signals import post_migrate
 from notifications_counter.checks.counters import KEYS, _check_condition, _check_on_delete, _check_source, _check_sum
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration, declarations
-from notifications_counter.declaration.entering import enter_after_migrate
 from notifications_counter.declaration.owners import target_of
+from notifications_counter.maintenance.entering import enter_after_migrate
 from notifications_counter.models.fields import is_converted_by_django
 from notifications_counter.writes import door
 from notifications_counter.writes.delete import Delete

@@ -13,7 +13,7 @@ import servers
 from notifications_counter import checks
 from notifications_counter.buffer.upkeep import BATCHES, NAMELESS
 from notifications_counter.counters import unread
-from notifications_counter.declaration import databases
+from notifications_counter.databases import identity
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
 from notifications_counter.monitoring.report import look
 from servers.relay import Relay
@@ -214,10 +214,10 @@ def other_redis(use: Callable[[str], None], settings: Any) -> Iterator[Callable[
 
         @contextmanager
         def other() -> Iterator[None]:
-            databases._known.clear()
+            identity._known.clear()
             use(server.url)
             yield
-            databases._known.clear()
+            identity._known.clear()
             use(here)
 
         yield other
@@ -225,7 +225,7 @@ def other_redis(use: Callable[[str], None], settings: Any) -> Iterator[Callable[
 
 def test_writes_to_another_redis_that_nobody_flushes(other_redis, alice, caplog):
     """The web server has one URL, and the flusher another one; or the URL was changed and changed back."""
-    databases._known.clear()
+    identity._known.clear()
     unread.heal()
     notify(alice, 3)
     assert_reads(alice)
@@ -250,10 +250,10 @@ def test_an_address_that_leads_to_another_redis_for_a_while(use, alice, caplog, 
     with servers.redis() as first, servers.redis() as other:
         address = Relay(first)
         use(address.url)
-        databases._known.clear()
+        identity._known.clear()
         unread.heal()
         if not is_older:
-            databases._known.clear()  # a process that starts now knows the epoch
+            identity._known.clear()  # a process that starts now knows the epoch
         notify(alice, 3)
         assert_reads(alice)
 
@@ -274,7 +274,7 @@ def test_an_address_that_leads_to_another_redis_for_a_while(use, alice, caplog, 
 
 def test_a_redis_of_an_earlier_epoch_is_not_read(other_redis, alice):
     """The URL is changed back, and the flusher has not run yet."""
-    databases._known.clear()
+    identity._known.clear()
     unread.heal()
     notify(alice, 3)
     assert_reads(alice)

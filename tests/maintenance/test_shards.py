@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from notifications_counter.counters import unread
-from notifications_counter.declaration import databases
+from notifications_counter.databases import identity
 from notifications_counter.exceptions import DatabaseChanged
 from notifications_counter.maintenance import healing, in_force
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
@@ -131,7 +131,7 @@ def test_processes_with_the_old_number_that_go_on(old, users):
 
 def test_processes_with_a_new_number_that_come_before_the_flusher(old, users):
     DatabaseId.objects.update(uid="0" * 32)  # not a test database
-    databases._known.clear()
+    identity._known.clear()
     old.heal()
     user = users[0]
     old.create(user, "x")

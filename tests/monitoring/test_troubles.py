@@ -13,7 +13,7 @@ from notifications_counter.buffer import keys
 from notifications_counter.buffer.client import client_of
 from notifications_counter.conf import options
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.declaration.databases import forget_buffers
+from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import ScriptFailed
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.report import look

@@ -34,7 +34,7 @@ def test_the_page_tells_of_each_rule() -> None:
 
 def test_the_page_names_the_files_of_each_rule() -> None:
     """Where a file keeps a rule, its comments name it."""
-    files = re.findall(r"^\| `([a-z_]+\.py|(?:maintenance|declaration|sql)/.*?)` \| (.*) \|$", PROTOCOL, re.MULTILINE)
+    files = re.findall(r"^\| `([a-z_]+\.py|(?:maintenance|databases|sql)/.*?)` \| (.*) \|$", PROTOCOL, re.MULTILINE)
     assert len(files) == 12
     for name, rules in files:
         text = "".join(path.read_text() for path in PACKAGE.glob(f"{name}*.py" if name.endswith("/") else name))

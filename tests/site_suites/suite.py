@@ -10,7 +10,7 @@ from django.test import TestCase, TransactionTestCase
 
 from notifications_counter import events, timeseries
 from notifications_counter.counters import unread
-from notifications_counter.declaration.databases import identify
+from notifications_counter.databases.identity import identify
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.signals import counts_changed
 

@@ -19,7 +19,8 @@ from django.test.utils import isolate_apps
 from django.utils import timezone
 
 from notifications_counter.counters import Counter, unread
-from notifications_counter.declaration import databases, declaration
+from notifications_counter.databases import identity
+from notifications_counter.declaration import declaration
 from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
 from tests.support import (
     PATIENCE,
@@ -259,7 +260,7 @@ def test_two_sources_of_which_one_lacks_a_column(house):
             for name in ("condition", "columns", "owner_fields", "fingerprint", "_names"):
                 vars(counter).pop(name, None)
         declaration._by_table.clear()
-        databases.forget_buffers()
+        identity.forget_buffers()
         model.objects.bulk_create(model(project=house, sold=Value(False)) for _ in range(3))
         assert model.objects.filter(pk__gt=1).update(sold=~F("sold"), extra=F("extra") + 1) == 2
         assert model.objects.filter(pk__gt=2).delete()[0] == 1
@@ -628,7 +629,7 @@ def test_a_column_whose_values_a_migration_changes(house):
         for name in ("condition", "columns", "fingerprint"):  # as they are in the new release
             vars(counter).pop(name)
         before.null = False
-        databases.forget_buffers()
+        identity.forget_buffers()
         assert counter.fingerprint != fingerprint
         assert_reads(house, counter=counter)
 

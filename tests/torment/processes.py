@@ -25,7 +25,7 @@ from django.test import override_settings
 
 import servers
 from notifications_counter.counters import unread
-from notifications_counter.declaration.databases import forget_buffers
+from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.maintenance import in_force
 from notifications_counter.writes.columns import columns_of
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing

@@ -8,7 +8,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management.commands import flush
 from django.db import connections
 
-from notifications_counter.declaration.entering import enter_after_migrate
+from notifications_counter.maintenance.entering import enter_after_migrate
 
 # Migrations fill them, and no test changes them: so post_migrate need not create them again.
 KEPT = {ContentType._meta.db_table, Permission._meta.db_table}

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import connections, transaction
 
+from ..databases.identity import look_up, renew
+from ..declaration import declarations
 from ..exceptions import BufferUnavailable
-from .databases import look_up, renew
-from .declaration import declarations
 
 
 def enter_after_migrate(using: str, **_: Any) -> None:

@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from notifications_counter import events
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
-from notifications_counter.declaration import databases
-from notifications_counter.declaration.databases import identify, look_up
+from notifications_counter.databases import identity
+from notifications_counter.databases.identity import identify, look_up
 from notifications_counter.exceptions import BufferUnavailable, DatabaseChanged
 from notifications_counter.models import DatabaseId, Notification, RecountRequest
 from tests.support import (
@@ -36,20 +36,20 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def empty() -> None:
     """What another process does: it empties the database, and says so."""
-    known = dict(databases._known)
+    known = dict(identity._known)
     call_command("flush", interactive=False, verbosity=0)
-    databases._known.clear()
-    databases._known.update(known)
+    identity._known.clear()
+    identity._known.update(known)
 
 
 def replace() -> None:
     """Put another database in the place of this one, with the same rows, as another process sees it."""
-    known = dict(databases._known)
+    known = dict(identity._known)
     DatabaseId.objects.update(uid="another")
-    databases._known.clear()
+    identity._known.clear()
     buffer().enter()
-    databases._known.clear()
-    databases._known.update(known)
+    identity._known.clear()
+    identity._known.update(known)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_each_run_asks_for_the_id(kept: Any) -> None:
 
 
 def test_the_id_is_asked_for_once_and_when_a_connection_is_made(kept: Any) -> None:
-    databases._known.clear()
+    identity._known.clear()
     connection.close()
     with CaptureQueriesContext(connection) as queries:  # it connects first
         assert unread.count(kept) == 3
@@ -212,7 +212,7 @@ def test_the_id_is_asked_for_once_and_when_a_connection_is_made(kept: Any) -> No
 def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, redis_client: redis.Redis) -> None:
     with connection.schema_editor() as editor:
         editor.delete_model(DatabaseId)
-    databases._known.clear()
+    identity._known.clear()
     before = set(redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:unread:*"))
     try:
         assert unread.count(kept) == 3
@@ -233,7 +233,7 @@ def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, r
 
 def test_no_row_is_made_in_a_transaction(alice: Any) -> None:
     DatabaseId.objects.all().delete()
-    databases._known.clear()
+    identity._known.clear()
     with transaction.atomic():
         assert unread.count(alice) == 0
         assert not DatabaseId.objects.exists()
@@ -305,9 +305,9 @@ def test_a_file_is_the_same_under_its_uri(kept: Any, tmp_path: Path, monkeypatch
 
 def test_logs_go_on_when_the_server_is_replaced() -> None:
     """As by pg_upgrade: what they hold is nowhere else, while counts are made again."""
-    old, new = (databases.Database("row", ["mysite", "public"], system=[system]) for system in (1, 2))
+    old, new = (identity.Database("row", ["mysite", "public"], system=[system]) for system in (1, 2))
     assert old.id != new.id
-    assert old.logs == new.logs != databases.Database("row", ["mysite", "blue"], system=[1]).logs
+    assert old.logs == new.logs != identity.Database("row", ["mysite", "blue"], system=[1]).logs
 
 
 def test_the_traces_of_a_test_database_go_by_themselves(kept: Any, redis_client: redis.Redis) -> None:
@@ -324,7 +324,7 @@ def test_the_traces_of_a_test_database_go_by_themselves(kept: Any, redis_client:
 
 def test_those_of_another_stay(redis_client: redis.Redis) -> None:
     DatabaseId.objects.update(uid="0" * 32)
-    databases._known.clear()
+    identity._known.clear()
     events.record_event({"type": "login"})
     unread.heal()
     assert redis_client.ttl(buffer().keys.database) == -1

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from socket import gethostname
@@ -20,7 +19,7 @@ from uuid import uuid4
 
 from django.apps import apps
 from django.core import mail
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import QuerySet
 from django.dispatch import receiver
 
@@ -29,6 +28,7 @@ from ..buffer.base import left_databases
 from ..buffer.client import keys_left
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction
+from .routing import alias_for, own_rows, schema_of
 from .transactions import in_transaction
 
 OF_TESTS = "test"
@@ -36,9 +36,6 @@ OF_TESTS = "test"
 
 DAY = 86400
 """Seconds."""
-
-HERE: AbstractContextManager[None] = nullcontext()
-"""A context that changes nothing."""
 
 LEFT = (
     "Database %r gets a new id, and everyone is recounted, because another database at the same address has used Redis "
@@ -93,22 +90,6 @@ class Database:
 
 
 _known: dict[tuple[str, Any, str | None], Database] = {}
-_alias: ContextVar[str | None] = ContextVar("alias", default=None)
-
-
-@contextmanager
-def working_on(alias: str) -> Iterator[None]:
-    """Make the app use this database instead of the one that the router names."""
-    token = _alias.set(alias)
-    try:
-        yield
-    finally:
-        _alias.reset(token)
-
-
-def alias_for(model: Any) -> str:
-    """Return the alias of the database in which this thread or task works on rows of a model."""
-    return _alias.get() or (router.db_for_write(model) if router.routers else DEFAULT_DB_ALIAS)
 
 
 def current() -> Database:
@@ -189,31 +170,6 @@ def forget_buffers() -> None:
 
 def _key(connection: BaseDatabaseWrapper) -> tuple[str, Any, str | None]:
     return connection.alias, connection.settings_dict["NAME"], schema_of(connection)
-
-
-def schema_of(connection: BaseDatabaseWrapper) -> str | None:
-    """Return the tenant's schema that a connection uses, as a tenant library has set it."""
-    return getattr(connection, "schema_name", None)
-
-
-def in_schema(connection: BaseDatabaseWrapper, schema: str | None) -> AbstractContextManager[None]:
-    """Make a connection use the schema of another tenant for a while."""
-    return HERE if schema is None or schema_of(connection) == schema else _in_schema(connection, schema)
-
-
-@contextmanager
-def _in_schema(connection: Any, schema: str) -> Iterator[None]:  # the tenant library's own class of connections
-    before = connection.tenant
-    connection.set_schema(schema)
-    try:
-        yield
-    finally:
-        connection.set_tenant(before)
-
-
-def own_rows(model: str, using: str) -> QuerySet[Any]:
-    """Return all rows of one of the app's own models. Counters may be imported before the models are."""
-    return QuerySet(apps.get_model("notifications_counter", model), using=using)
 
 
 def _rows(connection: BaseDatabaseWrapper) -> QuerySet[Any]:
