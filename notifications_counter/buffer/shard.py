@@ -12,8 +12,9 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from .base import LEASE, as_json
 from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
+from .client import Client
 from .commands import OWNERS_PER_CALL, Argument, Call, Get, chunked
-from .pipeline import Pipeline, pipelines_for
+from .pipeline import AnyCall, Pipeline, Subject, pipelines_for
 from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
 from .upkeep import Upkeep
 
@@ -24,9 +25,21 @@ WRITES = ("announce", "confirm")
 """Scripts without which Redis does not learn of changes."""
 
 
+def ask_all(client: Client, calls: Sequence[AnyCall], subjects: Sequence[Subject]) -> list[tuple[Subject, Any]]:
+    """Send calls, all before the first reply is read, and return the subject of each and its outcome."""
+    pipelines = pipelines_for(client, calls, subjects)
+    try:
+        for pipeline in pipelines:
+            pipeline.send()
+        return [each for pipeline in pipelines for each in zip(pipeline.subjects, pipeline.outcomes(), strict=True)]
+    finally:
+        for pipeline in pipelines:
+            pipeline.close()
+
+
 def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:
     """Return the cached totals of owners in each shard; None for each that is not cached, and for a shard that raises
-    BufferUnavailable. All are asked before the first reply is read."""
+    BufferUnavailable."""
     found: list[list[int | None] | None] = [None] * len(asked)
     calls: list[Get] = []
     whose: list[tuple[int, str | bytes]] = []
@@ -36,56 +49,39 @@ def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int 
             seen, prefix = buffer._seen
             calls.append(Get(buffer.keys.ready, prefix, owners))
             whose.append((i, seen))
-    pipelines = pipelines_for(asked[0][0].client, calls, whose) if calls else []
-    try:
-        for pipeline in pipelines:
-            pipeline.send()
-        for pipeline in pipelines:
-            for (i, seen), outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
-                if isinstance(outcome, BufferUnavailable):
-                    continue
-                ready, *totals = outcome
-                if ready == seen:
-                    found[i] = as_integers(totals)
-                    continue
-                with suppress(BufferUnavailable):
-                    asked[i][0]._follow(ready)
-                    (found[i],) = totals_of([asked[i]])
-        return found
-    finally:
-        for pipeline in pipelines:
-            pipeline.close()
+    for (i, seen), outcome in ask_all(asked[0][0].client, calls, whose) if calls else ():
+        if isinstance(outcome, BufferUnavailable):
+            continue
+        ready, *totals = outcome
+        if ready == seen:
+            found[i] = as_integers(totals)
+            continue
+        with suppress(BufferUnavailable):
+            asked[i][0]._follow(ready)
+            (found[i],) = totals_of([asked[i]])
+    return found
 
 
 def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snapshot | None]:
     """Return all that waits in each shard for owners whose keys begin with ``group``; None if it waits for more than
-    ``most``. All are asked before the first reply is read. BufferUnavailable if one of them is."""
+    ``most``. BufferUnavailable if one of them is."""
     for buffer in buffers:
         buffer._before_read()
     calls = [Call(*buffer._calls["everything"][:-1], (group, most)) for buffer in buffers]
-    pipelines = pipelines_for(buffers[0].client, calls, buffers)
     found: dict[Buffer, Snapshot | None] = {}
-    try:
-        for pipeline in pipelines:
-            pipeline.send()
-        for pipeline in pipelines:
-            for buffer, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
-                if isinstance(outcome, BufferUnavailable):
-                    raise outcome
-                ready, epoch, batch, cut, listed = outcome
-                each = iter(json.loads(decode(listed)) if listed else ())  # JSON has an empty list as an object
-                waiting = {
-                    owner: Waiting(parse_int(pending), parse_int(flushing), in_doubt)
-                    for owner, pending, flushing, in_doubt in zip(each, each, each, each, strict=True)
-                }
-                about = parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0, bool(cut)
-                found[buffer] = Snapshot(buffer._ready(ready), *about, waiting) if listed else None
-                if not buffer._ready(ready):
-                    buffer.heartbeat()
-        return [found[buffer] for buffer in buffers]
-    finally:
-        for pipeline in pipelines:
-            pipeline.close()
+    for buffer, outcome in ask_all(buffers[0].client, calls, buffers):
+        if isinstance(outcome, BufferUnavailable):
+            raise outcome
+        ready, epoch, batch, cut, listed = outcome
+        each = iter(json.loads(decode(listed)) if listed else ())  # JSON has an empty list as an object
+        waiting = {
+            owner: Waiting(parse_int(pending), parse_int(flushing), in_doubt)
+            for owner, pending, flushing, in_doubt in zip(each, each, each, each, strict=True)
+        }
+        found[buffer] = buffer._snapshot_of(ready, epoch, batch, cut, waiting) if listed else None
+        if not buffer._ready(ready):
+            buffer.heartbeat()
+    return [found[buffer] for buffer in buffers]
 
 
 class Buffer(Upkeep):
@@ -192,6 +188,9 @@ class Buffer(Upkeep):
         for i in range(0, len(flat), 4):
             place, pending, flushing, dirty = flat[i : i + 4]
             waiting[owners[place - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(dirty))
+        return self._snapshot_of(ready, epoch, batch, cut, waiting)
+
+    def _snapshot_of(self, ready: Any, epoch: Any, batch: Any, cut: Any, waiting: dict[str, Waiting]) -> Snapshot:
         return Snapshot(self._ready(ready), parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0, bool(cut), waiting)
 
     def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
