@@ -82,20 +82,21 @@ class Verification:
         return self.began == self.last_began
 
     @property
+    def _done(self) -> float:
+        """Which part of this pass is done, judging by the last one. The first one knows no number."""
+        return min(self.compared / self.last_compared, 1) if self.last_compared else 0
+
+    @property
     def due_at(self) -> float:
-        """When the next owners are to be compared: evenly, judging by the last pass. The first one knows no number."""
-        period = EARLY * options.VERIFY_SECONDS
-        done = min(self.compared / self.last_compared, 1) if self.last_compared else 0
-        due = self.began + period * (1 if self.is_complete else done)
+        """When the next owners are to be compared: evenly."""
+        due = self.began + EARLY * options.VERIFY_SECONDS * (1 if self.is_complete else self._done)
         return max(due, self.claimed + min(SLOW, options.HEAL_AFTER) if self.claimed else 0)
 
     def age(self, now: float) -> float | None:
         """Return how many seconds ago the comparison of everyone began that ends now, if the last pass was steady. None
         if not everyone has been compared yet."""
-        if not self.last_ended:
-            return None
-        done = min(self.compared / self.last_compared, 1) if self.last_compared else 0
-        return max(0, now - self.last_began - done * (self.last_ended - self.last_began))
+        steady = self.last_began + self._done * (self.last_ended - self.last_began)
+        return max(0, now - steady) if self.last_ended else None
 
     def add(self, result: RecountResult, page: Page | None, now: float, seconds: float) -> None:
         """Note that a page was compared in so many ``seconds``, or that there are no more."""
