@@ -96,15 +96,13 @@ def test_settings(value, expected):
 @pytest.mark.parametrize("alias", ["nowhere", 3, None])
 def test_the_cache_is_missing(alias):
     with override_settings(NOTIFICATIONS_COUNTER={"CACHE_ALIAS": alias}):
-        assert "is not defined in CACHES" in found()["E003"]
+        assert "is not a django-redis cache in CACHES" in found()["E003"]
 
 
 @pytest.mark.parametrize("backend", [LOCMEM, "django.core.cache.backends.redis.RedisCache", "no.such.Cache"])
 def test_the_cache_is_not_of_django_redis(backend):
     with override_settings(CACHES={"default": cache(backend=backend)}):
-        message = found()["E003"]
-        assert "is not a django-redis cache" in message
-        assert "BACKEND to 'django_redis.cache.RedisCache' and LOCATION to 'redis://somewhere:6379/1'" in message
+        assert "BACKEND 'django_redis.cache.RedisCache'" in found()["E003"]
         assert found(checks.REDIS_TAG, deploy=True) == {}
 
 
@@ -142,14 +140,6 @@ def test_a_location_with_a_password_is_never_shown(url, backend):
             assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["redis://:{}@h/1", "valkey://user:{}@h/1", "redis://h/1?password={}"])
-def test_the_location_for_django_redis_with_a_password(url):
-    with override_settings(CACHES={"default": cache(url.format(SECRET), backend=LOCMEM)}):
-        text = found()["E003"]
-    assert SECRET not in text
-    assert "LOCATION to its URL, with redis:// at the beginning." in text
-
-
 @pytest.mark.parametrize(
     "url", ["redis://:p%2Fw@h/1", "redis://h/1?client_name=a@b", "unix://u:p@/run/redis@1/s.sock?db=1"]
 )
@@ -182,20 +172,6 @@ def test_an_entry_as_a_setting_of_its_own(name, entry):
     with override_settings(**{f"NOTIFICATIONS_COUNTER_{name}": "x"}):
         assert found()["W002"].startswith(f"The NOTIFICATIONS_COUNTER_{name} setting has no effect on the counters.")
         assert f"NOTIFICATIONS_COUNTER = {{{entry}: …}}" in found()["W002"]
-
-
-@pytest.mark.parametrize(
-    ("location", "url"),
-    [
-        ("valkey://h:6379/2", "redis://h:6379/2"),
-        (["redis://g/1", "redis://h/1"], "redis://g/1"),
-        ("unique-snowflake", "redis://127.0.0.1:6379/1"),
-        ("", "redis://127.0.0.1:6379/1"),
-    ],
-)
-def test_the_location_for_django_redis(location, url):
-    with override_settings(CACHES={"default": cache(location, backend=LOCMEM)}):
-        assert f"LOCATION to {url!r}." in found()["E003"]
 
 
 @pytest.mark.parametrize(
@@ -382,34 +358,6 @@ def test_conditions_that_can_be_followed(declare, condition):
 
 
 @pytest.mark.parametrize(
-    ("condition", "unknown"),
-    [
-        (Q(state="opne"), "compares tasks.Ticket.state with 'opne'"),
-        (
-            ~Q(state__in=["done", "closed"]),
-            "compares tasks.Ticket.state with 'closed', but its choices are 'open', 'done'.",
-        ),
-        (Q(state__in="no"), "compares tasks.Ticket.state with 'n', 'o', but its choices are"),
-        (Q(state="open") & ~Q(priority=3), "compares tasks.Ticket.priority with 3"),
-        (Q(state="open", priority=2) | Q(state__in=["done", "", F("state")]), None),
-        (Q(state=F("state")) | Q(state__startswith="op") | Q(priority__gt=5), None),
-    ],
-)
-@isolate_apps("tests.tasks")
-def test_conditions_on_a_value_that_is_no_choice(declare, condition, unknown):
-    class Ticket(models.Model):
-        __module__ = "tests.tasks.models"
-
-        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
-        state = models.CharField(choices=[("open", "Open"), ("Ended", [("done", "Done")])], blank=True)
-        priority = models.IntegerField(choices=[(1, "Low"), (2, "High")])
-
-    about = declare(Ticket, condition=condition)
-    assert list(about) == (["W005"] if unknown else [])
-    assert unknown is None or unknown in about["W005"]
-
-
-@pytest.mark.parametrize(
     ("condition", "column"), [(Q(level=0), "level"), (Q(depth=0), None), (Q(left__lt=5) | Q(depth=1), "left")]
 )
 @isolate_apps("tests.tasks")
@@ -425,8 +373,8 @@ def test_conditions_on_the_place_in_a_tree_of_mptt(declare, condition, column):
         depth = models.PositiveIntegerField()
 
     about = declare(Node, condition=condition)
-    assert list(about) == (["W008"] if column else [])
-    assert column is None or f"tasks.Node.{column}" in about["W008"]
+    assert list(about) == (["W005"] if column else [])
+    assert column is None or f"tasks.Node.{column}" in about["W005"]
 
 
 def test_a_condition_on_the_columns_of_a_parent(declare):

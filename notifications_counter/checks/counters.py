@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -11,10 +10,8 @@ from django.conf import settings
 from django.core.checks import Error, Warning
 from django.db import OperationalError, connections, models
 from django.db.models.expressions import RawSQL
-from django.db.models.lookups import Exact, In
 
 from ..counters import Counter, all_counters
-from ..declaration.condition import is_lookup_of_django
 from ..internals import ExtraWhere, Query
 from ..models import BaseCount
 from ..models.fields import is_converted_by_django
@@ -249,17 +246,8 @@ def _check_condition(counter: Counter) -> Messages:
                 hint="It does so with raw SQL. Store what the counter needs in a field of your own, or call "
                 "recount() of the counter after each move.",
                 obj=counter.source,
-                id=id_("W008"),
+                id=id_("W005"),
             )
-    for field, values in _no_choices(nodes).items():
-        choices = ", ".join(repr(choice) for choice, label in field.flatchoices)
-        yield Warning(
-            f"The condition of counter {counter.name!r} compares {field} with {', '.join(values)}, but its choices are "
-            f"{choices}.",
-            hint=f"Use one of the choices, and a list with lookups such as {field.name}__in.",
-            obj=counter.source,
-            id=id_("W005"),
-        )
 
 
 def _beyond_the_row(counter: Counter, nodes: Iterable[Any]) -> Iterator[tuple[str, str]]:
@@ -276,19 +264,6 @@ def _beyond_the_row(counter: Counter, nodes: Iterable[Any]) -> Iterator[tuple[st
         yield "the active time zone", hint
     if any(isinstance(node, RawSQL | ExtraWhere) for node in nodes):
         yield "raw SQL, whose columns the app cannot tell", "Use Q objects and expressions."
-
-
-def _no_choices(nodes: Iterable[Any]) -> dict[Any, list[str]]:
-    """Return the values that a condition compares columns with and that are not among their choices."""
-    found: dict[Any, list[str]] = defaultdict(list)
-    for node in nodes:
-        if isinstance(node, Exact | In) and is_lookup_of_django(node) and not hasattr(node.rhs, "as_sql"):
-            field = node.lhs.target
-            choices = [choice for choice, label in field.flatchoices or ()]
-            for value in node.rhs if isinstance(node, In) else [node.rhs]:
-                if choices and value not in (*choices, ""):
-                    found[field].append(repr(value))
-    return found
 
 
 def _depends_on_time_zone(node: Any) -> bool:

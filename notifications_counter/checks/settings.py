@@ -53,9 +53,13 @@ def check_settings() -> Messages:
 def check_cache() -> Messages:
     """The counters' cache uses django-redis, has a timeout, and does not share its database with another cache."""
     alias = options.CACHE_ALIAS
-    if mistake := _mistake_in_alias(alias):
-        text, hint = mistake
-        yield Error(f"The counters use the cache {shown(alias)}, which is not {text}.", hint=hint, id=id_("E003"))
+    if not is_django_redis(alias):
+        yield Error(
+            f"The counters use the cache {shown(alias)}, which is not a django-redis cache in CACHES.",
+            hint=f"Set {SETTING}['CACHE_ALIAS'] to an entry of CACHES with the BACKEND "
+            "'django_redis.cache.RedisCache' and a LOCATION such as 'redis://127.0.0.1:6379/1'.",
+            id=id_("E003"),
+        )
         return
     if None in map(parse, urls_of(alias)):
         yield Error(
@@ -110,27 +114,6 @@ def is_django_redis(alias: Any) -> bool:
     except (ImportError, KeyError, TypeError):
         return False
     return isinstance(backend, type) and issubclass(backend, RedisCache)
-
-
-def _mistake_in_alias(alias: Any) -> tuple[str, str] | None:
-    """Return what a CACHE_ALIAS does not name, and what to do about it."""
-    if not isinstance(alias, str) or alias not in settings.CACHES:
-        hint = f"Define it, or set {SETTING}['CACHE_ALIAS'] to one of: {', '.join(settings.CACHES)}."
-        return "defined in CACHES", hint
-    return None if is_django_redis(alias) else ("a django-redis cache", _how_to_use_django_redis(alias))
-
-
-def _how_to_use_django_redis(alias: str) -> str:
-    url = str(next(iter(urls_of(alias)), "")).replace("valkey", "redis", 1)
-    if not parse(url):
-        url = "redis://127.0.0.1:6379/1"
-    location = str(settings.CACHES[alias].get("LOCATION"))
-    url = "its URL, with redis:// at the beginning" if {"@", "?"} & set(location) else repr(url)
-    return (
-        f"Change two lines: in CACHES[{alias!r}], set BACKEND to 'django_redis.cache.RedisCache' and LOCATION to "
-        f"{url}. If other code needs this cache as it is, add another one with these two lines, and set "
-        f"{SETTING}['CACHE_ALIAS'] to its name."
-    )
 
 
 def _client(alias: str) -> type | None:
