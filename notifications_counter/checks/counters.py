@@ -33,8 +33,7 @@ VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 @check(TAG)
 def check_counters() -> Messages:
     """Each counter can see every change of its counts, and store them."""
-    columns: dict[tuple[str, str], str] = {}
-    first: dict[str, Counter] = {}
+    good: list[Counter] = []
     for counter in all_counters():
         if mistake := mistake_in(counter):
             yield Error(
@@ -42,20 +41,25 @@ def check_counters() -> Messages:
                 hint=f"Correct its declaration: {mistake}",
                 id=id_("E006"),
             )
-            continue
-        if not _is_owner(counter):
+        elif not _is_owner(counter):
             yield Error(
                 f"The owner of counter {counter.name!r} is neither a foreign key nor several different columns.",
                 hint='Name a foreign key, such as owner="user", or a tuple of different columns of any kind.',
                 obj=counter.source,
                 id=id_("E010"),
             )
-            continue
-        yield from _check_source(counter)
-        yield from _check_condition(counter)
-        yield from _check_sum(counter)
-        yield from _check_totals(counter)
-        yield from _check_on_delete(counter)
+        else:
+            good.append(counter)
+            for checked in (_check_source, _check_condition, _check_sum, _check_totals, _check_on_delete):
+                yield from checked(counter)
+    yield from _check_shared_totals(good)
+
+
+def _check_shared_totals(counters: Iterable[Counter]) -> Messages:
+    """Counters that store their totals in the same rows can do so."""
+    columns: dict[tuple[str, str], str] = {}
+    first: dict[str, Counter] = {}
+    for counter in counters:
         table = counter.totals._meta.db_table
         for role in ("field", "batch_field"):
             name = getattr(counter, role)

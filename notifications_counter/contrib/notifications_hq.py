@@ -153,14 +153,10 @@ def import_notifications(
     while not (done and stopped()):
         with transaction.atomic(using):
             note = notes.select_for_update().get(pk=note.pk)
-            keys = source.values_list("pk", flat=True)
-            late = [] if done else [key for some in chunked(note.missing, BATCH) for key in keys.filter(pk__in=some)]
-            page = [*late, *keys.filter(pk__gt=note.position)[:BATCH]]
-            if not page:
+            if not (page := _page(source, note.position, () if done else note.missing)):
                 break
-            copied, failed = 0, dict[int, str]()
-            for some in chunked(page, BATCH):
-                copied += _copy(source, some, using, failed)
+            failed: dict[int, str] = {}
+            copied = sum(_copy(source, some, using, failed) for some in chunked(page, BATCH))
             last = max(note.position, page[-1])
             gaps = {*note.missing, *range(max(note.position + 1, last - GAPS), last)}
             note.missing = sorted(gaps.difference(page) | failed.keys())[-GAPS:]
@@ -176,6 +172,13 @@ def import_notifications(
         done += len(page)
         progress(done, max(done, total))
     return result
+
+
+def _page(source: QuerySet, position: int, missing: Sequence[int]) -> list[int]:
+    """Return the keys of rows that were missing, and of those that come next."""
+    keys = source.values_list("pk", flat=True)
+    late = [key for some in chunked(missing, BATCH) for key in keys.filter(pk__in=some)]
+    return [*late, *keys.filter(pk__gt=position)[:BATCH]]
 
 
 def _copy(source: QuerySet, keys: Sequence[int], using: str, failed: dict[int, str]) -> int:

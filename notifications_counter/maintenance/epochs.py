@@ -71,8 +71,9 @@ def damage(status: Status, epoch: int) -> str:
     return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""  # `waiting`, `doubted`
 
 
-def reason_for_epoch(status: Status, stored: Any, server: str) -> str:
-    """Return why everyone must be recounted; empty if there is no reason.
+def reason_for_epoch(status: Status, stored: Any, server: str, ahead: int = 0) -> str:
+    """Return why everyone must be recounted; empty if there is no reason. ``ahead`` is a batch that was found in the
+    totals.
 
     This is certain only if ``status`` was read while the shard's row, ``stored``, was locked. Otherwise a batch that
     another flusher finishes in between looks like a lost one.
@@ -90,14 +91,13 @@ def reason_for_epoch(status: Status, stored: Any, server: str) -> str:
     is_other = status.finished == stored.finished and status.batch_id != stored.batch_id  # `batch_id`
     if status.finished > stored.finished or is_other:  # `past`
         return "the database went back in time"
-    return ""
+    return "a stored total has a batch that is still to come" if ahead > status.batch else ""  # `ahead`
 
 
 def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: int = 0) -> bool:
-    """Start an epoch if there is a reason: the given one (`always`), or one that ``reason_for_epoch`` finds. ``ahead``
-    is a batch that was found in the totals; it is a reason if Redis has not cut it yet. The epoch lies above it, and
-    above those that Redis and the rows of the shards know. If other totals have later batches, the audit meets them,
-    and starts another epoch.
+    """Start an epoch if there is a reason: the given one (`always`), or one that ``reason_for_epoch`` finds. It lies
+    above ``ahead``, and above those that Redis and the rows of the shards know. If other totals have later batches, the
+    audit meets them, and starts another epoch.
 
     The lock is held until Redis and the database both know the epoch. Otherwise two processes could take turns forever.
 
@@ -113,10 +113,7 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
             return False
         server = buffer.server()
         status = buffer.status()
-        reason = reason or reason_for_epoch(status, stored, server)
-        if not reason and ahead > status.batch:
-            reason = "a stored total has a batch that is still to come"
-        if not reason:
+        if not (reason := reason or reason_for_epoch(status, stored, server, ahead)):
             return False
         if stored.declared != counter.fingerprint or _is_too_early(stored, status, deploy_seconds(buffer)):  # `window`
             buffer.forget(stored.declared)
