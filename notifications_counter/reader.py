@@ -159,23 +159,23 @@ class Reader:
     def _miss_groups(
         self, ledger: Ledger, missed: dict[First, Buffer], firsts: Sequence[First]
     ) -> dict[First, Breakdown]:
-        """Count rows, and cache the counts that were ``missed`` if nothing has changed meanwhile: `group_flying`,
-        `group_room` and `group_dirty` in the scripts."""
-        token, ready = f"?{uuid4().hex}", {}
+        """Count rows, and cache the counts that were ``missed`` if nothing has changed meanwhile: `lease`,
+        `fix_flying`, `dirty_counts`."""
+        token, snapshots = uuid4().hex, {}
         if missed and self._view(ledger).is_shared:
             for first, buffer in missed.items():
                 with suppress(BufferUnavailable):
-                    ready[first] = buffer.prepare_group(group_of(first), token)
+                    snapshots[first] = buffer.take_free_leases([group_of(first)], token)
         found = {first: {last: n for last, n in its.items() if n} for first, its in self.count_groups(firsts).items()}
-        for first, epoch in ready.items():
-            if not epoch:
-                continue
+        for first, snapshot in snapshots.items():
             group = group_of(first)
+            if not snapshot.ready or snapshot.owners[group].in_doubt:
+                continue
             counts = {
                 str(CompositeKey((*first, last))).removeprefix(group): count for last, count in found[first].items()
             }
             with suppress(BufferUnavailable):  # the counts are right all the same
-                missed[first].keep_group(epoch, group, token, counts)
+                missed[first].keep_group(snapshot, token, group, counts)
         return found
 
     def count_groups(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
@@ -211,9 +211,9 @@ class Reader:
         least = self.counter.least
         result |= self._negative([owner_keys[owner_key] for owner_key, total in totals.items() if total < least])
         right = {owner_key: total for owner_key, total in totals.items() if total >= least}
-        if right and view.is_shared:
+        if right and token:
             with suppress(BufferUnavailable):  # the totals are right all the same
-                buffer.keep(snapshot, right)
+                buffer.keep(snapshot, token, right)  # `lease`, `fix_flying`
         return result | {owner_keys[owner_key]: total for owner_key, total in right.items()}
 
     def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, owner_keys: dict[str, Key]) -> dict[Key, int]:

@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from notifications_counter.buffer import cached, shard
+from notifications_counter.buffer.base import LEASE
 from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
@@ -120,6 +121,19 @@ def test_a_missed_total_costs_one_row(alice, django_assert_num_queries, redis_cl
         assert unread.count(alice) == 4
     assert unread.totals._meta.db_table in queries[0]["sql"]
     assert commands == ["MGET", "snapshot", "keep"]
+
+
+@pytest.mark.parametrize(("age", "is_kept"), [(0, False), (2 * LEASE, True)])
+def test_a_process_that_was_killed_while_it_counted_holds_up_the_cache_for_a_minute(alice, redis_client, age, is_kept):
+    redis_client.hset(buffer().keys.leases, str(alice.pk), f"token@{int(time.time()) - age}")
+    assert unread.count(alice) == 0
+    assert redis_client.exists(total_key(alice)) == is_kept
+
+
+def test_readers_leave_dirty_owners_to_the_flusher(alice):
+    buffer().mark_dirty([str(alice.pk)])
+    assert unread.count(alice) == 0
+    assert buffer().take_dirty(0, 1) == [str(alice.pk)]
 
 
 def test_writes_go_on_with_the_cached_total(alice):

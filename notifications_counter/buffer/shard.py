@@ -13,7 +13,7 @@ from ..exceptions import BufferUnavailable
 from .base import LEASE, as_json
 from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
 from .client import Client
-from .commands import OWNERS_PER_CALL, Argument, Call, Get, chunked
+from .commands import OWNERS_PER_CALL, Call, Get, chunked
 from .pipeline import AnyCall, Pipeline, Subject, pipelines_for
 from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
 from .upkeep import Upkeep
@@ -149,23 +149,6 @@ class Buffer(Upkeep):
         stamp = counts.pop("", None)
         return None if stamp is None or None in counts.values() else counts  # type: ignore[return-value]
 
-    def prepare_group(self, group: str, token: str) -> str:
-        """Prepare to cache the counts of a group, before its rows are counted. Returns what to pass to ``keep_group``;
-        empty if the counts cannot be cached."""
-        ready = decode(self._run("prepare_group", group, token, LEASE, OWNERS_PER_CALL))
-        return ready if self._ready(ready) else ""
-
-    def keep_group(self, ready: str, group: str, token: str, counts: dict[str, int]) -> bool:
-        """Cache the counts of a group, by the rest of the key. Returns False if something has changed meanwhile."""
-        left = list(counts.items())
-        while True:
-            some, left = left[:OWNERS_PER_CALL], left[OWNERS_PER_CALL:]
-            flat = [value for pair in some for value in pair]
-            if not self._run("keep_group", ready, group, token, "" if left else options.TOTAL_TTL, *flat):
-                return False
-            if not left:
-                return True
-
     def snapshot(self, owners: Sequence[str]) -> Snapshot:
         """Return what waits for these owners."""
         return self._snapshot(owners)
@@ -175,7 +158,8 @@ class Buffer(Upkeep):
         return self._snapshot(owners, "take", token)
 
     def take_free_leases(self, owners: Sequence[str], token: str) -> Snapshot:
-        """Do the same, but take leases only during a recovery, and only those that nobody holds."""
+        """Do the same, but take only leases that nobody holds, and that are of use: to cache what is counted, or to
+        repair it during a recovery. The only owner may be a group."""
         return self._snapshot(owners, "take free", token)
 
     def end_leases(self, owners: Sequence[str]) -> Snapshot:
@@ -193,12 +177,21 @@ class Buffer(Upkeep):
     def _snapshot_of(self, ready: Any, epoch: Any, batch: Any, cut: Any, waiting: dict[str, Waiting]) -> Snapshot:
         return Snapshot(self._ready(ready), parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0, bool(cut), waiting)
 
-    def keep(self, snapshot: Snapshot, totals: dict[str, int]) -> int:
-        """Cache totals that follow from the snapshot, for owners whose pending delta has not changed since."""
-        args: list[Argument] = [self._final(snapshot.epoch), snapshot.batch, int(snapshot.cut), options.TOTAL_TTL]
-        for owner, total in totals.items():
-            args += (owner, snapshot.owners[owner].pending or 0, total)
-        return self._run("keep", *args)
+    def keep(self, snapshot: Snapshot, token: str, totals: Mapping[str, int]) -> int:
+        """Cache totals that follow from a snapshot, for owners whose leases are still ours. Returns how many."""
+        return self._keep(snapshot, token, list(totals), list(map(str, totals.values())))
+
+    def keep_group(self, snapshot: Snapshot, token: str, group: str, counts: Mapping[str, int]) -> bool:
+        """Cache the counts of a group, by the rest of the key, if its lease is still ours. Returns whether it was."""
+        pairs = list(counts.items())
+        chunks = chunked(pairs, OWNERS_PER_CALL) or [pairs]
+        flat = [[str(value) for pair in some for value in pair] for some in chunks]
+        return all(self._keep(snapshot, token, [group], [some], some is not flat[-1]) for some in flat)
+
+    def _keep(self, snapshot: Snapshot, token: str, owners: list[str], totals: list[Any], more: bool = False) -> int:
+        ready = self._final(snapshot.epoch) + "?" * snapshot.auditing
+        args = options.TOTAL_TTL, as_json(owners), json.dumps(totals, ensure_ascii=False), "1" if more else ""
+        return self._run("keep", ready, token, *args)
 
     # ----------------------------------------------------------------- writes
     def announce(self, intent: str, owners: Sequence[str]) -> Pipeline:

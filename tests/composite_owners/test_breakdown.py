@@ -1,6 +1,7 @@
 """What is below the first column, from one key of Redis."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -95,10 +96,20 @@ def test_many_values_are_kept_in_several_calls(alice):
     CourseNotification.objects.bulk_create(CourseNotification(user=alice, app_name=name) for name in names)
     with sent() as commands:
         assert unread_by_app.breakdown(alice) == dict.fromkeys(names, 1)
-    assert commands.count("keep_group") == 3
+    assert commands.count("keep") == 3
     with sent() as commands:
         assert unread_by_app.breakdown(alice) == dict.fromkeys(names, 1)
     assert len(commands) == 2
+
+
+def test_what_a_process_has_kept_that_was_killed_before_the_last_call_is_dropped():
+    vote()
+    shard = buffer(votes)
+    key = shard.keys.group(shard.status().ready, "[1,\t1,\t")
+    shard.client.call(key, "HSET", key, "9]", 3)
+    for _ in range(2):
+        assert votes.breakdown(OWNER) == {5: 1}
+    assert is_kept()
 
 
 def test_a_transaction_sees_its_own_changes_and_no_other_does():
@@ -138,18 +149,24 @@ def test_counts_of_which_one_is_in_flight_are_not_used():
 
 
 def test_an_announcement_stops_counts_that_are_being_kept():
-    shard = buffer(votes)
-    ready = shard.prepare_group("[1,\t1,\t", "?a")
+    shard, group = buffer(votes), "[1,\t1,\t"
+    seen = shard.take_free_leases([group], "a")
     shard.announce("p", [MEMBER]).read()
-    assert not shard.keep_group(ready, "[1,\t1,\t", "?a", {"5]": 0})
-    assert not shard.prepare_group("[1,\t1,\t", "?a")
+    assert not shard.keep_group(seen, "a", group, {"5]": 0})
+    assert shard.take_free_leases([group], "a").owners[group].in_doubt
     shard.confirm("p", {MEMBER: 1})
+    assert not shard.keep_group(seen, "a", group, {"5]": 0})
+    seen = shard.take_free_leases([group], "a")
+    shard.take_free_leases([group], "b")
+    assert not shard.keep_group(seen, "b", group, {"5]": 1})  # another reader was first
+    shard.announce("p", [MEMBER]).read()
+    shard.confirm("p", {MEMBER: 1})
+    assert not shard.keep_group(seen, "a", group, {"5]": 1})
     assert not is_kept()
-    assert shard.prepare_group("[1,\t1,\t", "?a")
-    assert shard.prepare_group("[1,\t1,\t", "?b")
-    assert not shard.keep_group(ready, "[1,\t1,\t", "?a", {"5]": 0})  # another reader has come in between
-    assert shard.keep_group(ready, "[1,\t1,\t", "?b", {"5]": 1})
-    assert not shard.keep_group("7", "[1,\t1,\t", "?b", {"5]": 1})
+    seen = shard.take_free_leases([group], "a")
+    assert not shard.keep_group(replace(seen, epoch=7), "a", group, {"5]": 2})
+    assert shard.keep_group(seen, "a", group, {"5]": 2})
+    assert is_kept()
 
 
 def test_counts_are_dropped_by_a_doubt_and_not_kept_as_long_as_it_lasts():

@@ -29,20 +29,18 @@ RULES = {
     "registry": "confirm finds its intent in `intents`, else marks the owner dirty",
     "flying": "readers count the rows of an owner in flight, whose intent is announced and not confirmed",
     "marked": "also where their total is cached",
-    "fix_flying": "nothing is corrected while the owner is in flight",
+    "fix_flying": "nothing is corrected or kept while the owner is in flight",
     "flying_lost": "a confirm that does not find its owner in flight marks the owner dirty",
     "intents": "nobody is in flight while there is no intent: then `in_flight` is what is left after a loss",
     "given_up": "the owners of an intent that a healer drops or grounds are dirty",
     "stays": "the intent of a transaction that may live is not dropped, but grounded: its owners leave flight",
     "grounded": "a grounded intent that is confirmed is not added but recounted",
     "slow": "a call returns at its COMMIT only if nobody can have grounded its intents, else when they are confirmed",
-    "lease": "a confirm or a dirty mark stops a correction that is under way",
-    "dirty_counts": "marking dirty drops the total, and readers count the rows of a dirty owner",
+    "lease": "a confirm or a dirty mark ends the leases: no correction and no count that is under way is taken",
+    "dirty_counts": "marking dirty drops the total and the group, and readers count the rows of a dirty owner",
     "guard": "a batch is applied to a row only once",
     "fetch_batch": "only the current batch is fetched",
     "finish_batch": "only the current batch is dropped",
-    "keep": "a total is kept only if nothing moved since the snapshot",
-    "keep_cut": "nor if a batch that the snapshot saw has been finished since",
     "later": "a reader that finds a later batch in the row than in its snapshot counts rows",
     "request": "a confirm of which the process notices that it was not accepted leaves a RecountRequest",
     "server": "a Redis that restarted is recovered",
@@ -56,7 +54,7 @@ RULES = {
     "unknown": "a change that is not known sends its owner to a recount",
     "refused": "an owner whose change the database refuses is recounted",
     "closed": "a total is removed only when no batch that it may have is taken any more",
-    "removal_lease": "a removal stops a correction that is under way",
+    "removal_lease": "a removal ends the leases, too",
     "everyone": "a statement that does not say whose counts it changed commits together with a RecountRequest",
     "forget": "after that commit `ready` goes, so that readers count rows",
     "forget_late": "after, not before",
@@ -76,9 +74,6 @@ RULES = {
     "declared_read": "a reader of another declaration counts rows",
     "declared_flush": "a flusher of another declaration flushes nothing",
     "waiting": "a Redis that says since when changes wait, and has none, has lost `pending`",
-    "group_dirty": "marking dirty drops the kept counts of the owner's group",
-    "group_room": "a confirm stops counts of a group that are being read from the rows",
-    "group_flying": "no counts of a group are kept while one of its owners is in flight",
     "doubted": "a Redis that counts more dirty owners than it has lost `dirty`",
 }
 BREAKS = {  # the scenario in which that is found soonest
@@ -97,8 +92,6 @@ BREAKS = {  # the scenario in which that is found soonest
     "guard": "2 writers, flusher, reader",
     "fetch_batch": "2 owners, 2 writers, 2 flushers",
     "finish_batch": "2 writers, 2 flushers",
-    "keep": "2 writers, flusher, reader",
-    "keep_cut": "2 writers, flusher twice, remover, reader",
     "later": "writer of 2 rows, writer, flusher, healer, reader",
     "request": "writer without confirm, 2 flushers, healer, loss",
     "server": "2 writers, flusher twice, failover",
@@ -132,11 +125,17 @@ BREAKS = {  # the scenario in which that is found soonest
     "declared_read": "declaration: silent old writer, healer, reader",
     "declared_flush": "declaration: writer, old flusher, healer",
     "waiting": "2 writers, flusher, healer, loss of pending",
-    "group_dirty": "writer without knowledge, 2 readers of a group",
-    "group_room": "writer, healer, reader of a group",
-    "group_flying": "writer, healer, reader of a group",
     "doubted": "writer without knowledge, healer, loss of dirty",
 }
+HISTORIES = [  # others of a rule show what is cached
+    *BREAKS.items(),
+    ("lease", "2 writers, flusher, reader"),
+    ("lease", "2 writers, 2 readers of a group"),
+    ("lease", "writer without knowledge, 2 readers of a group"),
+    ("fix_flying", "2 writers, 2 readers of a group"),
+    ("dirty_counts", "writer without knowledge, 2 readers of a group"),
+    ("removal_lease", "2 writers, flusher twice, remover, reader"),
+]
 TOGETHER = {"finish_batch": ["past"], "declared": ["window"]}  # rules that are needed once another one fails
 OLD, NEW = 0, 1  # declarations
 BATCHES = 100  # batch = epoch * BATCHES + cuts in it
@@ -150,8 +149,9 @@ class Waiting(NamedTuple):
     pending: int | None = None  # None: not an owner key
     flushing: int | None = None
     total: tuple[int, int] | None = None  # (ready, value)
-    group: tuple[int, str, int] | None = None  # (ready, token of the reader until it is kept, value)
+    group: tuple[int, int] | None = None  # the same of the owner's group
     lease: str | None = None
+    group_lease: str | None = None
     dirty: bool = False
     in_flight: int = 0  # intents
 
@@ -265,6 +265,11 @@ def value(waiting: Waiting, cut: bool, batch: int, row: Row) -> int | None:
     return row.count + (waiting.pending or 0) + ((waiting.flushing or 0) if cut and row.batch < batch else 0)
 
 
+def looked_at(waiting: Waiting) -> Waiting:
+    """What a snapshot needs to know."""
+    return Waiting(waiting.pending, waiting.flushing, dirty=waiting.dirty)
+
+
 def counter(redis: Redis, db: Database, owner: int) -> int | None:
     return value(redis.owners[owner], redis.cut, redis.batch, db.owners[owner])
 
@@ -280,10 +285,11 @@ def without_group(waiting: Waiting, ready: int | None) -> Waiting:
 def add_to_group(waiting: Waiting, ready: int | None, delta: int) -> Waiting:
     if waiting.group is None or waiting.group[0] != ready:
         return waiting
-    _, token, total = waiting.group
-    if token:
-        return waiting._replace(group=None) if rule("group_room") else waiting
-    return waiting._replace(group=(ready, "", total + delta))
+    return waiting._replace(group=(ready, waiting.group[1] + delta))
+
+
+def without_leases(waiting: Waiting) -> Waiting:
+    return waiting._replace(lease=None, group_lease=None)
 
 
 def counted(redis: Redis, owners: tuple) -> Redis:
@@ -295,10 +301,8 @@ def counted(redis: Redis, owners: tuple) -> Redis:
 def marked(waiting: Waiting, ready: int | None) -> Waiting:
     waiting = waiting._replace(dirty=True)
     if rule("lease"):
-        waiting = waiting._replace(lease=None)
-    if rule("group_dirty"):
-        waiting = without_group(waiting, ready)
-    return without_total(waiting, ready) if rule("dirty_counts") else waiting
+        waiting = without_leases(waiting)
+    return without_group(without_total(waiting, ready), ready) if rule("dirty_counts") else waiting
 
 
 def mark_dirty(redis: Redis, owner_keys: Iterable[int]) -> Redis:
@@ -372,22 +376,21 @@ def confirm(
             waiting = waiting._replace(pending=(waiting.pending or 0) + delta, total=total)
             waiting = add_to_group(waiting, ready, delta)
             if rule("lease"):
-                waiting = waiting._replace(lease=None)
+                waiting = without_leases(waiting)
             redis = redis._replace(owners=change(redis.owners, owner, waiting), waiting=True)
     redis = redis._replace(lost=redis.lost.difference(number for number, _ in intents))
     return forget(redis) if foreign else redis
 
 
-def keep(redis: Redis, owner: int, seen: tuple[Waiting, bool, int, int], total: int) -> Redis:
-    before, cut, batch, ready = seen
+def keep(redis: Redis, owner: int, token: str, ready: int, total: int, of_group: bool = False) -> Redis:
+    """Cache a total, or the counts of a group."""
     waiting = redis.owners[owner]
-    unmoved = redis.batch == batch and (waiting.pending or 0) == (before.pending or 0)
-    finished = cut and not redis.cut
-    if (redis.ready, redis.phase) != (ready, "") or waiting.dirty:
+    mine = (waiting.group_lease if of_group else waiting.lease) == token
+    if redis.ready != ready or not mine or (redis.flies(owner) and rule("fix_flying")):
         return redis
-    if (rule("keep") and not unmoved) or (rule("keep_cut") and finished):
-        return redis
-    return redis._replace(owners=change(redis.owners, owner, waiting._replace(total=(ready, total))))
+    kept = (ready, total)
+    kept_by = {"group": kept, "group_lease": None} if of_group else {"total": kept, "lease": None}
+    return redis._replace(owners=change(redis.owners, owner, waiting._replace(**kept_by)))
 
 
 def fix(
@@ -643,7 +646,7 @@ class Reader(NamedTuple):
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         waiting, row = redis.owners[self.owner], db.owners[self.owner]
-        if self.of_group and self.step in ("get", "room", "group rows", "keep group"):
+        if self.of_group and self.step in ("get", "look at group", "group rows", "keep group"):
             yield "", *self._group(redis, db)
         elif self.step == "get":
             total = waiting.total
@@ -655,13 +658,11 @@ class Reader(NamedTuple):
                 yield "", redis, db, self._replace(step="rows")
             elif total and (total[0] == redis.ready or not rule("ready")):
                 yield "", redis, db, self._replace(step="return", seen=total[1])
-            elif redis.phase == "?" and rule("ready"):
-                yield "", redis, db, self._replace(step="look")
             else:
-                yield "", redis, db, self.looked(redis)
+                yield "", redis, db, self._replace(step="look")
         elif self.step == "look":
             following = self.looked(redis)
-            if following.step == "repair" and waiting.lease is None:
+            if following.step in ("repair", "row") and waiting.lease is None:
                 redis = redis._replace(owners=change(redis.owners, self.owner, waiting._replace(lease=self.token)))
             yield "", redis, db, following
         elif self.step == "repair":
@@ -682,10 +683,10 @@ class Reader(NamedTuple):
             if total is None:
                 yield "", redis, db, self._replace(step="rows")
             else:
-                yield "", redis, db, self._replace(step="keep", seen=(self.seen, total))
+                yield "", redis, db, self._replace(step="keep", seen=(self.seen[3], total))
         elif self.step == "keep":
-            snapshot, total = self.seen
-            yield "", keep(redis, self.owner, snapshot, total), db, self._replace(step="return", seen=total)
+            ready, total = self.seen
+            yield "", keep(redis, self.owner, self.token, ready, total), db, self._replace(step="return", seen=total)
         elif self.step == "return":
             wrong = not self.lagged and self.seen not in self.allowed and "unjudged" not in self.flags
             yield "", redis, db, self._replace(step="end", allowed=None, wrong=wrong)
@@ -693,7 +694,7 @@ class Reader(NamedTuple):
     def looked(self, redis: Redis) -> "Reader":
         """After a snapshot of what waits."""
         waiting = redis.owners[self.owner]
-        snapshot = (waiting._replace(total=None, group=None, lease=None, in_flight=0), redis.cut, redis.batch)
+        snapshot = (looked_at(waiting), redis.cut, redis.batch)
         foreign = redis.declared != NEW and rule("declared_read")
         if (redis.ready is None and rule("ready")) or foreign or (redis.flies(self.owner) and rule("flying")):
             return self._replace(step="rows")
@@ -705,23 +706,23 @@ class Reader(NamedTuple):
 
     def _group(self, redis: Redis, db: Database) -> tuple[Redis, Database, "Reader"]:
         waiting = redis.owners[self.owner]
-        ready, token, total = waiting.group or (None, "", 0)
+        ready, total = waiting.group or (None, 0)
         flying = redis.flies(self.owner) and rule("flying")
         if self.step == "get":
-            kept = waiting.group and ready == redis.ready and not token and not flying
-            return redis, db, self._replace(step="return", seen=total) if kept else self._replace(step="room")
-        if self.step == "room":
-            if redis.epoch is None or redis.ready is None or waiting.dirty or flying:
+            kept = waiting.group and ready == redis.ready and not flying
+            return redis, db, self._replace(step="return", seen=total) if kept else self._replace(step="look at group")
+        if self.step == "look at group":
+            doubtful = waiting.dirty and rule("dirty_counts")
+            if redis.epoch is None or redis.ready is None or doubtful or flying:
                 return redis, db, self._replace(step="rows")
-            owners = change(redis.owners, self.owner, waiting._replace(group=(redis.ready, self.token, 0)))
-            return redis._replace(owners=owners), db, self._replace(step="group rows", seen=(redis.ready, redis.phase))
+            if waiting.group_lease is None:
+                waiting = waiting._replace(group_lease=self.token)
+            owners = change(redis.owners, self.owner, waiting)
+            return redis._replace(owners=owners), db, self._replace(step="group rows", seen=redis.ready)
         if self.step == "group rows":
             return redis, db, self._replace(step="keep group", seen=(self.seen, db.owners[self.owner].rows))
-        seen, rows = self.seen
-        flying = redis.flies(self.owner) and rule("group_flying")
-        if (redis.ready, redis.phase) == seen and (ready, token) == (seen[0], self.token) and not flying:
-            owners = change(redis.owners, self.owner, waiting._replace(group=(ready, "", rows)))
-            redis = redis._replace(owners=owners)
+        ready, rows = self.seen
+        redis = keep(redis, self.owner, self.token, ready, rows, of_group=True)
         return redis, db, self._replace(step="return", seen=rows)
 
     def observe(self, allowed: frozenset[int], unnoticed: bool) -> "Reader":
@@ -873,7 +874,7 @@ class Healer(NamedTuple):
         epoch, owner_keys = self.seen or (None, tuple(range(len(db.owners))))  # the epoch of the audit
         owners = redis.owners
         snapshot = (
-            tuple(w._replace(total=None, group=None, lease=None, in_flight=0) for w in owners),
+            tuple(map(looked_at, owners)),
             redis.cut,
             redis.batch,
             redis.epoch,
@@ -1113,8 +1114,8 @@ def wrong_end(redis: Redis, db: Database) -> str:
     for owner, (rows, count, _) in enumerate(db.owners):
         waiting = redis.owners[owner]
         total = waiting.total[1] if waiting.total and waiting.total[0] == redis.ready else rows
-        ready, token, in_group = waiting.group or (None, "", 0)
-        if ready != redis.ready or token:
+        ready, in_group = waiting.group or (None, 0)
+        if ready != redis.ready:
             in_group = rows
         if not (redis.ready and not redis.phase and counter(redis, db, owner) == count == rows == total == in_group):
             now = counter(redis, db, owner)

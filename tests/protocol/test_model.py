@@ -8,7 +8,7 @@ from tests.docs.test_docs import page
 from tests.source import PACKAGE
 
 from . import databases, shards
-from .model import BREAKS, RULES, SCENARIOS, TOGETHER, explore
+from .model import HISTORIES, RULES, SCENARIOS, TOGETHER, explore
 
 pytestmark = pytest.mark.once
 
@@ -22,9 +22,9 @@ def test_no_history_breaks_a_promise(scenario: str) -> None:
     assert not found.what, (found.what, [move for move, _ in found.history])
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_each_rule_is_needed(rule: str) -> None:
-    assert explore(BREAKS[rule], [rule, *TOGETHER.get(rule, [])], first_only=True).what
+@pytest.mark.parametrize(("rule", "scenario"), HISTORIES)
+def test_each_rule_is_needed(rule: str, scenario: str) -> None:
+    assert explore(scenario, [rule, *TOGETHER.get(rule, [])], first_only=True).what
 
 
 def test_the_page_tells_of_each_rule() -> None:

@@ -28,13 +28,14 @@ local changed = about[1] and {} -- most shards never have a listener
 
 local function change(owner, delta)
   local key = total_of(owner, ready_now)
+  local group, last, first = group_of(owner, ready_now)
   local total = total_at(key)
   -- rules: unknown, witness
   local is_added = is_trusted and delta ~= cjson.null and (total or not recovering) and is_exact(delta)
   if delta ~= 0 and is_added then
     is_added = is_exact(redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner))
     -- rule: lease
-    if leased then redis.call('HDEL', leases, owner) end
+    if leased then redis.call('HDEL', leases, owner, first or owner) end
     added = true
   end
   local others, others_of_group
@@ -56,10 +57,8 @@ local function change(owner, delta)
       redis.call('DEL', key)
     end
   end
-  local group, last = group_of(owner, ready_now)
   local cached = group and redis.call('HGET', group, '')
   if not cached then return end
-  -- rule: group_room
   local count = cached == '!' and add('HINCRBY', group, last, string.format('%.0f', delta))
   if count == 0 then redis.call('HDEL', group, last) end
   if not count then

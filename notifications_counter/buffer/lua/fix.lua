@@ -22,7 +22,7 @@ local flying = current and which_fly(owners) or {}
 local reply, fixed, stale, changed, places, repaired = {}, {}, {}, {}, {}, {}
 for i, owner in ipairs(owners) do
   -- rules: lease, fix_flying
-  if held[i] and held[i]:match('(.*)@') == ARGV[2] and not flying[i] then
+  if is_held(held[i], ARGV[2]) and not flying[i] then
     fixed[#fixed + 1] = owner
     local is_wrong = corrections[i] ~= 0
     -- During a recovery, those who were repaired and are right stay so.

@@ -1,20 +1,26 @@
--- Caches totals, if nothing has changed since their snapshot.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  in_flight (hash)  dirty (zset)
--- ARGV  1 ready  2 batch  3 '1' if it is not finished  4 seconds to live, then owner, pending, total for each
--- Reply the number of totals kept
-if redis.call('GET', ready) ~= ARGV[1] or redis.call('HGET', state, 'batch') ~= ARGV[2] then return 0 end
--- rule: keep_cut
-if ARGV[3] == '1' and redis.call('EXISTS', flushing) == 0 then return 0 end
-local kept = 0
-for i = 5, #ARGV, 3 do
-  local owner = ARGV[i]
-  local score = tonumber(redis.call('ZSCORE', pending, owner) or 0)
-  -- rule: keep
-  if score == tonumber(ARGV[i + 1]) and not redis.call('ZSCORE', dirty, owner) then
-    -- rule: marked
-    local mark = redis.call('HGET', in_flight, owner) and '!' or ''
-    redis.call('SET', total_of(owner, ARGV[1]), ARGV[i + 2] .. mark, 'EX', ARGV[4])
+-- Caches totals of owners, or the counts of a group, if the lease is still ours, and nobody is in flight.
+-- KEYS  ready (text)  intents (hash)  in_flight (hash)  leases (hash)
+-- ARGV  1 ready  2 token of the leases  3 seconds to live  4 the owners, or one group, as JSON
+--       5 their totals, as JSON; for the group a list: last value, count, …  6 '1' if more counts of the group follow
+-- Reply the number of owners, or 1 for the group, that were cached
+if redis.call('GET', ready) ~= ARGV[1] then return 0 end
+local owners, totals = cjson.decode(ARGV[4]), cjson.decode(ARGV[5])
+local held, flying, mine, kept = redis.call('HMGET', leases, unpack(owners)), which_fly(owners), {}, 0
+for i, owner in ipairs(owners) do
+  local is_mine = is_held(held[i], ARGV[2])
+  if is_mine then mine[#mine + 1] = owner end
+  -- rules: lease, fix_flying
+  if is_mine and not flying[i] then
     kept = kept + 1
+    if type(totals[i]) == 'string' then
+      redis.call('SET', total_of(owner, ARGV[1]), totals[i], 'EX', ARGV[3])
+    else
+      local group = group_of(owner, ARGV[1])
+      if #totals[i] > 0 then redis.call('HSET', group, unpack(totals[i])) end
+      if ARGV[6] == '' then redis.call('HSET', group, '', 1) end
+      redis.call('EXPIRE', group, ARGV[3])
+    end
   end
 end
+if #mine > 0 and ARGV[6] == '' then redis.call('HDEL', leases, unpack(mine)) end
 return kept

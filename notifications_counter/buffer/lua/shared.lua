@@ -25,7 +25,7 @@ local function is_recovering(ready_now) return ready_now and ready_now:sub(-1) =
 
 -- Returns the key of the cached counts of a group, the owners who differ from this one only in the last column, this
 -- last column, and the others; nothing if owners have one column. ready_now: the value of ready. The empty field of the
--- key is a token while the counts are being counted, then 1, or ! while a transaction that changes them is in flight.
+-- key is missing until all counts are there, then 1, or ! while a transaction that changes them is in flight.
 local function group_of(owner, ready_now)
   local first, last = owner:match('^(.*\t)(.*)')
   if first then return base .. ':group:' .. (ready_now or ''):match('%d*') .. ':' .. first, last, first end
@@ -60,15 +60,23 @@ end
 -- Returns what leases holds for an owner: whose lease it is, and since when.
 local function lease(token, now) return token .. '@' .. now end
 
+-- Returns whether a lease is the one of this token.
+local function is_held(held, token) return held and held:match('(.*)@') == token end
+
+-- Returns whether a lease may be taken: nobody has it, or it is so many seconds old.
+local function is_free(held, now, seconds)
+  local age = held and now - (held:match('@(%d+)$') or 0)
+  return not age or age < 0 or age >= tonumber(seconds) -- below 0: the clock was set back
+end
+
 -- Sends an owner to a recount. Until then readers count rows; a correction under way is void. If something else has
 -- written a text to state, the number of dirty owners stays wrong until the recovery for which that is a reason.
 local function mark_dirty(owner, ready_now, now)
+  local group, _, first = group_of(owner, ready_now)
   -- rule: lease
-  redis.call('HDEL', leases, owner)
-  local group = group_of(owner, ready_now)
+  redis.call('HDEL', leases, owner, first or owner)
   -- rule: dirty_counts
   redis.call('DEL', total_of(owner, ready_now))
-  -- rule: group_dirty
   if group then redis.call('UNLINK', group) end
   -- rule: doubted
   if redis.call('ZADD', dirty, 'NX', now, owner) == 1 then add('HINCRBY', state, 'dirty', 1) end
@@ -91,15 +99,8 @@ local function take_off(owner, ready_now)
   redis.call('HINCRBY', in_flight, owner, 1)
   local group, _, first = group_of(owner, ready_now)
   if not group then return end
-  -- rule: group_flying
   redis.call('HINCRBY', in_flight, first, 1)
-  -- rule: group_room
-  local cached = redis.call('HGET', group, '')
-  if cached == '1' then
-    redis.call('HSET', group, '', '!')
-  elseif cached ~= '!' then
-    redis.call('UNLINK', group)
-  end
+  if redis.call('HGET', group, '') then redis.call('HSET', group, '', '!') end
 end
 
 -- Returns for each owner something if it is in flight. Without any intent, nobody is.

@@ -1,27 +1,15 @@
--- Reads what waits for some owners at one moment, and takes leases for their correction, or ends all leases on them.
+-- Reads what waits for some owners at one moment, and takes leases, to correct them or to cache what is counted, or
+-- ends all leases on them. A group may be asked for like an owner: it is dirty or in flight if one of its owners is.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)
 --       leases (hash)
--- ARGV  1 the owners, as JSON  2 what to do with leases: 'take', 'take free', which takes those that nobody has, and
---       only during a recovery, 'end', or ''  3 token of the leases to take  4 seconds that they last
+-- ARGV  1 the owners, or one group, as JSON  2 what to do with leases: 'take'; 'take free', which takes those that
+--       nobody has, and only where they are of use; 'end'; or ''  3 token of the leases to take
+--       4 seconds that they last
 -- Reply ready, epoch, batch ('' where missing), 1 if a cut exists, then for each owner for whom something waits: its
 --       place in the list, pending, flushing, 1 if dirty or in flight
 local ready_now = redis.call('GET', ready)
 if ready_now == 'left' then return LEFT end
 local owners = cjson.decode(ARGV[1])
-if #owners > 0 and ARGV[2] ~= '' and (ARGV[2] ~= 'take free' or is_recovering(ready_now)) then
-  redis.call('HDEL', leases, '') -- no such owner; a script whose first write is this also runs without memory
-  if ARGV[2] == 'end' then
-    redis.call('HDEL', leases, unpack(owners))
-  else
-    local held, taken = ARGV[2] == 'take free' and redis.call('HMGET', leases, unpack(owners)) or {}, {}
-    local mine = lease(ARGV[3], redis.call('TIME')[1])
-    for i, owner in ipairs(owners) do
-      if not held[i] then taken[#taken + 1], taken[#taken + 2] = owner, mine end
-    end
-    if #taken > 0 then redis.call('HSET', leases, unpack(taken)) end
-    redis.call('EXPIRE', leases, ARGV[4])
-  end
-end
 local function scores_in(key)
   return #owners > 0 and redis.call('EXISTS', key) == 1 and redis.call('ZMSCORE', key, unpack(owners)) or {}
 end
@@ -31,6 +19,31 @@ local reply = {ready_now or '', about[1] or '', about[2] or '', redis.call('EXIS
 local added, cut, doubtful = scores_in(pending), scores_in(flushing), scores_in(dirty)
 -- rule: flying
 local flying = which_fly(owners)
+local group = #owners == 1 and owners[1]:sub(-1) == '\t' and owners[1]
+if group then
+  doubtful[1] = redis.call('ZCARD', dirty) > 1000 -- too many to look at
+  for _, owner in ipairs(doubtful[1] and {} or redis.call('ZRANGE', dirty, 0, -1)) do
+    doubtful[1] = doubtful[1] or owner:sub(1, #group) == group
+  end
+end
+if #owners > 0 and ARGV[2] ~= '' then
+  redis.call('HDEL', leases, '') -- no such owner; a script whose first write is this also runs without memory
+  if ARGV[2] == 'end' then
+    redis.call('HDEL', leases, unpack(owners))
+  else
+    local now, taken = redis.call('TIME')[1], {}
+    local held = ARGV[2] == 'take free' and redis.call('HMGET', leases, unpack(owners))
+    for i, owner in ipairs(owners) do
+      local useful = not flying[i] and (is_recovering(ready_now) or not doubtful[i])
+      if not held or useful and is_free(held[i], now, ARGV[4]) then
+        taken[#taken + 1], taken[#taken + 2] = owner, lease(ARGV[3], now)
+      end
+    end
+    if #taken > 0 then redis.call('HSET', leases, unpack(taken)) end
+    if #taken > 0 and group then redis.call('UNLINK', (group_of(group, ready_now))) end
+    redis.call('EXPIRE', leases, ARGV[4])
+  end
+end
 for i = 1, #owners do
   if added[i] or cut[i] or doubtful[i] or flying[i] then
     reply[#reply + 1] = i

@@ -4,7 +4,7 @@
 --       over  4 seconds that leases last
 -- Reply the owners
 if redis.call('GET', ready) == 'left' then return LEFT end
-local rank, number, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local rank, number = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = redis.call('TIME')[1]
 local taken, fresh = {}, {}
 repeat
@@ -12,8 +12,7 @@ repeat
   local held = #owners > 0 and redis.call('HMGET', leases, unpack(owners)) or {}
   for i, owner in ipairs(owners) do
     if #taken == number then break end
-    local age = held[i] and now - (held[i]:match('@(%d+)$') or 0)
-    if not age or age < 0 or age >= limit then -- below 0: the clock was set back
+    if is_free(held[i], now, ARGV[3]) then
       taken[#taken + 1] = owner
       fresh[#fresh + 1], fresh[#fresh + 2] = owner, lease('', now)
     end
