@@ -46,7 +46,7 @@ EXPECTED = [
     ),
     ("", "ledger.Ledger object at", "the test compares execute_wrappers, to which the app adds one"),
     ("", "test_disconnect_in_dispatch", "the test compares receivers, to which the app adds one"),
-    ("", "CACHE_ALIAS.*'counters' doesn't exist", "the test has CACHES of its own, without a Redis"),
+    ("", "CACHE_ALIAS.*'counters', which is not defined", "the test has CACHES of its own, without a Redis"),
 ]
 """A database or both, a regular expression that finds the test's name or its error, and why it fails with counters."""
 
