@@ -39,6 +39,10 @@ keys_left = Signal()
 """Sent when a script finds that the database does not use its keys any more."""
 
 
+class DeltaTooLarge(BufferUnavailable):
+    """A confirmation changed an owner, whose key this names, by more than Redis can add exactly. It is recounted."""
+
+
 @receiver(setting_changed)
 def _forget_clients(*, setting: str, **_: Any) -> None:
     if setting == "CACHES":
@@ -194,6 +198,8 @@ class Client:
     def refused(self, error: Exception, call: AnyCall) -> BufferUnavailable:
         """Note a refusal, and return the exception to raise."""
         text, name = str(error), call.name
+        if text.startswith("TOO_LARGE "):
+            return DeltaTooLarge(text.partition(" ")[2])
         if text.startswith("LEFT "):
             keys_left.send(sender=self)
             reason = "The database was replaced or emptied, or Redis has lost its keys."

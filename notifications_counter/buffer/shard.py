@@ -208,7 +208,8 @@ class Buffer(Upkeep):
         return Call(*self._calls["announce"][:-1], (intent, str(self.epoch), owners))
 
     def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> int:
-        """Take an intent back and add its deltas. Returns how many owners must be recounted instead."""
+        """Take an intent back and add its deltas. Returns how many owners must be recounted instead. If that
+        is so because a delta is too large, all of this is done, and DeltaTooLarge names the owner."""
         call = self.confirm_call(intent, as_json(list(deltas)), list(deltas.values()))
         return self.client.ask(call, urgent=True)
 

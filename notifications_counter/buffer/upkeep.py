@@ -64,18 +64,21 @@ class Upkeep(Entered):
         self.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
         return finished
 
-    def reject(self, members: dict[str, str]) -> None:
-        """Keep members that cannot be stored, each with its delta, for inspection."""
-        self._reject(members, 0)
+    def reject(self, members: dict[str, str]) -> dict[str, str]:
+        """Keep members that cannot be stored, each with its delta, for inspection. Returns those that were not kept
+        yet."""
+        return self._reject(members, 0)
 
-    def reject_dirty(self, members: dict[str, str]) -> None:
+    def reject_dirty(self, members: dict[str, str]) -> dict[str, str]:
         """Do the same with members that can no longer be recounted."""
-        self._reject(members, 1)
+        return self._reject(members, 1)
 
-    def _reject(self, members: dict[str, str], dirty: int) -> None:
+    def _reject(self, members: dict[str, str], dirty: int) -> dict[str, str]:
+        new: dict[str, str] = {}
         for some in chunked(list(members.items()), OWNERS_PER_CALL):
             flat = [encode(value) for pair in some for value in pair]
-            self._run("reject", dirty, *flat)
+            new |= dict(some[place - 1] for place in self._run("reject", dirty, *flat))
+        return new
 
     def waiting(self) -> Iterator[list[str]]:
         """Yield owners with something to flush, in pages. An owner may come twice."""

@@ -122,8 +122,7 @@ class Flusher:
                 if (batch_id := self._apply(buffer.shard, cut, part)) is None:
                     return False
                 if part.rejected:
-                    buffer.reject(part.rejected)
-                    record_rejected(self.counter, part.rejected)
+                    record_rejected(self.counter, buffer.reject(part.rejected))
                 refused += part.refused
                 rejected += len(part.rejected)
                 done += len(part.chunk.deltas) + len(part.rejected)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from django.core.exceptions import ValidationError
+
 from ..conf import options
 from ..databases.routing import working_on
 from ..declaration import Declaration
@@ -31,7 +33,7 @@ MESSAGES = {
     "gone for %(wait)d s, then recounts everyone. Rows are counted meanwhile.",
     "replaced": "a flusher of another release declares it differently, or has other SHARDS. This process no longer "
     "flushes it. Restart it with the code and settings of that release.",
-    "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`.",
+    "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`: %(reason)s.",
 }
 """The log message of each event: a format string for its fields."""
 
@@ -64,6 +66,13 @@ def record_event(type: str, counter: Declaration, result: Any = None, level: int
 
 
 def record_rejected(counter: Declaration, rejected: Mapping[str, str]) -> None:
-    """Record each rejected member with its delta."""
+    """Record each rejected member with its delta, and what to do."""
     for member, delta in rejected.items():
-        record_event("rejected", counter, level=logging.ERROR, member=member, delta=delta)
+        try:
+            counter.decode(member)
+        except ValidationError:
+            reason = "it is not the primary key of an owner. Find out what wrote it"
+        else:
+            column = counter.totals._meta.get_field(counter.field)
+            reason = f"{column} cannot hold it. Its rows are counted. Use a larger column, or sum up a coarser unit"
+        record_event("rejected", counter, level=logging.ERROR, member=member, delta=delta, reason=reason)

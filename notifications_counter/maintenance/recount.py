@@ -223,8 +223,7 @@ class Recounter:
     def reject(self, buffer: Buffer, owner_keys: Sequence[str]) -> None:
         """Give up dirty owners who cannot be recounted."""
         rejected = dict.fromkeys(owner_keys, "unknown")
-        buffer.reject_dirty(rejected)
-        record_rejected(self.counter, rejected)
+        record_rejected(self.counter, buffer.reject_dirty(rejected))
 
     def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
         """End the recount of owners who were looked at and counted."""

@@ -16,6 +16,7 @@ from django.db import Error, connections
 
 from ..buffer import Buffer
 from ..buffer.base import as_json
+from ..buffer.client import DeltaTooLarge
 from ..buffer.commands import OWNERS_PER_CALL, chunked, in_groups
 from ..buffer.patience import Patience
 from ..buffer.pipeline import Pipeline, pipelines_for
@@ -172,9 +173,21 @@ def _finish(pipeline: Pipeline) -> list[Owner]:
                 intent.counter.buffer_of(intent.owner_keys[0]).confirm(intent.id, dict.fromkeys(intent.changed))
             except BufferUnavailable as error:
                 outcome = error
-        if isinstance(outcome, BufferUnavailable):
+        if isinstance(outcome, DeltaTooLarge):
+            _log_too_large(intent, str(outcome))
+        elif isinstance(outcome, BufferUnavailable):
             failed += [(intent.counter, owner_key) for owner_key in intent.changed]
     return failed
+
+
+def _log_too_large(intent: Intent, owner_key: str) -> None:
+    """Log that Redis has sent an owner to a recount, because its change would be rounded."""
+    about = {"event": "too_large", "counter": intent.counter.name, "owner": owner_key}
+    text = (
+        "%(counter)s: the change of owner %(owner)s is too large for Redis, which adds integers below 2^53 exactly. "
+        "Its rows are counted until flush_counters has corrected it. If this happens again, sum up a coarser unit."
+    )
+    logger.warning(text, about, extra=about)
 
 
 def _finish_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:

@@ -483,6 +483,8 @@ def test_the_log_names_what_a_flush_and_a_recount_have_rejected(healed, caplog):
     unread.flush()
     found = logged(caplog, "rejected")
     assert (found["levelname"], found["counter"], found["member"], found["delta"]) == ("ERROR", "unread", bad, "3")
+    assert "Find out what wrote it" in found["message"]
+    redis("DEL", "rejected")
     caplog.clear()
     unread.buffers[0].mark_dirty([bad])
     unread.heal()

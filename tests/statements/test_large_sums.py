@@ -33,17 +33,21 @@ def rejected(redis_client: Any) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("weight", [EXACT + 1, -EXACT - 1, 5 * EXACT])
-def test_a_change_that_redis_would_round(ann, ben, weight):
-    """It is added in parts. Reads are right all the time."""
+def test_a_change_that_redis_would_round(ann, ben, weight, caplog):
+    """It is logged once, and added in parts. Reads are right all the time."""
     watch(ben, 1)
-    watch(ann, weight, 3)
+    watch(ann, weight, 3, weight)
+    watched_weight.count(ben)  # the reply to the last confirmation is read
+    (record,) = caplog.records
+    assert (record.event, record.counter, record.owner) == ("too_large", "watched_weight", str(ann.pk))
+    assert "sum up a coarser unit" in record.getMessage()
     parts = 0
     while doubts(watched_weight):
         parts += 1
         assert_counted([ann.pk, ben.pk], watched_weight, doubt=True)
         heal(watched_weight)
         watched_weight.flush()
-    assert 1 <= parts <= abs(weight) // EXACT + 1
+    assert 1 <= parts <= 2 * abs(weight) // EXACT + 2
     assert_stored([ann.pk, ben.pk], watched_weight)
 
 
@@ -79,7 +83,8 @@ def test_totals_that_redis_would_round(ann, weight):
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="Its SUM() raises an error.")
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_sum_that_the_column_cannot_hold(ann, redis_client, sign):
+def test_a_sum_that_the_column_cannot_hold(ann, redis_client, sign, caplog):
+    """It is logged once, although each flush tries again."""
     weight = sign * (2**63 - 1)
     store(ann, weight)
     watch(ann, sign * 5)
@@ -88,6 +93,9 @@ def test_a_sum_that_the_column_cannot_hold(ann, redis_client, sign):
         watched_weight.flush()
         heal(watched_weight)
     assert rejected(redis_client) == {str(ann.pk).encode(): str(sign * 5).encode()}
+    (record,) = (each for each in caplog.records if each.event == "rejected")
+    assert (record.counter, record.member, record.delta) == ("watched_weight", str(ann.pk), str(sign * 5))
+    assert "WatchCount.weight cannot hold it" in record.getMessage()
     Watch.objects.filter(weight=sign * 5).update(weight=-sign)
     assert_stored([ann.pk], watched_weight)
 

@@ -5,7 +5,8 @@
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 -- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
 --       2 id of the intent  3 owners whose counts have changed, as JSON  4 their deltas, as JSON (null: unknown)
--- Reply the number of owners sent to a recount; processes with open streams are told of all owners
+-- Reply the number of owners sent to a recount, or the error TOO_LARGE with one that is newly sent there for that;
+--       processes with open streams are told of all owners
 local ready_now = redis.call('GET', ready)
 if ready_now == 'left' then return LEFT end
 local recovering = is_recovering(ready_now)
@@ -23,7 +24,7 @@ local intent = entry and intent_of(entry)
 local is_in_flight = intent and not intent.grounded
 -- rules: announced_ready, straddle
 local is_trusted = is_in_flight and ready_now and intent.ready == ready_now and not lost and not foreign
-local added, sent = false, 0
+local added, sent, too_large = false, 0, nil
 local changed = about[1] and {} -- most shards never have a listener
 
 local function change(owner, delta)
@@ -31,7 +32,8 @@ local function change(owner, delta)
   local group, last, first = group_of(owner, ready_now)
   local total = total_at(key)
   -- rules: unknown, witness
-  local is_added = is_trusted and delta ~= cjson.null and (total or not recovering) and is_exact(delta)
+  local is_known = is_trusted and delta ~= cjson.null and (total or not recovering)
+  local is_added = is_known and is_exact(delta)
   if delta ~= 0 and is_added then
     is_added = is_exact(redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner))
     -- rule: lease
@@ -43,7 +45,7 @@ local function change(owner, delta)
   if changed and delta ~= 0 then changed[#changed + 1] = owner end
   -- rule: flying_lost
   if is_in_flight and not others or delta ~= 0 and not is_added then
-    mark_dirty(owner, ready_now, now)
+    if mark_dirty(owner, ready_now, now) and is_known and not is_added then too_large = owner end
     sent = sent + 1
     return
   end
@@ -81,4 +83,4 @@ redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, its owners ar
 if added and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
 heartbeat(ARGV[1], about[3], about[4])
 if changed then tell_listeners(changed, now, about[1]) end
-return sent
+return too_large and redis.error_reply('TOO_LARGE ' .. too_large) or sent

@@ -69,8 +69,9 @@ local function is_free(held, now, seconds)
   return not age or age < 0 or age >= tonumber(seconds) -- below 0: the clock was set back
 end
 
--- Sends an owner to a recount. Until then readers count rows; a correction under way is void. If something else has
--- written a text to state, the number of dirty owners stays wrong until the recovery for which that is a reason.
+-- Sends an owner to a recount, and returns whether it was not sent there before. Until then readers count rows; a
+-- correction under way is void. If something else has written a text to state, the number of dirty owners stays wrong
+-- until the recovery for which that is a reason.
 local function mark_dirty(owner, ready_now, now)
   local group, _, first = group_of(owner, ready_now)
   -- rule: lease
@@ -79,7 +80,9 @@ local function mark_dirty(owner, ready_now, now)
   redis.call('DEL', total_of(owner, ready_now))
   if group then redis.call('UNLINK', group) end
   -- rule: doubted
-  if redis.call('ZADD', dirty, 'NX', now, owner) == 1 then add('HINCRBY', state, 'dirty', 1) end
+  local is_new = redis.call('ZADD', dirty, 'NX', now, owner) == 1
+  if is_new then add('HINCRBY', state, 'dirty', 1) end
+  return is_new
 end
 
 -- Tells processes with open streams whose counters have changed.
