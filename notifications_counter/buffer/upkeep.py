@@ -153,6 +153,10 @@ class Upkeep(Entered):
         recovered."""
         return bool(self._run("complete", self._final(epoch), server))
 
+    def was_ranked(self) -> bool:
+        """Return whether anybody has asked for the largest counts since Redis was new."""
+        return self.client.call(self.keys.stats, "HGET", self.keys.stats, "top") is not None
+
     # -------------------------------------------------- another number of shards
     def retire(self) -> None:
         """Put the shard out of use, after a change of SHARDS. Only its intents stay."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import Error as DriverError
 from django.db import OperationalError, ProgrammingError, connections
 from django.db.models import CharField, TextField
 from django.template.defaultfilters import truncatechars
 
-from ..counters import all_counters
+from ..counters import Counter, all_counters
+from ..exceptions import CounterError
 from ..internals import statement_of
 from .registration import TAG, id_, sound_counters
 
@@ -47,6 +49,60 @@ def _tells_apart(field: Any, using: str) -> bool:
     with connections[using].cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM ({' UNION '.join([column, *['SELECT %s'] * len(texts)])}) t", texts)
         return cursor.fetchone()[0] == len(texts)
+
+
+@register(TAG, Tags.database, deploy=True)
+def check_index(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """The totals have the index that top() wants, if anybody calls it."""
+    return [
+        Warning(
+            f"top() of counter {counter.name!r} sorts the whole table of {counter.totals._meta.label}, which has no "
+            "index for that.",
+            hint=f"Create an index on {_wanted(counter)}, in Meta.indexes or by RunSQL in a migration.",
+            obj=counter.totals,
+            id=id_("W008"),
+        )
+        for using in databases or ()
+        if not missing_tables(using)
+        for counter in sound_counters()
+        if counter.db == using and _was_ranked(counter) and not _has_index(counter)
+    ]
+
+
+def _was_ranked(counter: Counter) -> bool:
+    with suppress(CounterError):
+        return any(buffer.was_ranked() for buffer in counter.buffers)
+    return False
+
+
+def _count(counter: Counter) -> str:
+    field: Any = counter.totals._meta.get_field(counter.field)
+    return field.column
+
+
+def _wanted(counter: Counter) -> str:
+    *first, last = (field.column for field in counter.total_fields)
+    count = f"{_count(counter)} DESC"
+    everyone = ", ".join([count, *first, last])
+    return f"({everyone}), or on ({', '.join([*first, count, last])}) if you pass within" if first else f"({everyone})"
+
+
+def _has_index(counter: Counter) -> bool:
+    """Return whether an index begins with the count, or with all columns of the owner but the last, and then the count.
+    Other databases than MySQL and MariaDB read it backwards, and sort only what is equal."""
+    connection, totals = connections[counter.db], counter.totals._meta
+    *first, _ = (field.column for field in counter.total_fields)
+    count = _count(counter)
+    with connection.cursor() as cursor:
+        constraints = connection.introspection.get_constraints(cursor, totals.db_table)
+    for found in constraints.values():
+        columns = list(found["columns"] or ())
+        if found["index"] and count in columns:
+            place = columns.index(count)
+            is_sorted = connection.vendor != "mysql" or "ASC" not in found.get("orders", ())[place:][:1]
+            if sorted(columns[:place]) in ([], sorted(first)) and is_sorted:
+                return True
+    return False
 
 
 TIMEOUT = re.compile("timeout|max_statement_time|interrupted", re.IGNORECASE)
