@@ -38,7 +38,7 @@ LONGEST = 0.1
 """Seconds that they take in a row at most, unless a single owner takes longer."""
 
 TARGET = 0.03
-"""Seconds that a page should take. None begins in the second half of LONGEST."""
+"""Seconds that a page should take. None begins after a third of LONGEST, because one may take twice as long."""
 
 EARLY = 0.9
 """The part of VERIFY_SECONDS in which a pass is to end, because there may be more owners than in the last one."""
@@ -176,7 +176,7 @@ def verify(counters: Sequence[LocalCounter[Any]], stopped: Callable[[], bool] = 
     first = names.index(pace.last) + 1 if pace.last in names else 0
 
     def compare(local: LocalCounter[Any]) -> None:
-        while time.monotonic() < started + LONGEST / 2 and not stopped():
+        while time.monotonic() < started + LONGEST / 3 and not stopped():
             if not _compare(local):
                 return
             pace.last = local.name
