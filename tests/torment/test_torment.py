@@ -31,7 +31,7 @@ HERE = {
         "redis_keys_deleted_and_more",
         "sums_redis_failed_over_and_more",
     ],
-    "sqlite": ["all_but_a_loss", "redis_restarted_with_old_rdb_and_more"],
+    "sqlite": ["all_but_a_loss", "sums_all_but_a_loss", "redis_restarted_with_old_rdb_and_more"],
 }[connection.vendor]
 
 
