@@ -11,6 +11,7 @@ On Linux a server dies with the *thread* that started it, so start servers from 
 """
 
 from .mariadb_server import mariadb
+from .pgbouncer import pgbouncer
 from .postgresql_server import postgresql, postgresql_programs
 from .programs import Missing, system_program
 from .redis_server import redis, redis_cluster, redis_sentinel
@@ -23,6 +24,7 @@ __all__ = [
     "dies_with_parent",
     "free_port",
     "mariadb",
+    "pgbouncer",
     "postgresql",
     "postgresql_programs",
     "redis",

@@ -18,7 +18,7 @@ def postgresql(*options: str, standby_of: int | None = None) -> Iterator[Server]
     A standby has a copy of the server on another port, and follows it until it is promoted.
     """
     programs = postgresql_programs()
-    user = _unprivileged_user() if os.geteuid() == 0 else ""
+    user = unprivileged_user()
     with temporary_directory() as directory:
         if user:
             if not all(path.stat().st_mode & 0o005 == 0o005 for path in (programs, *programs.parents)):
@@ -29,7 +29,7 @@ def postgresql(*options: str, standby_of: int | None = None) -> Iterator[Server]
         command += ["--unix_socket_directories=", "--max_connections=200"]
         command += ["--fsync=off", "--full_page_writes=off", "--synchronous_commit=off"]
         # SIGQUIT is a crash from which PostgreSQL still takes its children and its shared memory along.
-        server = Server("PostgreSQL", port, directory, [*command, *options], _answers, user=user)
+        server = Server("PostgreSQL", port, directory, [*command, *options], answers, user=user)
         server.stop_signal, server.kill_signal = signal.SIGINT, signal.SIGQUIT
         if standby_of:
             source = ["-h", HOST, "-p", str(standby_of), "-U", "postgres"]
@@ -60,7 +60,10 @@ def _beside(programs: Path, name: str) -> Path:
     return programs / name
 
 
-def _unprivileged_user() -> str:
+def unprivileged_user() -> str:
+    """As whom a server runs that refuses to be root's, if this process is root."""
+    if os.geteuid():
+        return ""
     return "postgres" if any(entry.pw_name == "postgres" for entry in pwd.getpwall()) else "nobody"
 
 
@@ -72,7 +75,7 @@ def _copy_embedded(programs: Path, directory: Path) -> Path:
     return directory / programs.relative_to(package.parent)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     import psycopg
 
     with suppress(psycopg.OperationalError):

@@ -2,6 +2,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,6 +16,7 @@ from django.db import connection
 from django.test import TransactionTestCase
 from django_redis import get_redis_connection
 
+import servers
 from notifications_counter import counters
 from notifications_counter.counters import BUILT_IN, all_counters, unread, unseen
 from notifications_counter.declaration import declarations
@@ -107,6 +109,28 @@ def few_healed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unreachable_redis() -> Iterator[None]:
     with redis_out_of_reach():
+        yield
+
+
+@pytest.fixture
+def through_pgbouncer() -> Iterator[None]:
+    """Each transaction on PostgreSQL has another session than the one before it."""
+    here = connection.settings_dict
+    with ExitStack() as stack:
+        try:
+            bouncer = stack.enter_context(servers.pgbouncer(here["PORT"]))
+        except servers.Missing as reason:
+            pytest.skip(f"missing: {reason}")
+        stack.enter_context(mock.patch.dict(here, PORT=bouncer.port, DISABLE_SERVER_SIDE_CURSORS=True))
+        stack.callback(connection.close)
+        connection.close()
+        others = [connection.copy() for _ in range(3)]
+        for other in others:
+            other.set_autocommit(False)
+            other.cursor().execute("SELECT 1")
+        for other in others:
+            other.rollback()
+            other.close()
         yield
 
 

@@ -166,10 +166,12 @@ def session() -> int:
 
 
 def waits(session: int) -> bool:
-    """Whether a session waits for the lock of another."""
+    """Whether a session waits for a lock of this connection. On PostgreSQL it may be any: PgBouncer has many."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute("SELECT cardinality(pg_blocking_pids(%s))", [session])
+            cursor.execute(
+                "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+            )
             return cursor.fetchone()[0] > 0
         cursor.execute("SHOW ENGINE INNODB STATUS")  # unlike its tables, it is never of a moment ago
         transactions = cursor.fetchone()[2].split("---TRANSACTION")

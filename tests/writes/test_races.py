@@ -1,12 +1,14 @@
-"""Several connections change the same row at the same moment: each counts what its own statement changed."""
+"""Several connections change the same row at the same moment: each counts what its own statement changed, at each
+isolation level, and through PgBouncer."""
 
 import os
 import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -28,11 +30,35 @@ from tests.support import (
     waits,
 )
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 objects = Notification.objects
 ROUNDS = 5
 THREADS = 3
+
+WAYS = {
+    "postgresql": ["read committed", "repeatable read", "serializable", "PgBouncer"],
+    "mysql": ["read committed", "repeatable read", "serializable"],
+}.get(connection.vendor, ["SQLite"])
+
+
+@pytest.fixture(autouse=True, params=[WAYS[0], *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """At which isolation level all connections work, or that they do so through PgBouncer."""
+    way, changed = request.param, {}
+    if way == "PgBouncer":
+        request.getfixturevalue("through_pgbouncer")
+    elif way != WAYS[0] and connection.vendor == "postgresql":
+        changed = {"options": "-c default_transaction_isolation=" + way.replace(" ", r"\ ")}
+    elif way != WAYS[0]:
+        changed = {"isolation_level": way}
+    with mock.patch.dict(connection.settings_dict["OPTIONS"], changed):
+        if changed:
+            connection.close()
+        unread.heal()
+        yield way
+    if changed:
+        connection.close()
 
 
 def race(*works: Callable[[int], Any]) -> list[list[Any]]:
@@ -51,20 +77,27 @@ def race(*works: Callable[[int], Any]) -> list[list[Any]]:
         threads = [stack.enter_context(OtherConnection()) for _ in works]
         running = [thread.start(run, work) for thread, work in zip(threads, works, strict=True)]
         results = [future.result(PATIENCE) for future in running]
-    if failed:  # the users of a transaction that ended in a deadlock are in doubt
-        with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
-            unread.heal()
+    heal_after(failed)
     return results
 
 
+def heal_after(failed: list[Exception]) -> None:
+    """The users of a statement or a transaction that failed, as in a deadlock, are in doubt."""
+    if failed:
+        with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+            unread.heal()
+
+
 def again(work: Callable[..., Any], *args: Any, failed: list[Exception] | None = None) -> Any:
-    """After a deadlock, a reference to a row that went meanwhile, or, on MariaDB from 11.6 on, a row that changed while
-    a statement waited for it, one tries again."""
+    """After a deadlock, a reference to a row that went meanwhile, or a row that changed while a statement waited for
+    it, at some isolation levels, one tries again."""
     for _ in range(20):
         try:
             return work(*args)
         except (IntegrityError, OperationalError) as error:
-            if isinstance(error, OperationalError) and not re.search("[Dd]eadlock|Record has changed", str(error)):
+            if isinstance(error, OperationalError) and not re.search(
+                "[Dd]eadlock|Record has changed|could not serialize", str(error)
+            ):
                 raise
             if failed is not None:
                 failed.append(error)
@@ -213,17 +246,36 @@ def test_reads_while_others_write_and_flush(alice):
     assert_heals(alice)  # a recount leaves a busy user to the next run
 
 
+def test_two_decide_by_what_they_count(way, alice):
+    """One of them fails at SERIALIZABLE, and sees what the other has done when it tries again."""
+    if connection.vendor == "sqlite":
+        pytest.skip("One transaction at a time is SQLite's way.")
+    both = threading.Barrier(2)
+
+    def add_the_first(number: int) -> None:
+        with transaction.atomic():
+            if not rows(alice.pk):
+                both.wait(PATIENCE)
+                objects.create(user_id=alice.pk, title="the first")
+
+    race(add_the_first, add_the_first)
+    assert unread.count(alice) == rows(alice) == (1 if way == "serializable" else 2)
+    assert_exact(alice)
+
+
 def test_a_transaction_waits_for_the_row_of_another(alice):
     """The loser of a lock counts what it finds afterwards."""
     if connection.vendor == "sqlite":
         pytest.skip("One transaction at a time is SQLite's way.")
     one, *_ = notify(alice)
+    failed: list[Exception] = []
     with OtherConnection() as other:
         with transaction.atomic():
             objects.filter(pk=one.pk).update(read_at=Now())
-            marking = other.start(objects.for_user(alice.pk).mark_as_read)
+            marking = other.start(again, objects.for_user(alice.pk).mark_as_read, failed=failed)
         assert marking.result(PATIENCE) == 2
     assert unread.count(alice) == 0
+    heal_after(failed)
     assert_exact(alice)
 
 
