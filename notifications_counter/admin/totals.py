@@ -74,6 +74,10 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
     actions = ["flush", "recount"]
 
     # ------------------------------------------------------------------ pages
+    def get_queryset(self, request: HttpRequest) -> QuerySet[UserNotificationsCount]:
+        """Return the totals that what waits in Redis is to be added to. Those of a replica may be older."""
+        return super().get_queryset(request).using(unread.db)
+
     def get_list_display(self, request: HttpRequest) -> Any:
         return ["owner", "stored", "waiting", "total", *(() if unseen.disabled else ["total_unseen"]), "updated_at"]
 

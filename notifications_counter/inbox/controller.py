@@ -19,8 +19,8 @@ class NotificationController:
 
     @property
     def notifications(self) -> NotificationQuerySet:
-        """This user's notifications."""
-        return Notification.objects.for_user(self.user_id)
+        """This user's notifications, as they are where they are counted: a replica may lag behind the badge."""
+        return Notification.objects.using(unread.db).for_user(self.user_id)
 
     @property
     def unread_count(self) -> int:

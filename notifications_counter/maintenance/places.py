@@ -99,12 +99,12 @@ class Finder:
         """Return the places where rows of a model are counted.
 
         The database that the router names comes first, then every other database that has the app's tables. Two aliases
-        of one database are one place. ``database`` and ``schema`` restrict the result.
+        of one database are one place, and a replica is none. ``database`` and ``schema`` restrict the result.
         """
         first = alias_for(model)
         found: dict[str, Place] = {}
         for alias in dict.fromkeys([first, *connections]):
-            if database not in (None, alias):
+            if database not in (None, alias) or (alias != first and connections[alias].settings_dict["TEST"]["MIRROR"]):
                 continue
             for place in self._places_in(alias, schema):
                 if schema not in (None, place.schema):

@@ -1,0 +1,165 @@
+"""A router sends reads to a replica that lags behind: counts, and the pages that show them, come from the primary."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import connection, connections, transaction
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+import servers
+from notifications_counter.counters import unread, unread_by_kind
+from notifications_counter.declaration import databases
+from notifications_counter.maintenance.verification import pace
+from notifications_counter.models import DatabaseId, Notification, UserNotificationsCount
+from notifications_counter.monitoring.state import look_at
+from tests.support import buffer, entries, notify, redis_out_of_reach, unheard, wait_until
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "replica"]),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="One database with a replica is enough."),
+    pytest.mark.slow,
+]
+
+objects = Notification.objects
+
+
+class PrimaryReplicaRouter:
+    """As in Django's documentation. Sessions that a request has just written must be found by the next."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str:
+        return "default" if model._meta.app_label == "sessions" else "replica"
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "default"
+
+    def allow_relation(self, *args: Any, **hints: Any) -> bool:
+        return True
+
+    def allow_migrate(self, *args: Any, **hints: Any) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _standby() -> Iterator[None]:
+    """A replica, as a site declares it."""
+    here = connection.settings_dict
+    try:
+        with servers.postgresql(standby_of=here["PORT"]) as standby:
+            connections.settings["replica"] = {**here, "PORT": standby.port, "TEST": {"MIRROR": "default"}}
+            yield
+            connections["replica"].close()
+            del connections["replica"], connections.settings["replica"]
+    except servers.Missing as reason:
+        pytest.skip(f"missing: {reason}")
+
+
+def ask(alias: str, statement: str, *params: Any) -> Any:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement, params)
+        return cursor.fetchone()[0]
+
+
+@pytest.fixture
+def admin() -> Any:
+    return get_user_model().objects.create_superuser(username="admin")
+
+
+@pytest.fixture
+def replica(with_kinds: None, admin: Any, alice: Any) -> Iterator[CaptureQueriesContext]:
+    """What the replica is asked. It has three unread notifications of alice, who has read them since, and has got two
+    others."""
+    notify(alice, 3)
+    ask("replica", "SELECT pg_wal_replay_resume()::text")
+    here = ask("default", "SELECT pg_current_wal_insert_lsn()::text")
+    wait_until(lambda: ask("replica", "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", here))
+    ask("replica", "SELECT pg_wal_replay_pause()::text")
+    wait_until(lambda: ask("replica", "SELECT pg_get_wal_replay_pause_state()") == "paused")
+    with override_settings(DATABASE_ROUTERS=[PrimaryReplicaRouter()]):
+        objects.for_user(alice).update(read_at=timezone.now())
+        objects.bulk_create(Notification(user=alice, title="new", kind="new") for _ in range(2))
+        assert objects.unread().count() == 3  # in the replica
+        with CaptureQueriesContext(connections["replica"]) as asked:
+            yield asked
+
+
+def assert_all_reads(user: Any, count: int = 2) -> None:
+    assert unread.count(user) == count
+    assert unread.counts([user]) == {user.pk: count}
+    assert unread.top(1) == [(user.pk, count)]
+    assert unread_by_kind.breakdown(user) == {"new": count}
+    unread.attach([user], "news")
+    assert user.news == count
+
+
+def test_reads(replica, alice, redis_client):
+    for counter in (unread, unread_by_kind):
+        counter.flush()
+    assert_all_reads(alice)
+    redis_client.delete(*redis_client.scan_iter(match="*:total:*"), *redis_client.scan_iter(match="*:group:*"))
+    assert_all_reads(alice)
+    with redis_out_of_reach():
+        assert_all_reads(alice)
+    buffer().mark_dirty([str(alice.pk)])
+    assert_all_reads(alice)
+    with transaction.atomic():
+        assert_all_reads(alice)
+        objects.create(user=alice, title="new", kind="new")
+        assert_all_reads(alice, 3)
+    for counter in (unread, unread_by_kind):
+        counter.invalidate()
+    assert_all_reads(alice, 3)
+    assert not len(replica)
+
+
+def test_maintenance(replica, few_healed, alice):
+    unheard(objects.bulk_create, [Notification(user=alice, title="new", kind="new")])
+    assert unread.recount([alice], dry_run=True).wrong == 1
+    pace.when.clear()
+    pace.rests_until = 0
+    with entries(VERIFY_SECONDS=86400):
+        call_command("flush_counters", verbosity=0)
+    assert look_at(unread).mismatched == 1
+    unheard(objects.using("default").filter(title="new").delete)
+    call_command("recount_counters", verbosity=0)
+    assert unread.count(alice) == 0
+    for counter in (unread, unread_by_kind):
+        counter.invalidate()
+    call_command("flush_counters", verbosity=0)
+    assert UserNotificationsCount.objects.using("default").get(pk=alice.pk).unread_count == 0
+    assert not len(replica)
+
+
+def test_a_replica_that_lacks_the_newest_id_of_the_database(replica, few_healed, alice):
+    """The flusher does not take it for another database, and try to write there."""
+    DatabaseId.objects.update(uid="another")
+    databases._known.clear()
+    call_command("flush_counters", verbosity=0)
+    call_command("flush_counters", check=True, verbosity=0)
+    assert unread.count(alice) == 2
+    assert not len(replica)
+
+
+def test_the_inbox(replica, alice, client):
+    client.force_login(alice)
+    page = client.get(reverse("notifications:inbox"))
+    assert [row.title for row in page.context["page"].rows] == ["new", "new", "2", "1", "0"]
+    newest = page.context["page"].rows[0].pk
+    assert client.get(reverse("notifications:api-open", args=[newest])).json()["id"] == newest
+    client.post(reverse("notifications:mark-as-read"), {"pk": newest})
+    page = client.get(reverse("notifications:inbox"), {"show": "unread"})
+    assert len(page.context["page"].rows) == page.context["scope"] == 1
+
+
+def test_totals_in_the_admin(replica, admin, alice, client):
+    unread.flush()
+    objects.create(user=alice, title="new")
+    client.force_login(admin)
+    page = client.get(reverse("admin:notifications_counter_usernotificationscount_changelist"))
+    (row,) = page.context["cl"].result_list
+    assert (row.unread_count, row.shown.pending, row.shown.total) == (2, 1, 3)
