@@ -265,11 +265,11 @@ def test_a_recount_of_a_user_is_one_of_all_their_kinds(admin_client, alice):
         Notification.objects.create(user=alice, kind=kind, title="x")
     unread.flush()
     row = UserNotificationsCount.objects.get()
-    assert messages(act(admin_client, UserNotificationsCount, "flush", [row]))[2] == "2 owners were flushed."
+    flushed = messages(act(admin_client, UserNotificationsCount, "flush", [row]))
+    assert flushed[2] == "unread_by_kind: 2 owners were flushed."
     unheard(Notification.objects.filter(kind="sale").delete)
-    assert messages(act(admin_client, UserNotificationsCount, "recount", [row]))[2] == (
-        "2 owners were recounted, 1 corrected."
-    )
+    recounted = messages(act(admin_client, UserNotificationsCount, "recount", [row]))
+    assert recounted[2] == "unread_by_kind: 2 owners were recounted, 1 corrected."
     assert unread_by_kind.breakdown(alice) == {"news": 1}
 
 
@@ -284,7 +284,7 @@ def test_flush(admin_client, healed, make_user):
     row = UserNotificationsCount.objects.create(pk=user.pk)
     notify(user, 2)
     notify(other)
-    assert messages(act(admin_client, UserNotificationsCount, "flush", [row])) == ["2 owners were flushed."]
+    assert messages(act(admin_client, UserNotificationsCount, "flush", [row])) == ["unread: 2 owners were flushed."]
     row.refresh_from_db()
     assert row.unread_count == 2
 
@@ -297,7 +297,7 @@ def test_recount_of_selected_users(admin_client, healed, make_user):
     unheard(UserNotificationsCount.objects.update, unread_count=5)
     rows = UserNotificationsCount.objects.filter(pk=user.pk)
     assert messages(act(admin_client, UserNotificationsCount, "recount", rows)) == [
-        "1 owner was recounted, 1 corrected."
+        "unread: 1 owner was recounted, 1 corrected."
     ]
     assert unread.counts([user, other]) == {user.pk: 1, other.pk: 5}
 
@@ -309,8 +309,8 @@ def test_recount_of_a_user_in_a_transaction(admin_client, healed, alice):
     unheard(Notification.objects.create, user=alice, title="x")
     row = UserNotificationsCount.objects.get()
     assert messages(act(admin_client, UserNotificationsCount, "recount", [row])) == [
-        "1 owner was recounted, 0 corrected.",
-        "1 owner in doubt is left to flush_counters.",
+        "unread: 1 owner was recounted, 0 corrected.",
+        "unread: 1 owner in doubt is left to flush_counters.",
     ]
     assert_reads(alice)
 
@@ -320,7 +320,7 @@ def test_actions_run_also_where_requests_are_transactions(admin_client, healed, 
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
     [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
-    assert re.match(r"(0 owners were flushed|1 owner was recounted)", message)
+    assert re.match(r"unread: (0 owners were flushed|1 owner was recounted)", message)
 
 
 @pytest.mark.usefixtures("with_kinds")

@@ -75,7 +75,7 @@ class Maintains:
         result = self._try(request, counter, lambda: counter.flush(stopped=stopped))
         if result:
             text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", result.owners)
-            self.message_user(request, text % {"owners": grouped(result.owners)})
+            self._say(request, counter, text % {"owners": grouped(result.owners)})
 
     def do_recount(self, request: HttpRequest, counter: Counter, owners: Iterable[Any] | None) -> None:
         stopped = out_of_patience()
@@ -87,16 +87,16 @@ class Maintains:
                 result.checked,
             )
             numbers = {"checked": result.checked, "corrected": result.corrected}
-            self.message_user(request, text % {name: grouped(number) for name, number in numbers.items()})
+            self._say(request, counter, text % {name: grouped(number) for name, number in numbers.items()})
         if result and result.postponed:
             text = ngettext(
                 "%(owners)s owner in doubt is left to flush_counters.",
                 "%(owners)s owners in doubt are left to flush_counters.",
                 result.postponed,
             )
-            self.message_user(request, text % {"owners": grouped(result.postponed)})
+            self._say(request, counter, text % {"owners": grouped(result.postponed)})
         if result and owners is None and stopped():
-            self.message_user(request, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
+            self._say(request, counter, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
 
     def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
         """Return the result of an action. If it fails, tell the user why and return None."""
@@ -107,8 +107,11 @@ class Maintains:
                 )
             return action()
         except CounterError as error:
-            self.message_user(request, str(error), messages.ERROR)
+            self._say(request, counter, error, messages.ERROR)
             return None
+
+    def _say(self, request: HttpRequest, counter: Counter, text: object, level: int = messages.INFO) -> None:
+        self.message_user(request, f"{counter.name}: {text}", level)
 
 
 def out_of_patience() -> Callable[[], bool]:

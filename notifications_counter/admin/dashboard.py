@@ -47,7 +47,7 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
         return TemplateResponse(request, "admin/notifications_counter/dashboard/change_list.html", context)
 
     def act(self, request: HttpRequest) -> HttpResponse:
-        """Do what a button says, and redirect to the top of the page, where messages stand."""
+        """Do what a button says, and show the page again, with a message."""
         try:
             counter = counter_named(request.POST.get("counter", ""))
             place = self.place_of(counter, request.GET.get("at", ""))
@@ -63,7 +63,7 @@ class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
                 raise PermissionDenied
             with at(place):
                 self.do_recount(request, counter, None)
-        return HttpResponseRedirect(f"{request.get_full_path()}#container")
+        return HttpResponseRedirect(request.get_full_path())
 
     def place_of(self, counter: Counter, where: str) -> Place:
         """Return the place that a URL names, by default the first that the user may see. ConfigurationError if the user

@@ -28,15 +28,17 @@ from .display import Table, duration, grouped, moment
 from .problems import MAX_AGE, MAX_OVERDUE
 from .recent import event_table
 from .report import look
+from .since import well_since, wrong_since
 from .state import CounterReport
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number on the page, with a title and a note."""
+    """A number on the page, with a title, a sentence that explains it, and a note."""
 
     title: str
     value: str
+    help: str
     note: str = ""
     bad: bool = False
 
@@ -48,6 +50,7 @@ class CounterPanel:
     name: str
     figures: list[Figure]
     shards: Table
+    is_recovering: bool
     activity: Activity | None = None
     hint: str = ""
 
@@ -56,7 +59,7 @@ class CounterPanel:
 def panel(report: CounterReport, precision: Precision | None) -> CounterPanel:
     """Return the part of the page for a counter. Its charts cost two round trips, one for each time-sliced counter."""
     counter = counter_named(report.counter)
-    shown = CounterPanel(counter.name, figures(report), shard_table(counter, report.shards))
+    shown = CounterPanel(counter.name, figures(report), shard_table(counter, report.shards), bool(report.recovering))
     if not options.RECORD_ACTIVITY:
         shown.hint = _("For charts, set RECORD_ACTIVITY to True.")
     elif not precision:
@@ -69,28 +72,46 @@ def panel(report: CounterReport, precision: Precision | None) -> CounterPanel:
 def figures(report: CounterReport) -> list[Figure]:
     stats = report.stats
     return [
-        Figure(_("Owners to flush"), grouped(report.backlog_owners)),
-        Figure(_("Oldest change"), duration(report.age), bad=report.age > MAX_AGE),
+        Figure(
+            _("Owners to flush"),
+            grouped(report.backlog_owners),
+            _("Their changes wait in Redis until the flusher writes them to the database. Badges include these."),
+        ),
+        Figure(
+            _("Oldest change"),
+            duration(report.age),
+            _("How long a change or a recount has waited for the flusher."),
+            bad=report.age > MAX_AGE,
+        ),
         Figure(
             _("Owners to recount"),
             grouped(report.dirty_owners),
+            _("Their counts may be wrong. Until the flusher has recounted them, badges count rows."),
             _("%s requested in the database") % grouped(report.requests) if report.requests else "",
         ),
         Figure(
             _("Intents in flight"),
             grouped(report.in_flight),
+            _("Writes that are announced and not confirmed yet. If a process is killed meanwhile, they are overdue."),
             _("%s overdue") % grouped(report.overdue) if report.overdue else "",
             bad=report.overdue > MAX_OVERDUE,
         ),
-        Figure(_("Rejected"), grouped(report.rejected), bad=report.rejected > 0),
+        Figure(
+            _("Rejected"),
+            grouped(report.rejected),
+            _("Changes that cannot be stored, because something else wrote them to Redis."),
+            bad=report.rejected > 0,
+        ),
         Figure(
             _("Owners flushed"),
             grouped(stats.flushed),
+            _("Written to the database since Redis was new."),
             ngettext("in %s batch", "in %s batches", stats.batches) % grouped(stats.batches),
         ),
         Figure(
             _("Compared with the rows"),
             _("%(wrong)s wrong of %(number)s") % {"wrong": grouped(report.wrong), "number": grouped(report.everyone)},
+            _("The flusher compares every count with its rows, again and again, and corrects what is wrong."),
             _comparison(report.everyone_age),
             bad=report.wrong > 0,
         ),
@@ -122,6 +143,11 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
             for shard in shards
         ],
         numbers=2,
+        words={
+            _("Shard"): _("A part of the owners, with keys of its own in Redis."),
+            _("Epoch"): _("Rises when everyone is to be recounted, as after Redis has lost data."),
+            _("Batches"): _("Groups of changes that the flusher has written to the database in this epoch."),
+        },
     )  # fmt: skip
 
 
@@ -168,6 +194,7 @@ def server_table(servers: Sequence[Mapping[str, str]]) -> Table:
             for info in servers
         ],
         numbers=2,
+        words={_("Memory policy"): _("What Redis does when its memory is full. With noeviction, it deletes nothing.")},
     )
 
 
@@ -225,7 +252,8 @@ def page(by: str, where: str) -> dict[str, Any]:
         "choices": [(name, precision.title) for name, precision in choices.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()),
-        "problems": [str(problem) for problem in (*report.problems(), *report.warnings)],
+        "problems": list(map(str, report.problems())),
+        "warnings": list(map(str, report.warnings)),
     }
     if len(keys) > 1:
         found["places"] = place_table(report.counters, by)
@@ -238,7 +266,8 @@ def page(by: str, where: str) -> dict[str, Any]:
         if not report.errors:
             found["problems"].append(str(error))
         found["note"] = _("Counts are still right, but slower, because they are read from the database.")
-    return found
+    since = wrong_since(report) if found["problems"] else well_since(report)
+    return {**found, "since": since and moment(since)}
 
 
 def details(reports: Sequence[CounterReport], precision: Precision | None, problems: list[str]) -> dict[str, Any]:

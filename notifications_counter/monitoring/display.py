@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.template.defaultfilters import date as date_format
@@ -15,11 +16,12 @@ from django.utils.translation import pgettext
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table for a template. The columns from index ``numbers`` on are numbers."""
+    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles."""
 
     titles: list[str]
     rows: list[list[str]]
     numbers: int = 1
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 def grouped(number: float) -> str:

@@ -150,6 +150,7 @@ def test_the_dashboard(visit, locale, title, flushed):
         page.wait_for_function(DRAWN)
     page.click("button[name=flush]")
     expect(page.locator(".messagelist")).to_contain_text(flushed)
+    expect(page.locator(":focus")).to_contain_text(flushed)
     for name in ("notification", "usernotificationscount", "countershard"):
         page.goto(f"/admin/notifications_counter/{name}/")
         expect(page.locator("#result_list tbody tr")).not_to_have_count(0)
@@ -198,8 +199,8 @@ def test_a_bar_says_what_the_table_says(visit):
     said = chart.evaluate(
         "canvas => { const { title, body } = Chart.getChart(canvas).tooltip; return [...title, ...body[0].lines] }"
     )
-    page.click(".nc-panel summary")
-    newest = page.locator(".nc-panel details tbody tr").first.locator("td")
+    page.click(".nc-charts + details summary")
+    newest = page.locator(".nc-charts + details tbody tr").first.locator("td")
     expect(newest.nth(0)).to_have_text(said[0])
     expect(newest.nth(1)).to_have_text(said[1])
 
@@ -211,7 +212,7 @@ def test_without_chart_js_the_table_is_open(visit):
     for page in (without_scripts, without_chart_js):
         page.goto(DASHBOARD)
         expect(page.locator(".nc-charts").first).to_be_hidden()
-        expect(page.locator(".nc-panel details table").first).to_be_visible()
+        expect(page.locator(".nc-charts + details table").first).to_be_visible()
 
 
 PAGES = {"": ["/login/"], BUSY: ["/"], "admin": ["/1/", "/send/", "/table/", DASHBOARD]}

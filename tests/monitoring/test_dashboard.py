@@ -14,12 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.translation import override
 
+from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance.history import history
 from notifications_counter.maintenance.shards import shard_rows
 from notifications_counter.maintenance.verification import Verification
 from notifications_counter.models import Notification, UserNotificationsCount
-from notifications_counter.monitoring.display import duration, grouped
+from notifications_counter.monitoring.display import duration, grouped, moment
 from notifications_counter.timeseries import update_counters
 from tests.support import entries, notify, sent
 
@@ -79,9 +80,43 @@ def messages(response) -> list[str]:
 
 # -------------------------------------------------------------------------------------------------------- state
 def test_all_is_well(admin_client, url, few_healed, make_user):
+    [recovered] = history.latest(1, "recovered")
     response = admin_client.get(url)
-    assert health(response) == "All is well."
+    assert health(response).startswith(f"All has been well since {moment(recovered['timestamp'])} .")
     assert figures(response)["Owners to flush"] == "0"
+
+
+@pytest.mark.once
+def test_all_is_well_since_the_last_trouble_on_record(admin_client, url, few_healed):
+    at = time.time() - 86400
+
+    def says(time: float) -> bool:
+        return health(admin_client.get(url)).startswith(f"All has been well since {moment(time)} .")
+
+    history.trim_events(max_length=0)
+    assert health(admin_client.get(url)) == "All is well."
+    history.record_event({"type": "recount", "counter": "unread", "checked": 1, "corrected": 1})
+    assert health(admin_client.get(url)) == "All is well."
+    for hours, type in enumerate(("recovered", "rejected")):
+        history.record_event({"type": type, "counter": "unread", "timestamp": at + 3600 * hours})
+        assert says(at + 3600 * hours)
+    about = Verification(last_wrong=1, mismatched=1, mismatched_at=at + 7200)
+    shard_rows(unread).update(verified=str(about))
+    assert says(at + 7200)
+    client_of("default").troubles.note_outage("lost", "Connection refused", 4.0)
+    assert not says(at + 7200)
+    assert "All has been well since" in health(admin_client.get(url))
+
+
+@pytest.mark.once
+def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_healed, redis_client):
+    at = (int(time.time()) // 3600 - 24) * 3600
+    history.trim_events(max_length=0)
+    unread.buffers[0].reject({"\0": "1"})
+    assert health(admin_client.get(url)).startswith("Something is wrong. unread: 1 member")
+    redis_client.hset(unread.buffers[0].keys.state, "waiting_since", at)
+    redis_client.zadd(unread.buffers[0].keys.pending, {"7": 1})
+    assert health(admin_client.get(url)).startswith(f"Something has been wrong since {moment(at)[:-5]}")
 
 
 def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
@@ -102,7 +137,12 @@ def test_a_recovery_shows_how_far_it_has_come(admin_client, url, few_healed, mak
         notify(user)
     [buffer] = unread.buffers
     buffer.client.call(buffer.keys.state, "DEL", buffer.keys.state, buffer.keys.ready)
-    assert "Until flush_counters has recovered shard 0" in health(admin_client.get(url))
+    before = health(admin_client.get(url))
+    assert before.startswith("Something is wrong.")
+    assert "Until flush_counters has recovered shard 0" in before
+    history.record_event({"type": "recovery", "counter": "unread", "shard": 0, "epoch": 2})
+    [began] = history.latest(1)
+    assert health(admin_client.get(url)).startswith(f"Something has been wrong since {moment(began['timestamp'])} .")
     last = sorted(str(user.pk) for user in users)[2] if isinstance(users[0].pk, str) else users[2].pk
     shard_rows(unread).update(audited=f"owner:{last}")
     page = said(admin_client.get(url).content.decode())
@@ -138,7 +178,7 @@ def test_what_the_comparison_with_the_rows_has_found(admin_client, url, few_heal
         shard_rows(unread).update(verified=str(about))
         response = admin_client.get(url)
         assert figures(response)[title] == "0 wrong of 4,102,311 everyone in the last 19 h"
-        assert health(response) == "All is well."
+        assert health(response).startswith("All has been well since")
         about.last_wrong = about.mismatched = 2
         about.mismatched_at = time.time()
         shard_rows(unread).update(verified=str(about))
@@ -157,6 +197,7 @@ def test_an_event_of_wrong_counts(admin_client, url, few_healed):
 def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, make_user):
     response = admin_client.get(url)
     assert response.status_code == 200
+    assert health(response).startswith("Something has been wrong since")
     assert "unreachable" in health(response)
     assert "Counts are still right, but slower" in health(response)
 
@@ -190,8 +231,8 @@ def test_what_the_page_costs(admin_client, url, few_healed, make_user):
             notify(user)
         assert cost() == before
     counters = len(all_counters())
-    # Status, server and monitoring of each counter, outages, INFO twice, events; time series of each.
-    assert before[0] == 3 * counters + 1 + 2 + 1 + 2 * counters
+    # Status, server and monitoring of each counter, outages, INFO twice, events thrice; time series of each.
+    assert before[0] == 3 * counters + 1 + 2 + 3 + 2 * counters
     assert before[1] <= 2 * counters + 5
 
 
@@ -304,8 +345,8 @@ def test_flush(admin_client, url, few_healed, make_user):
     user = make_user()
     Notification.objects.create(user=user, title="waits")
     response = admin_client.post(f"{url}?by=day", {"flush": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["1 owner was flushed."]
-    assert response.redirect_chain == [(f"{url}?by=day#container", 302)]
+    assert messages(response) == ["unread: 1 owner was flushed."]
+    assert response.redirect_chain == [(f"{url}?by=day", 302)]
     assert UserNotificationsCount.objects.get(pk=user.pk).unread_count == 1
 
 
@@ -315,7 +356,7 @@ def test_recount(admin_client, url, few_healed, make_user):
         notify(user)
     UserNotificationsCount.objects.filter(pk=users[0].pk).update(unread_count=7)
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["2 owners were recounted, 1 corrected."]
+    assert messages(response) == ["unread: 2 owners were recounted, 1 corrected."]
 
 
 def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, few_healed, make_user, monkeypatch):
@@ -324,18 +365,18 @@ def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, 
     for _ in range(3):
         notify(make_user())
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response)[0] == "1 owner was recounted, 0 corrected."
+    assert messages(response)[0] == "unread: 1 owner was recounted, 0 corrected."
     assert "Run it again to continue" in messages(response)[1]
     monkeypatch.undo()
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["2 owners were recounted, 0 corrected."]
+    assert messages(response) == ["unread: 2 owners were recounted, 0 corrected."]
 
 
 @pytest.mark.parametrize("button", ["flush", "recount"])
 def test_buttons_work_also_where_requests_are_transactions(admin_client, url, few_healed, monkeypatch, button):
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
-    assert message in ("0 owners were flushed.", "0 owners were recounted, 0 corrected.")
+    assert message in ("unread: 0 owners were flushed.", "unread: 0 owners were recounted, 0 corrected.")
 
 
 @pytest.mark.parametrize("button", ["flush", "recount"])
@@ -398,7 +439,7 @@ for model in filter(admin.site.is_registered, apps.get_app_config("notifications
     assert page.status_code == 200, model
     assert "unfold/css" in page.content.decode(), model
     assert isinstance(admin.site.get_model_admin(model), ModelAdmin), model
-    print(model._meta.model_name, "All is well." in page.content.decode())
+    print(model._meta.model_name, "All has been well since" in page.content.decode())
 """
 
 
