@@ -266,11 +266,19 @@ def test_a_recount_of_a_user_is_one_of_all_their_kinds(admin_client, alice):
     unread.flush()
     row = UserNotificationsCount.objects.get()
     flushed = messages(act(admin_client, UserNotificationsCount, "flush", [row]))
-    assert flushed[2] == "unread_by_kind: 2 owners were flushed."
+    assert flushed[2] == "Counter unread_by_kind: 2 owners were flushed."
     unheard(Notification.objects.filter(kind="sale").delete)
     recounted = messages(act(admin_client, UserNotificationsCount, "recount", [row]))
-    assert recounted[2] == "unread_by_kind: 2 owners were recounted, 1 corrected."
+    assert recounted[2] == "Counter unread_by_kind: 2 owners were recounted, 1 corrected."
     assert unread_by_kind.breakdown(alice) == {"news": 1}
+
+
+@pytest.mark.once
+def test_lists_and_forms_explain_their_words(admin_client, healed):
+    shard = CounterShard.objects.get(counter="unread")
+    epoch = "Rises when everyone is to be recounted, as after Redis has lost data."
+    assert f"<dt>Epoch</dt><dd>{epoch}</dd>" in admin_client.get(url(CounterShard)).content.decode()
+    assert epoch in admin_client.get(url(CounterShard, "change", shard.pk)).content.decode()
 
 
 @pytest.mark.parametrize("model", [UserNotificationsCount, CounterShard, RecountRequest])
@@ -284,7 +292,9 @@ def test_flush(admin_client, healed, make_user):
     row = UserNotificationsCount.objects.create(pk=user.pk)
     notify(user, 2)
     notify(other)
-    assert messages(act(admin_client, UserNotificationsCount, "flush", [row])) == ["unread: 2 owners were flushed."]
+    assert messages(act(admin_client, UserNotificationsCount, "flush", [row])) == [
+        "Counter unread: 2 owners were flushed."
+    ]
     row.refresh_from_db()
     assert row.unread_count == 2
 
@@ -297,7 +307,7 @@ def test_recount_of_selected_users(admin_client, healed, make_user):
     unheard(UserNotificationsCount.objects.update, unread_count=5)
     rows = UserNotificationsCount.objects.filter(pk=user.pk)
     assert messages(act(admin_client, UserNotificationsCount, "recount", rows)) == [
-        "unread: 1 owner was recounted, 1 corrected."
+        "Counter unread: 1 owner was recounted, 1 corrected."
     ]
     assert unread.counts([user, other]) == {user.pk: 1, other.pk: 5}
 
@@ -309,8 +319,8 @@ def test_recount_of_a_user_in_a_transaction(admin_client, healed, alice):
     unheard(Notification.objects.create, user=alice, title="x")
     row = UserNotificationsCount.objects.get()
     assert messages(act(admin_client, UserNotificationsCount, "recount", [row])) == [
-        "unread: 1 owner was recounted, 0 corrected.",
-        "unread: 1 owner in doubt is left to flush_counters.",
+        "Counter unread: 1 owner was recounted, 0 corrected.",
+        "Counter unread: 1 owner in doubt is left to flush_counters.",
     ]
     assert_reads(alice)
 
@@ -320,7 +330,7 @@ def test_actions_run_also_where_requests_are_transactions(admin_client, healed, 
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
     [message] = messages(act(admin_client, UserNotificationsCount, action, [row]))
-    assert re.match(r"unread: (0 owners were flushed|1 owner was recounted)", message)
+    assert re.match(r"Counter unread: (0 owners were flushed|1 owner was recounted)", message)
 
 
 @pytest.mark.usefixtures("with_kinds")

@@ -11,7 +11,7 @@ from django.apps import apps
 from django.contrib import admin, messages
 from django.contrib.auth import get_user_model
 from django.core.paginator import Paginator
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
@@ -44,7 +44,28 @@ class FirstPages(Paginator):
         return rows.order_by()[:COUNTED].count()
 
 
-class ReadOnly:
+class Explained(ModelAdmin):
+    """An admin whose ``help_texts`` explain columns and fields, and where a message has the focus."""
+
+    change_list_template = "admin/notifications_counter/change_list.html"
+    help_texts: ClassVar[dict[str, Any]] = {}
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        columns = [name for name in self.get_list_display(request) if name in self.help_texts]
+        words = [(self.label_of(name), self.help_texts[name]) for name in columns]
+        return super().changelist_view(request, {"words": words, **(extra_context or {})})
+
+    def label_of(self, name: str) -> object:
+        """Return the title of a column, which is a method or a field."""
+        method: Any = getattr(self, name, None)
+        field: Any = None if method else self.opts.get_field(name)
+        return method.short_description if method else field.verbose_name
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change, help_texts=self.help_texts, **kwargs)
+
+
+class ReadOnly(Explained):
     """An admin for rows that only the counters write."""
 
     paginator: ClassVar[type] = FirstPages
@@ -111,7 +132,8 @@ class Maintains:
             return None
 
     def _say(self, request: HttpRequest, counter: Counter, text: object, level: int = messages.INFO) -> None:
-        self.message_user(request, f"{counter.name}: {text}", level)
+        name = _("Counter %(name)s") % {"name": counter.name}
+        self.message_user(request, f"{name}: {text}", level)
 
 
 def out_of_patience() -> Callable[[], bool]:

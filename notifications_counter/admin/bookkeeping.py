@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -11,12 +11,21 @@ from django.utils.translation import gettext_lazy as _
 
 from ..counters import all_counters
 from ..models import CounterShard, RecountRequest
-from .base import ModelAdmin, ReadOnly
+from .base import ReadOnly
 
 
 @admin.register(CounterShard)
-class CounterShardAdmin(ReadOnly, ModelAdmin):
+class CounterShardAdmin(ReadOnly):
     list_display = ["counter", "shard", "shards", "epoch", "closed", "audited"]
+    help_texts: ClassVar[dict[str, Any]] = {
+        "shard": _("A part of the owners, with keys of its own in Redis."),
+        "epoch": _("Rises when everyone is to be recounted, as after Redis has lost data."),
+        "finished": _("The last group of changes that the flusher has written to the database."),
+        "closed": _("No group of changes up to this one is accepted anymore."),
+        "audited": _("How far the recount of everyone has come. Empty if none is under way."),
+        "verified": _("How far the comparison with the rows has come, and what it has found."),
+        "declared": _("Stands for what the counter counts. After a deploy, it may be another one."),
+    }
 
 
 class CounterFilter(admin.SimpleListFilter):
@@ -31,8 +40,11 @@ class CounterFilter(admin.SimpleListFilter):
 
 
 @admin.register(RecountRequest)
-class RecountRequestAdmin(ReadOnly, ModelAdmin):
+class RecountRequestAdmin(ReadOnly):
     list_display = ["counter", "owner", "created_at"]
+    help_texts: ClassVar[dict[str, Any]] = {
+        "owner": _("To be recounted, because Redis could not be told of a change. Everyone, if empty."),
+    }
     ordering = ["-pk"]
     sortable_by = ()
     list_filter = [CounterFilter, "created_at"]

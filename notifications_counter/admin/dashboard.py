@@ -17,11 +17,11 @@ from ..exceptions import ConfigurationError
 from ..maintenance.places import Place, at
 from ..models import Dashboard
 from ..monitoring import dashboard
-from .base import Maintains, ModelAdmin, ReadOnly, out_of_patience
+from .base import Maintains, ReadOnly, out_of_patience
 
 
 @admin.register(Dashboard)
-class DashboardAdmin(Maintains, ReadOnly, ModelAdmin):
+class DashboardAdmin(Maintains, ReadOnly):
     """A page in place of a list."""
 
     def get_urls(self) -> list[URLPattern]:

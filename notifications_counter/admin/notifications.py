@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -12,12 +12,7 @@ from django.utils.translation import ngettext
 
 from ..models import Notification, NotificationQuerySet
 from ..monitoring.display import grouped
-from .base import USERNAME, FirstPages, ModelAdmin
-
-if TYPE_CHECKING:
-    NotificationModelAdmin = admin.ModelAdmin[Notification]
-else:
-    NotificationModelAdmin = ModelAdmin
+from .base import USERNAME, Explained, FirstPages
 
 RECENT = 1000
 """The newest notifications, whose kinds can be filtered by."""
@@ -50,7 +45,7 @@ class ReadFilter(admin.SimpleListFilter):
 
 
 @admin.register(Notification)
-class NotificationAdmin(NotificationModelAdmin):
+class NotificationAdmin(Explained):
     list_display = ["title", "user", "kind", "created_at", "is_read"]
     list_filter = [ReadFilter, KindFilter, "created_at"]
     list_select_related = ["user"]

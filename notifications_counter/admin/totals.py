@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -19,12 +19,7 @@ from ..databases.transactions import outside_transactions
 from ..exceptions import BufferUnavailable
 from ..models import UserNotificationsCount
 from ..monitoring.display import grouped, signed
-from .base import USERNAME, Maintains, ModelAdmin, ReadOnly, out_of_patience
-
-if TYPE_CHECKING:
-    CountModelAdmin = admin.ModelAdmin[UserNotificationsCount]
-else:
-    CountModelAdmin = ModelAdmin
+from .base import USERNAME, Maintains, ReadOnly, out_of_patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +61,19 @@ class CountList(ChangeList):
 
 
 @admin.register(UserNotificationsCount)
-class UserNotificationsCountAdmin(Maintains, ReadOnly, CountModelAdmin):
+class UserNotificationsCountAdmin(Maintains, ReadOnly):
     fields = ["owner", "stored", "waiting", "total", "updated_at", "flushed_batch"]
     search_fields = ["user"]
     ordering = ["pk"]
     sortable_by = ["owner"]
     actions = ["flush", "recount"]
+    help_texts: ClassVar[dict[str, Any]] = {
+        "stored": _("In the database, since the last flush."),
+        "waiting": _("Changes since then, which the next flush writes to the database."),
+        "total": _("Both together: all that are unread."),
+        "total_unseen": _("How many of these have come since the user opened the inbox."),
+        "flushed_batch": _("The last group of changes that is in the stored number."),
+    }
 
     # ------------------------------------------------------------------ pages
     def get_queryset(self, request: HttpRequest) -> QuerySet[UserNotificationsCount]:

@@ -32,6 +32,9 @@ def main() -> None:
         for (_kind, _title, _body, age), (_art, title, _text) in zip(life.NOTIFICATIONS, IN_CHINESE, strict=True):
             Notification.objects.filter(title=title).update(created_at=timezone.now() - timedelta(seconds=age))
         Notification.objects.filter(user=reader, kind="").mark_as_read()
+        wordy = get_user_model().objects.create_user("maximiliane.featherstonehaugh@example.com")
+        Notification.objects.create(user=wordy, kind="subscription.cancelled", title="A title of many words. " * 11)
+        unread.flush()
         print(site.url, flush=True)
         sys.stdin.read()
 

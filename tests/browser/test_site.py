@@ -154,6 +154,9 @@ def test_the_dashboard(visit, locale, title, flushed):
     for name in ("notification", "usernotificationscount", "countershard"):
         page.goto(f"/admin/notifications_counter/{name}/")
         expect(page.locator("#result_list tbody tr")).not_to_have_count(0)
+        results = page.locator("#changelist .results")
+        assert results.evaluate("list => list.scrollWidth <= list.clientWidth"), "a column is cut off"
+        assert all(title.bounding_box()["width"] > 180 for title in page.locator(".field-title").all())
 
 
 DASHBOARD = "/admin/notifications_counter/dashboard/?by=hour"

@@ -345,7 +345,7 @@ def test_flush(admin_client, url, few_healed, make_user):
     user = make_user()
     Notification.objects.create(user=user, title="waits")
     response = admin_client.post(f"{url}?by=day", {"flush": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["unread: 1 owner was flushed."]
+    assert messages(response) == ["Counter unread: 1 owner was flushed."]
     assert response.redirect_chain == [(f"{url}?by=day", 302)]
     assert UserNotificationsCount.objects.get(pk=user.pk).unread_count == 1
 
@@ -356,7 +356,7 @@ def test_recount(admin_client, url, few_healed, make_user):
         notify(user)
     UserNotificationsCount.objects.filter(pk=users[0].pk).update(unread_count=7)
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["unread: 2 owners were recounted, 1 corrected."]
+    assert messages(response) == ["Counter unread: 2 owners were recounted, 1 corrected."]
 
 
 def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, few_healed, make_user, monkeypatch):
@@ -365,18 +365,21 @@ def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, 
     for _ in range(3):
         notify(make_user())
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response)[0] == "unread: 1 owner was recounted, 0 corrected."
+    assert messages(response)[0] == "Counter unread: 1 owner was recounted, 0 corrected."
     assert "Run it again to continue" in messages(response)[1]
     monkeypatch.undo()
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["unread: 2 owners were recounted, 0 corrected."]
+    assert messages(response) == ["Counter unread: 2 owners were recounted, 0 corrected."]
 
 
 @pytest.mark.parametrize("button", ["flush", "recount"])
 def test_buttons_work_also_where_requests_are_transactions(admin_client, url, few_healed, monkeypatch, button):
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
-    assert message in ("unread: 0 owners were flushed.", "unread: 0 owners were recounted, 0 corrected.")
+    assert message in (
+        "Counter unread: 0 owners were flushed.",
+        "Counter unread: 0 owners were recounted, 0 corrected.",
+    )
 
 
 @pytest.mark.parametrize("button", ["flush", "recount"])
