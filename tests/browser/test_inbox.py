@@ -541,6 +541,29 @@ def test_keys(open_inbox, alice):
     expect(page).to_have_url(f"/notifications/{rows[1].pk}/")
 
 
+def test_keys_can_be_turned_off(open_inbox, alice):
+    rows = notify(alice)
+    page = open_inbox()
+    page.keyboard.press("?")
+    page.uncheck("#nc-has-keys")
+    page.keyboard.press("Escape")
+    for _ in ("off", "still off"):
+        page.focus(f"#nc-open-{rows[2].pk}")
+        for key in ("j", "e", "?"):
+            page.keyboard.press(key)
+        expect(page.locator(f"#nc-open-{rows[2].pk}")).to_be_focused()
+        expect(page.locator("#nc-keys")).to_be_hidden()
+        page.reload()
+    has(page, "unread", "unread", "unread")
+    page.click("#nc-more")
+    page.click("[popovertarget=nc-keys]")
+    page.check("#nc-has-keys")
+    page.keyboard.press("?")
+    expect(page.locator("#nc-keys")).to_be_hidden()
+    page.keyboard.press("j")
+    expect(page.locator(f"#nc-open-{rows[2].pk}")).to_be_focused()
+
+
 # ------------------------------------------------------------------------------------------------------------ bell
 @pytest.mark.usefixtures("way")
 def test_a_bell_opens_what_is_new(open_inbox, alice):

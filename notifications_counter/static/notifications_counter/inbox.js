@@ -5,9 +5,12 @@
 
   const PATIENCE = 20_000; // milliseconds, with a change
   const STEPS = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 };
+  const KEYS = "notifications-keys"; // "off" in this browser, for who speaks to it, or presses keys by mistake
 
   const listOf = window.ncListOf;
   const waiting = new Map(); // deletions that can still be undone, by list
+  let hasKeys = true;
+  try { hasKeys = localStorage[KEYS] !== "off"; } catch {} // it may be forbidden
 
   const post = async (list, { url, body, rows, isDone }, keepalive = false) => {
     rows.forEach((row) => row.setAttribute("aria-busy", "true"));
@@ -115,6 +118,10 @@
   document.addEventListener("change", (event) => {
     const list = listOf(event.target);
     if (!list) return;
+    if (event.target.id === "nc-has-keys") {
+      hasKeys = event.target.checked;
+      try { localStorage[KEYS] = hasKeys ? "on" : "off"; } catch {}
+    }
     if (event.target.id === "nc-all") boxesOf(list).forEach((box) => (box.checked = event.target.checked));
     tidy(list);
   });
@@ -124,7 +131,7 @@
     const list = listOf(at === document.body ? document.querySelector(".nc-inbox") : at);
     if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
     const isBell = Boolean(list.root.dataset.url);
-    if (event.key.startsWith("Arrow") && !isBell) return; // they scroll
+    if (event.key.startsWith("Arrow") ? !isBell : !hasKeys) return; // arrows scroll
     const rows = rowsOf(list);
     const here = rows.indexOf(at.closest(".nc-row"));
     if (event.key in STEPS && rows.length) {
@@ -137,6 +144,10 @@
       document.getElementById("nc-keys")?.togglePopover();
     }
   });
+
+  document.addEventListener("beforetoggle", ({ target }) => {
+    if (target.id === "nc-keys") target.querySelector("#nc-has-keys").checked = hasKeys;
+  }, { capture: true });
 
   document.addEventListener("notifications:list", (event) => tidy(listOf(event.target)));
   window.addEventListener("pagehide", () => waiting.forEach((change, list) => finish(list, change, true)));

@@ -68,7 +68,7 @@
       this.root = root;
       clock(root.dataset.now);
       age(root);
-      this.part.querySelector(".nc-kinds [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+      this.part.querySelector(".nc-kinds [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
 
     get part() { return this.root.querySelector(".nc-part"); }
