@@ -103,6 +103,7 @@ NOTIFICATIONS_COUNTER = {
         "security": "demo/security.svg",
     },
     "DEPLOY_SECONDS": 0,  # nothing of another release runs
+    "VERIFY_SECONDS": 10,  # so that the dashboard soon says what was compared
     "RECORD_ACTIVITY": True,  # for the charts of the dashboard
 }
 

@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect
 
 from demo_project import traffic
 from servers import dies_with_parent
+from tests.support import wait_until
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
@@ -283,6 +284,8 @@ def test_pictures(visit, name, tmp_path):
     page = visit(user, viewport=dict(zip(("width", "height"), size, strict=True)), **options)
     page.goto(path)
     if path == DASHBOARD:
+        nobody = page.locator(".nc-figures dd", has_text=re.compile("wrong of 0|^0 个"))
+        wait_until(lambda: not nobody.count() or (page.reload() and False))
         page.wait_for_function(DRAWN)
     elif path == "/send/":
         page.click(".nc-bell button")

@@ -103,6 +103,14 @@ def test_changes_say_what_they_did(client, user):
     assert badge(client) == 0
 
 
+def test_invented_data_is_labelled(client, staff_client):
+    assert "Invented data" in client.get(reverse("notifications:inbox")).content.decode()
+    with entries(RECORD_ACTIVITY=True):
+        dashboard = reverse("admin:notifications_counter_dashboard_changelist")
+        charts = staff_client.get(dashboard).content.decode().partition("Activity</h3>")[2]
+    assert "What was before this demo began is invented." in charts
+
+
 def test_send(client, make_user):
     one, two, three = make_user(), make_user(), make_user()
     client.post(reverse("send"), {"to": one.username, "title": "Hello"})
