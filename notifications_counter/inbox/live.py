@@ -14,7 +14,7 @@ import logging
 import time
 from collections import Counter as Numbers
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -41,7 +41,6 @@ LISTEN = int(3 * REREAD)  # for which Redis tells of changes, after it was last 
 IDLE = 1.0  # after which the thread looks whether any stream is left
 PAUSE = 0.002  # between two messages, after which the counts are read …
 BATCH = 0.05  # … or this long after the first, so that a busy site does not hold them up
-
 
 MOST = 20
 """Streams that one user can have in this process. A browser needs one, and each takes an open file of the server."""
@@ -180,47 +179,50 @@ class Live:
             while self._is_needed():
                 if self._has_changed:
                     self._subscribe(pubsub, channels)
-                message = pubsub.get_message(timeout=GAP if woken else IDLE)
-                until = time.monotonic() + BATCH
-                subscribed: set[Source] = set()
-                while message is not None:
+                for message in _messages(pubsub, GAP if woken else IDLE):
                     heard = True
-                    channel = channels.get(decode(message["channel"] or ""))
-                    if channel and message["type"] == "message":
-                        place, counter = channel.source
-                        with suppress(*UNREADABLE):  # something else may publish, too
-                            named = [Badge(counter, str(owner_key)) for owner_key in json.loads(message["data"])]
-                            local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
-                            woken.update(badge for badge in local if badge in self._streams)
-                    elif channel and message["type"] == "subscribe":  # also after redis-py has reconnected by itself
-                        self._is_deaf = False
-                        subscribed.add(channel.source)
-                        with suppress(BufferUnavailable):
-                            channel.buffer.listen(LISTEN)
-                    message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
-                if subscribed:
-                    woken.update(badge for badge in list(self._streams) if badge.source in subscribed)
+                    woken |= self._woken_by(message, channels)
                 now = time.monotonic()
                 if now >= reread_at:
                     if not heard:
                         raise ConnectionError("no answer to a PING")
                     reread_at, heard = now + REREAD, False
                     pubsub.ping()
-                    for name, channel in list(channels.items()):
-                        try:
-                            channel.buffer.listen(LISTEN)
-                        except DatabaseChanged:
-                            pubsub.unsubscribe(name)
-                            del channels[name]
-                            self._has_changed = True
-                        except BufferUnavailable:
-                            pass
+                    self._ask_again(pubsub, channels)
                     woken.update(self._streams)
                 read = {badge: when for badge, when in read.items() if now - when < GAP}
                 if ready := woken - read.keys():
                     self._read(ready)
                     read.update(dict.fromkeys(ready, time.monotonic()))
                     woken -= ready
+
+    def _woken_by(self, message: dict[str, Any], channels: dict[str, Channel]) -> set[LocalBadge]:
+        """Return the badges that a message gives reason to read."""
+        channel = channels.get(decode(message["channel"] or ""))
+        if channel and message["type"] == "subscribe":  # also after redis-py has reconnected by itself
+            self._is_deaf = False
+            with suppress(BufferUnavailable):
+                channel.buffer.listen(LISTEN)
+            return {badge for badge in list(self._streams) if badge.source == channel.source}
+        if channel and message["type"] == "message":
+            place, counter = channel.source
+            with suppress(*UNREADABLE):  # something else may publish, too
+                named = [Badge(counter, str(owner_key)) for owner_key in json.loads(message["data"])]
+                local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
+                return {badge for badge in local if badge in self._streams}
+        return set()
+
+    def _ask_again(self, pubsub: Any, channels: dict[str, Channel]) -> None:
+        """Ask Redis to go on telling of changes, and leave the channels of databases that others have replaced."""
+        for name, channel in list(channels.items()):
+            try:
+                channel.buffer.listen(LISTEN)
+            except DatabaseChanged:
+                pubsub.unsubscribe(name)
+                del channels[name]
+                self._has_changed = True
+            except BufferUnavailable:
+                pass
 
     def _subscribe(self, pubsub: Any, channels: dict[str, Channel]) -> None:
         """Subscribe to the channels of what has streams now, and to no others."""
@@ -254,6 +256,15 @@ class Live:
         for loop, some in news.items():
             with suppress(RuntimeError):  # it is closed, and its streams with it
                 loop.call_soon_threadsafe(_tell_all, some)
+
+
+def _messages(pubsub: Any, timeout: float) -> Iterator[dict[str, Any]]:
+    """Yield a message that comes within a timeout, and those that follow at once."""
+    message = pubsub.get_message(timeout=timeout)
+    until = time.monotonic() + BATCH
+    while message is not None:
+        yield message
+        message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
 
 
 def by_place(badges: Iterable[LocalBadge]) -> dict[Place, list[Badge]]:

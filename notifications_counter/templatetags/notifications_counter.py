@@ -18,7 +18,7 @@ from django.utils.translation import get_language, gettext, ngettext
 
 from ..conf import is_integer, options
 from ..context_processors import unread
-from ..counters import counter_named, counters_of_notifications, unseen
+from ..counters import Counter, counter_named, counters_of_notifications, unseen
 from ..exceptions import ConfigurationError
 from ..inbox.badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
 from ..models.notification import safe_link
@@ -85,25 +85,21 @@ def show_badge(
     user = user_of(request)
     if not is_integer(max):
         raise ConfigurationError(f"The max of a badge must be an integer, not {max!r}.")
-    if kind is not None:
-        if counter not in ("", "unread_by_kind"):
-            raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={counter!r} or kind.")
-        counter = "unread_by_kind"
-    counted = counter_named(counter or ("unread" if unseen.disabled else "unseen"))
+    counted = _counter_of(counter, kind)
     owner = user if owner is THE_USER else owner
-    parts = owner if isinstance(owner, tuple | list) else [owner]
     if owner == "":
         tell_no_owner(counted.name, getattr(context.template, "name", None))
-    if owner == "" or None in [getattr(part, "pk", part) for part in parts]:
+        return {}
+    if None in [getattr(part, "pk", part) for part in (owner if isinstance(owner, tuple | list) else [owner])]:
         return {}
     badge = badge_of(counted, owner if kind is None else (owner, kind))
     count = count_once(request, badge)
-    phrase = None if label else PHRASES.get(badge.counter.name)
-    label = label or badge.counter.name.replace("_", " ")
+    phrase = None if label else PHRASES.get(counted.name)
+    label = label or counted.name.replace("_", " ")
     name = "" if user is None else name_of(badge, user)
     return {
         "name": name,
-        "kind": badge.kind if name == badge.counter.name else None,
+        "kind": badge.kind if name == counted.name else None,
         "quiet": quiet,
         "count": str(count),
         "shown": f"{max}+" if count > max else str(count),
@@ -111,6 +107,15 @@ def show_badge(
         "label": "" if phrase else label,
         "text": phrase(count) % {"n": count} if phrase else f"{label}: {count}",
     }
+
+
+def _counter_of(name: str, kind: str | None) -> Counter:
+    """Return the counter that a badge shows."""
+    if kind is None:
+        return counter_named(name or ("unread" if unseen.disabled else "unseen"))
+    if name not in ("", "unread_by_kind"):
+        raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={name!r} or kind.")
+    return counter_named("unread_by_kind")
 
 
 def tell_no_owner(counter: str, template: str | None) -> None:
