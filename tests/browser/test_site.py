@@ -219,7 +219,8 @@ def test_without_chart_js_the_table_is_open(visit):
         expect(page.locator(".nc-charts + details table").first).to_be_visible()
 
 
-PAGES = {"": ["/login/"], BUSY: ["/"], "admin": ["/1/", "/send/", "/table/", DASHBOARD]}
+LIST = "/admin/notifications_counter/countershard/"
+PAGES = {"": ["/login/"], BUSY: ["/"], "admin": ["/1/", "/send/", "/table/", DASHBOARD, LIST]}
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", {}), ("dark", {"runOnly": ["color-contrast"]})])
