@@ -252,6 +252,8 @@ def test_what_opens_is_accessible(visit, scheme):
     page = visit(BUSY, color_scheme=scheme)
     page.keyboard.press("?")
     check(page)
+    page.uncheck("#nc-has-keys")
+    check(page)
     page.keyboard.press("Escape")
     page.check(".nc-row >> nth=0 >> [name=selected]")
     page.click(".nc-row >> nth=0 >> .nc-more")
