@@ -80,7 +80,7 @@ def torment(seconds: float, seed: int, names: list[str], number_of_bystanders: i
     try:
         with truth.noted():
             while not number or time.monotonic() < started + seconds:
-                name = names[number % len(names)]
+                name = names[(seed + number) % len(names)]  # a short run begins anywhere
                 before = time.monotonic()
                 try:
                     Round(name, seed + number, users, bystanders, survived).run()
