@@ -14,7 +14,7 @@ from django.utils import timezone
 
 import servers
 from notifications_counter.counters import unread, unread_by_kind
-from notifications_counter.declaration import databases
+from notifications_counter.databases import identity
 from notifications_counter.maintenance.verification import pace
 from notifications_counter.models import DatabaseId, Notification, UserNotificationsCount
 from notifications_counter.monitoring.state import look_at
@@ -138,7 +138,7 @@ def test_maintenance(replica, few_healed, alice):
 def test_a_replica_that_lacks_the_newest_id_of_the_database(replica, few_healed, alice):
     """The flusher does not take it for another database, and try to write there."""
     DatabaseId.objects.update(uid="another")
-    databases._known.clear()
+    identity._known.clear()
     call_command("flush_counters", verbosity=0)
     call_command("flush_counters", check=True, verbosity=0)
     assert unread.count(alice) == 2
