@@ -4,6 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
 DATABASE_PORT = os.environ.get("TEST_DATABASE_PORT", "")
@@ -39,7 +40,8 @@ elif DATABASE == "mariadb":
     }
 else:
     # A file: threads and processes share it.
-    name = DATABASE_NAME or str(Path(tempfile.gettempdir()) / "notifications-counter-tests.sqlite3")
+    of_checkout = crc32(str(Path(__file__).parent).encode())
+    name = DATABASE_NAME or str(Path(tempfile.gettempdir()) / f"notifications-counter-tests-{of_checkout:08x}.sqlite3")
     DATABASES = {
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
