@@ -54,7 +54,6 @@ STAGES += [Stage("postgresql", is_managed=True), Stage("postgresql", latency=0.5
 
 QUESTIONS = {
     "badge": "reads.badge",
-    "users": "reads.by_users",
     "many": "reads.many",
     "clients": "reads.clients",
     "hot-owner": "hot.owner",
@@ -73,7 +72,6 @@ QUESTIONS = {
     "flush-memory": "maintenance.flush_memory",
     "recount": "maintenance.recount",
     "recovery": "recovery.through",
-    "requests": "recovery.requests",
     "verification": "recovery.verification",
     "slow-redis": "slow.site",
     "redis-memory": "maintenance.redis_memory",
@@ -131,7 +129,8 @@ def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str]
     blocks = {"machine": machine()}
     files: dict[str, str] = {}
     losses: dict[str, dict[str, list[float]]] = {}
-    databases, failed, versions = [], [], []
+    lines: dict[str, list[dict[str, str]]] = {}
+    left_out, failed, versions = [], [], ""
     with tempfile.TemporaryDirectory() as directory:
         for number, stage in enumerate(stages):
             if number and only not in EVERYWHERE:
@@ -143,25 +142,26 @@ def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str]
             found = json.loads(out.read_text()) if out.exists() else {"failed": ["it died"]}
             failed += [f"{stage}: {what}" for what in found["failed"]]
             if "left_out" in found:
-                databases.append(f"### {stage}\n\nLeft out: {found['left_out']}.")
+                left_out.append(f"Left out: {stage}, {found['left_out']}.")
             if "blocks" not in found:
                 continue
-            if EVERYWHERE in found["blocks"]:
-                databases.append(f"### {found['versions']}\n\n{found['blocks'].pop(EVERYWHERE)}")
+            for question, cells in found["lines"].items():
+                lines.setdefault(question, []).append({question: found["versions"], **cells})
             for question, _, rival, ratio in found["losses"] if not number else []:
                 losses.setdefault(question, {}).setdefault(rival, []).append(ratio)
-            versions.append(found["versions"])
+            versions = versions or found["versions"]
             blocks |= found["blocks"]
             files |= found["files"]
-    if databases:
-        blocks[EVERYWHERE] = "\n\n".join(databases)
-    lines = [
+    tables = [table(rows[0], (row.values() for row in rows)) for rows in lines.values()]
+    if tables or left_out:
+        blocks[EVERYWHERE] = "\n\n".join([*tables, *left_out])
+    lost = [
         (question, "; ".join(f"{rival}: {span(ratios)}" for rival, ratios in rivals.items()))
         for question, rivals in losses.items()
     ]
-    blocks["losses"] = table(["question", "faster: its time ÷ ours"], lines) if lines else "Nothing in this run."
+    blocks["losses"] = table(["question", "faster: its time ÷ ours"], lost) if lost else "Nothing in this run."
     blocks["machine"] += "\n- `QUICK=1`: fewer rounds and users, so noisier figures" * quick
-    blocks["machine"] += f"\n- {'; '.join(dict.fromkeys(versions))}\n- {perf_counter() - started:,.0f} s in all"
+    blocks["machine"] += f"\n- {versions}\n- {perf_counter() - started:,.0f} s in all"
     return blocks, files, failed
 
 
@@ -210,6 +210,7 @@ def run(stage: Stage, quick: bool, only: str, out: Path) -> int:
             found = {
                 "blocks": report.blocks,
                 "files": report.files,
+                "lines": report.lines,
                 "losses": report.losses,
                 "versions": f"{stage_versions()}{stage.where}",
                 "failed": failed,

@@ -150,9 +150,10 @@ class Race:
         if name not in self.rounds:
             return ""
         shown = time(self.median(name))
-        if name == next(iter(self.rounds)):
-            return shown
-        return f"{shown}, {spread(self.ratios(name), '×')}"
+        return shown if name == next(iter(self.rounds)) else f"{shown}, {self.ratio(name)}"
+
+    def ratio(self, name: str) -> str:
+        return f"{number(median(self.ratios(name)))}×" if name in self.rounds else ""
 
 
 def race(
@@ -191,8 +192,8 @@ def say(text: str) -> None:
 
 # ------------------------------------------------------------------------ showing
 class Report:
-    """What the benchmarks of a stage found: blocks of the page, plots, losses, times by size, measured costs, and the
-    races that the page begins with."""
+    """What the benchmarks of a stage found: blocks of the page, plots, losses, times by size, measured costs, the races
+    that the page begins with, and this stage's lines of the tables of all stages."""
 
     def __init__(self) -> None:
         self.blocks: dict[str, str] = {}
@@ -201,20 +202,21 @@ class Report:
         self.growth: dict[str, dict[int, float]] = {}
         self.costs: dict[str, float] = {}
         self.short: dict[str, Race] = {}
+        self.lines: dict[str, dict[str, str]] = {}  # question, contestant: cell
 
     def matrix(self, question: str, races: Mapping[Any, Race], heading: str = "", show: Callable = str) -> str:
         """A contestant a line, a race a column. What ours clearly lost, three rounds of four, is noted."""
         names = list(dict.fromkeys(name for race in races.values() for name in race.rounds))
         for at, race in races.items():
-            if next(iter(race.rounds)) != OURS:
+            if not next(iter(race.rounds)).startswith(OURS):
                 continue
             for name in race.rounds:
                 ratios = race.ratios(name)
                 high = quantiles(ratios, n=4, method="inclusive")[2] if len(ratios) > 1 else ratios[0]
-                if high < 1 and not name.startswith(LIMIT):
+                if high < 1 and not name.startswith((LIMIT, OURS)):
                     where = f"{heading.rpartition(', ')[2]} {show(at)}".strip() if len(races) > 1 else ""
                     self.losses.append((question, where, name, median(ratios)))
-        columns = [show(at) if at != "" else "time, ÷ the first (middle half)" for at in races]
+        columns = [show(at) if at != "" else "time, ÷ the first" for at in races]
         lines = [[name, *(race.cell(name) for race in races.values())] for name in names]
         return table([heading, *columns], lines)
 
@@ -227,11 +229,8 @@ class Report:
         self.files[f"{name}.svg"] = plots.lines(title, across, series, linear)
 
     def answer(self, names: Sequence[str]) -> str:
-        """The races that the page begins with, beside these contestants: a race a line, and ratios without spread."""
-        lines = []
-        for what, race in self.short.items():
-            ratios = (f"{number(median(race.ratios(name)))}×" if name in race.rounds else "" for name in names)
-            lines.append([what, race.cell(OURS), *ratios])
+        """The races that the page begins with, beside these contestants: a race a line."""
+        lines = [[what, race.cell(OURS), *map(race.ratio, names)] for what, race in self.short.items()]
         return table(["", OURS, *names], lines)
 
     def grew(self, what: str, size: int, seconds: float) -> None:
@@ -244,14 +243,6 @@ def table(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     text = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
     return "\n".join([text[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *text[1:]])
-
-
-def spread(ratios: list[float], unit: str) -> str:
-    """Median and middle half."""
-    if len(ratios) < 2:
-        return f"{number(ratios[0])}{unit}"
-    low, _, high = quantiles(ratios, n=4, method="inclusive")
-    return f"{number(median(ratios))}{unit} ({number(low)}–{number(high)})"
 
 
 def number(value: float) -> str:

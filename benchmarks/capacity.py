@@ -11,8 +11,8 @@ WRITES = 10**5  # notifications a second
 READS = 10**6  # badges a second
 INTERVAL = 60  # seconds between two flushes
 LOAD = 0.5  # of a server's time, at most
-SHARDS = f"shards at a load of {LOAD:.0%}"
-PROCESSES = "processes that write"
+SHARDS = f"shards at {LOAD:.0%} load"
+PROCESSES = "processes"
 
 
 def capacity(report: Report, quick: bool) -> str:
@@ -39,39 +39,32 @@ def capacity(report: Report, quick: bool) -> str:
         most = LOAD if comes_to == SHARDS else 1
         return [
             f"{size(times)} a second × {time(costs[what])}",
-            f"{number(seconds)} s each second; {comes_to}: {math.ceil(seconds / most)}",
+            f"{number(seconds)} s, {comes_to}: {math.ceil(seconds / most)}",
         ]
 
     flushing = waiting * costs["flush"]
     lines = [
-        ["Redis: its own time for badges", *busy(READS, "redis_read", SHARDS)],
-        ["Redis: its own time for notifications, one by one", *busy(WRITES, "redis_create", SHARDS)],
+        ["Redis: badges", *busy(READS, "redis_read", SHARDS)],
+        ["Redis: notifications, one by one", *busy(WRITES, "redis_create", SHARDS)],
         ["… in calls of many", *busy(WRITES, "redis_fan_out", SHARDS)],
         [
-            "Redis: memory, if every user is warm",
+            "Redis: memory of everyone's total",
             f"{size(USERS)} × {number(costs['warm'])} bytes",
             f"{number(USERS * costs['warm'] / gib)} GiB",
         ],
         [
-            f"Redis: memory of what waits, flushed every {INTERVAL} s",
-            f"min({size(USERS)}, {INTERVAL} × {size(WRITES)}) users × {number(costs['waiting'])} bytes, twice",
+            "Redis: memory of what waits",
+            f"{size(waiting)} × {number(costs['waiting'])} bytes, twice",
             f"{number(2 * waiting * costs['waiting'] / gib)} GiB",
         ],
         [
-            "database: rows of totals that are written",
-            f"at most {size(waiting)} every {INTERVAL} s",
-            f"{size(waiting / INTERVAL)} a second if each is for another user, fewer otherwise",
-        ],
-        [
-            "database: time of the flushes",
+            f"database: a flush every {INTERVAL} s",
             f"{size(waiting)} × {time(costs['flush'])}",
-            f"{number(flushing)} s of {INTERVAL} s: {number(flushing / INTERVAL)} s each second",
+            f"{number(flushing)} s of {INTERVAL} s",
         ],
-        ["database: the notifications themselves, one by one", *busy(WRITES, "create", PROCESSES)],
+        ["database: notifications, one by one", *busy(WRITES, "create", PROCESSES)],
         ["… in calls of many", *busy(WRITES, "fan_out", PROCESSES)],
     ]
-    if "copy" in costs:
-        lines.append(["… if nothing counted them, by `COPY`", *busy(WRITES, "copy", PROCESSES)])
     lines.append(
         [
             "a full recount, in one process",

@@ -54,22 +54,19 @@ def _wait_for_work(worker: int, end: Any, work: Mapping[str, Work], parent: int)
 
 
 def at_once(ends: list[Any], names: Mapping[str, Work], *, rounds: int, calls: int, about: str) -> tuple[Race, ...]:
-    """Let all of them do each work in turn. Three races: the median, the 99th percentile, and the time from the first
-    start to the last end, divided by all calls."""
-    races = tuple(Race({name: [] for name in names}) for _ in range(3))
+    """Let all of them do each work in turn. Two races: the median and the 99th percentile."""
+    races = tuple(Race({name: [] for name in names}) for _ in range(2))
     for number in range(rounds + 1):
         for name in list(names) if number % 2 else list(names)[::-1]:
-            started = perf_counter()
             for end in ends:
                 end.send((name, calls))
             replies = [end.recv() for end in ends]
-            whole = perf_counter() - started
             for reply in replies:
                 if isinstance(reply, str):
                     raise RuntimeError(f"{name}: {reply}")
             took = [seconds for reply in replies for seconds in reply]
             if number:  # the first round opens connections
-                figures = median(took), quantiles(took, n=100)[98], whole / len(took)
+                figures = median(took), quantiles(took, n=100)[98]
                 for race, seconds in zip(races, figures, strict=True):
                     race.rounds[name].append(seconds)
     say(f"{about}: " + ", ".join(f"{name} {time(races[0].median(name))}" for name in names))

@@ -151,11 +151,9 @@ def instructions(report: Report, quick: bool) -> str:
     for name in (SETUP, *(operation.name for operation in OPERATIONS)):
         counts = [found[name][site][0] if site in found[name] else 0 for site in SITES]
         base = next(filter(None, counts))
-        cells = [f"{count / 1e6:,.3f}" if count else "" for count in counts]
         ratio = number(counts[-1] / base) if base != counts[-1] else ""
-        lines.append([name, *cells, ratio, *map(size, found[name]["counted"][1:])])
-    headings = [f"{site}, millions" for site in SITES]
-    return table(["instructions", *headings, "counted ÷ the first", "calls of functions", "in modules"], lines)
+        lines.append([name, ratio, size(found[name]["counted"][1])])
+    return table(["", "instructions ÷ uncounted", "calls of functions"], lines)
 
 
 def of_site(site: str, valgrind: Path | str) -> dict[str, tuple[int, int, int]]:

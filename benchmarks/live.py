@@ -27,7 +27,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 
 from . import bench
-from .bench import Report, number, race, say, size, table
+from .bench import Report, number, say, size, table
 from .rivals import empty
 
 FIRST = 20  # streams that are open before memory is looked at: what they load is loaded once
@@ -38,11 +38,10 @@ def streams(report: Report, quick: bool) -> str:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     empty()
     cookies = log_in(FIRST + (100 if quick else 1_000))
-    price = commit(report, quick)
     port = servers.free_port()
     with server(port) as pid:
         lines = asyncio.run(measure(pid, port, cookies, 50 if quick else 500))
-    return f"{price}\n\n{table(['streams', ''], lines)}"
+    return table(["streams", ""], lines)
 
 
 @contextmanager
@@ -76,34 +75,6 @@ def log_in(number: int) -> dict[int, str]:
     unread.heal(seconds=600)
     unread.counts(cookies)
     return cookies
-
-
-def commit(report: Report, quick: bool) -> str:
-    """What it costs a writer that some process listens."""
-    (buffer,) = unread.buffers
-    redis = buffer.client.redis
-
-    def create() -> None:
-        for _ in range(100):
-            Notification.objects.create(user_id=1, title="x")
-
-    def heard() -> None:
-        redis.hset(buffer.keys.state, "live_until", int(time.time()) + 60)
-        create()
-
-    def unheard() -> None:
-        redis.hdel(buffer.keys.state, "live_until")
-        create()
-
-    pubsub = redis.pubsub()
-    pubsub.subscribe(buffer.keys.live)
-    try:
-        does = {"`create()`, a process listens": heard, "`create()`, none does": unheard}
-        found = race(does, rounds=4 if quick else 15, units=100, about="create() with streams")
-        return report.matrix("writes with streams", {"": found})
-    finally:
-        pubsub.close()
-        redis.hdel(buffer.keys.state, "live_until")
 
 
 class Streams:
@@ -173,25 +144,14 @@ async def measure(pid: int, port: int, cookies: dict[int, str], changes: int) ->
         written.append(done - started)
     hundredths = quantiles(delays, n=100)
 
-    await asyncio.sleep(1)  # a count that was just read is not read again at once
-    counts = dict(streams.counts)
-    rows = [Notification(user_id=user, title="x") for user in users]
-    started = time.perf_counter()
-    await loop.run_in_executor(writer, Notification.objects.bulk_create, rows)
-    done = time.perf_counter()
-    await streams.until(lambda: all(streams.counts[user] > counts[user] for user in users))
-    last = max(streams.at.values())
     for task in streams.tasks:
         task.cancel()
     return [
         [f"memory of a stream, {size(opened)} open", f"{number((after['VmRSS'] - before['VmRSS']) / opened)} KiB"],
-        ["threads of the process", str(after["Threads"])],
         ["connections to Redis that listen", str(listening)],
         ["`create()`, its commit included", bench.time(median(written))],
         ["from the start of `create()` to the event at the client, median", bench.time(median(delays))],
         ["… 99 % within", bench.time(hundredths[98])],
-        [f"`bulk_create()` for {size(len(users))} users with streams", bench.time(done - started)],
-        ["… heard by the last, from its start", bench.time(last - started)],
     ]
 
 

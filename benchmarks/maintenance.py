@@ -13,7 +13,7 @@ from django.db import connection
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
 
-from .bench import LIMIT, OURS, Report, exponent, number, race, size, table, time
+from .bench import LIMIT, OURS, Report, exponent, number, race, size, table
 from .rivals import NUMBERS, Recipe, empty, numbers, quoted, redis, rows, sql, users, vacuum
 
 ONE_UPDATE = f"{LIMIT}one `UPDATE` of all rows"
@@ -191,13 +191,10 @@ def redis_memory(report: Report, quick: bool) -> str:
 
 def growth(report: Report, quick: bool) -> str:
     """What was measured by size: is it linear?"""
-    lines = []
-    for what, times in report.growth.items():
-        shown = ", ".join(f"{size(count)}: {time(seconds)}" for count, seconds in times.items())
-        lines.append([what, shown, number(exponent(times))])
-    if not lines:
+    if not report.growth:
         raise RuntimeError("nothing was measured by size")
     report.plot("growth", "Time", "users or counters", report.growth)
-    steeper = [what for what, times in report.growth.items() if exponent(times) > 1.1]
+    exponents = {what: exponent(times) for what, times in report.growth.items()}
+    steeper = [what for what, slope in exponents.items() if slope > 1.1]
     sentence = f"Steeper than linear: {'; '.join(steeper)}." if steeper else "Each is linear, or better."
-    return f"{table(['', 'time by size', 'exponent'], lines)}\n\n{sentence}"
+    return f"{'; '.join(f'{what}: {number(slope)}' for what, slope in exponents.items())}. {sentence}"

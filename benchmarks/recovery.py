@@ -1,5 +1,4 @@
-"""The badge, second by second, while Redis comes back empty and everyone is recounted; flushers that share the requests
-of an outage; the comparison of everyone."""
+"""The badge, second by second, while Redis comes back empty and everyone is recounted; the comparison of everyone."""
 
 from __future__ import annotations
 
@@ -13,18 +12,17 @@ from statistics import median, quantiles
 from time import perf_counter, process_time, sleep
 from typing import Any
 
-from django.core.management import call_command
 from django.db import connection, connections
 
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.places import local_counters
 from notifications_counter.maintenance.verification import pace, verify
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import Notification
 from notifications_counter.monitoring.state import look_at
 
 from .bench import OURS, Report, number, say, size, table, time
 from .maintenance import totals
-from .rivals import NUMBERS, CountStar, Ours, empty, numbers, quoted, redis, redis_seconds, rows, sql, users, vacuum
+from .rivals import CountStar, Ours, empty, redis, redis_seconds, rows, users, vacuum
 
 BEFORE, RATE, ONLINE, EACH = 3, 2_000, 1_000, 10
 """Seconds before Redis is emptied, badges a second, users whose badge is read, and their unread rows."""
@@ -96,11 +94,10 @@ def through(report: Report, quick: bool) -> str:
         cells = []
         for seconds in found.values():
             taken = [one for second in within for one in seconds.get(second, ())]
-            cells += [time(median(taken)), time(p99(taken))] if len(taken) > 1 else ["", ""]
+            cells.append(f"{time(median(taken))}, {time(p99(taken))}" if len(taken) > 1 else "")
         lines.append([span, *cells])
     say(f"recovery of {size(number)} users under load: {time(took)}")
-    headings = [f"{name}, {which}" for name in found for which in ("p50", "p99")]
-    return table([f"{size(number)} users, recounted within {time(took)}", *headings], lines)
+    return table([f"{size(number)} users, recounted within {time(took)}", *found], lines)
 
 
 def _read(end: Any, read: Callable[[int], int], rate: int) -> None:
@@ -123,53 +120,6 @@ def p99(taken: list[float]) -> float:
     return quantiles(taken, n=100)[98] if len(taken) > 1 else taken[0]
 
 
-def requests(report: Report, quick: bool) -> str:
-    """Each flusher is a process of its own; their CPU time includes that of their database sessions."""
-    owners = 20_000 if quick else 300_000
-    empty()
-    users(owners)
-    totals(owners, each=0)
-    unread.heal(seconds=600)
-    (buffer,) = unread.buffers
-    lines: list[list[str]] = []
-    first = 0.0
-    for each, flushers in enumerate((1, 2, 4), start=1):
-        rows(Notification, owners, 1)
-        numbers(owners)
-        sql(
-            f"INSERT INTO {quoted(RecountRequest)} (counter, owner, everyone, created_at) {NUMBERS.format(owners)}"
-            " SELECT 'unread', i + 1, false, CURRENT_TIMESTAMP FROM n"
-        )
-        vacuum(Notification, RecountRequest, unread.totals)
-        connections.close_all()  # a connection belongs to one process
-        context: Any = multiprocessing.get_context("fork")
-        ends, processes = [], []
-        for _ in range(flushers):
-            here, there = context.Pipe()
-            processes.append(context.Process(target=_flush, args=(there,), daemon=True))
-            processes[-1].start()
-            ends.append(here)
-        for end in ends:
-            end.recv()
-        recounted, redis_before, started = buffer.monitor(60).stats.recounted, redis_seconds(), perf_counter()
-        for end in ends:
-            end.send("start")
-        used = [end.recv() for end in ends]
-        took = perf_counter() - started
-        recounted, used_by_redis = buffer.monitor(60).stats.recounted - recounted, redis_seconds() - redis_before
-        for process in processes:
-            process.join()
-        unread.flush()  # the last ones may have written the batches of others, and left their own
-        assert unread.totals.objects.filter(unread_count=each).count() == owners
-        in_all = sum(used) + used_by_redis
-        first = first or in_all
-        cells = [time(took), time(sum(used)), time(max(used)), time(used_by_redis), number(in_all / first)]
-        lines.append([str(flushers), f"{recounted:,}", *cells])
-        say(f"{flushers} flushers: {lines[-1]}")
-    columns = ["owners recounted", "time", "CPU of the flushers", "of the busiest", "of Redis", "in all ÷ one"]
-    return table([f"flushers of {size(owners)} requests", *columns], lines)
-
-
 def verification(report: Report, quick: bool) -> str:
     """The flusher compares everyone with the rows once, as it does in a day; here, without a rest between two runs."""
     owners = 20_000 if quick else 1_000_000
@@ -184,31 +134,17 @@ def verification(report: Report, quick: bool) -> str:
         cursor.execute("SELECT pg_backend_pid()")
         (session,) = cursor.fetchone()
     counters = local_counters([unread])
-    mine, theirs, of_redis, longest, runs = process_time(), _cpu_seconds(session), redis_seconds(), 0.0, 0
+    mine, theirs, of_redis = process_time(), _cpu_seconds(session), redis_seconds()
     while look_at(unread).everyone_age is None:
-        pace.rests_until, started = 0, perf_counter()
+        pace.rests_until = 0
         verify(counters)
-        longest, runs = max(longest, perf_counter() - started), runs + 1
     mine, theirs, of_redis = process_time() - mine, _cpu_seconds(session) - theirs, redis_seconds() - of_redis
     found = look_at(unread)
     assert (found.everyone, found.wrong) == (owners, 0)
     cells = [time(mine), time(theirs), time(of_redis), f"{number(100 * (mine + theirs + of_redis) / DAY)} %"]
-    columns = ["CPU of the flusher", "of the database", "of Redis", "together, of a day", "runs", "longest run"]
+    columns = ["CPU of the flusher", "of the database", "of Redis", "together, of a day"]
     about = f"{size(owners)} users with {EACH} rows each"
-    return table([about, *columns], [["all compared once", *cells, f"{runs:,}", time(longest)]])
-
-
-def _flush(end: Any) -> None:
-    """Flush when told to, and tell how much CPU time that took."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        (session,) = cursor.fetchone()
-    unread.status()
-    end.send("ready")
-    end.recv()
-    before = process_time() + _cpu_seconds(session)
-    call_command("flush_counters", verbosity=0)
-    end.send(process_time() + _cpu_seconds(session) - before)
+    return table([about, *columns], [["all compared once", *cells]])
 
 
 def _cpu_seconds(process: int) -> float:

@@ -99,8 +99,6 @@ def fan_out(report: Report, quick: bool) -> str:
     report.costs["redis_fan_out"] = (redis_seconds() - before) / number
     report.costs["fan_out"] = races[sizes[-1]].median()
     report.short[f"one for each of {size(sizes[-1])} users, a user"] = races[sizes[-1]]
-    if connection.vendor == "postgresql":
-        report.costs["copy"] = races[sizes[-1]].median(f"{LIMIT}`COPY`")
     return report.matrix("fan-out", races, "for each user, users:", size)
 
 
@@ -144,15 +142,14 @@ def hot_user(report: Report, quick: bool) -> str:
         rival.fill(1, 10)
     work = {rival.name: lambda worker, rival=rival: rival.create(1) for rival in some}
     with crew(writers, work) as ends:
-        half, tail, whole = at_once(
+        half, tail = at_once(
             ends, work, rounds=3 if quick else 6, calls=10 if quick else 40, about=f"{writers} writers, one user"
         )
         report.costs["redis_create"] = redis_time(ends, work, OURS, 10 if quick else 40)
     agree(some, 1)
     report.short[f"{writers} writers at one user, p50 of a writer"] = half
     report.short[f"{writers} writers at one user, p99 of a writer"] = tail
-    races = {"all writers together": whole, "p50 of a writer": half, "p99 of a writer": tail}
-    return report.matrix("a hot user", races)
+    return report.matrix("a hot user", {"p50 of a writer": half, "p99 of a writer": tail})
 
 
 def prices(report: Report, quick: bool) -> str:
