@@ -5,7 +5,6 @@ import re
 import pytest
 
 from tests.docs.test_docs import page
-from tests.source import PACKAGE
 
 from . import databases, shards
 from .model import HISTORIES, RULES, SCENARIOS, TOGETHER, explore
@@ -30,12 +29,3 @@ def test_each_rule_is_needed(rule: str, scenario: str) -> None:
 def test_the_page_tells_of_each_rule() -> None:
     told = re.findall(r"^- \*\*`(\w+)`", PROTOCOL, re.MULTILINE)
     assert sorted(told) == sorted([*RULES, *databases.RULES, *shards.RULES])
-
-
-def test_the_page_names_the_files_of_each_rule() -> None:
-    """Where a file keeps a rule, its comments name it."""
-    files = re.findall(r"^\| `([a-z_]+\.py|(?:maintenance|databases|sql)/.*?)` \| (.*) \|$", PROTOCOL, re.MULTILINE)
-    assert len(files) == 12
-    for name, rules in files:
-        text = "".join(path.read_text() for path in PACKAGE.glob(f"{name}*.py" if name.endswith("/") else name))
-        assert [rule for rule in rules.split(", ") if rule not in text] == [], name
