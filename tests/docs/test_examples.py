@@ -27,8 +27,6 @@ RECIPES = {  # by page: the app of each section
         "Comments on anything": "comments",
         "This week, by day": "workouts",
         "Storage used": "files",
-        "The total of a cart": "carts",
-        "A leaderboard": "scores",
     },
 }
 OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *RECIPES}  # below
@@ -163,21 +161,22 @@ def test_count_any_model(site: Site) -> None:
 def test_recipes(site: Site, name: str) -> None:
     text, apps = page(f"howto/{name}"), RECIPES[name]
     assert [heading for heading in headings(text) if heading in apps] == headings(text)[1:]
-    site.append("mysite/keys.py", *python_blocks(text.partition("\n## ")[0]))
+    keys, *heads = python_blocks(page("howto/recipes.md").partition("\n## ")[0])
+    site.append("mysite/keys.py", keys)
     site.append("mysite/settings.py", f"INSTALLED_APPS += {[*apps.values()]!r}\n")
     uses = {}
     for heading, app in apps.items():
         models, counters, uses[app] = python_blocks(section(text, heading))
         site.append(f"{app}/__init__.py")
-        site.append(f"{app}/models.py", models)
-        site.append(f"{app}/counters.py", counters)
+        site.append(f"{app}/models.py", heads[0], models)
+        site.append(f"{app}/counters.py", heads[1], counters)
     check = 'call_command("check", fail_level="WARNING")\n' + f'call_command("makemigrations", *{[*apps.values()]})\n'
     recount = 'call_command("flush_counters")\ncall_command("recount_counters")\n'
     assert " 0 wrong" in site.shell(CALL + check + MIGRATE + USERS + "\n".join(uses.values()) + recount)
 
 
 def test_test_your_site(site: Site) -> None:
-    conftest, *tests = python_blocks(page("howto/test-your-site.md"))
+    *tests, conftest = python_blocks(page("howto/test-your-site.md"))
     site.append("conftest.py", conftest)
     site.append("test_badge.py", *tests)
     assert "2 passed" in site.python("-m", "pytest", "-p", "no:randomly", "--ds", "mysite.settings")
