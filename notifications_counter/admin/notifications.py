@@ -46,7 +46,7 @@ class ReadFilter(admin.SimpleListFilter):
 
 @admin.register(Notification)
 class NotificationAdmin(Explained):
-    list_display = ["title", "user", "kind", "created_at", "read_state"]
+    list_display = ["title", "user", "kind", "created_at", "is_read"]
     list_filter = [ReadFilter, KindFilter, "created_at"]
     list_select_related = ["user"]
     search_fields = ["title", f"user__{USERNAME}"]
@@ -59,9 +59,9 @@ class NotificationAdmin(Explained):
     readonly_fields = ["created_at"]
     actions = ["mark_as_read", "mark_as_unread"]
 
-    @admin.display(description=_("read state"))
-    def read_state(self, notification: Notification) -> Any:
-        return _("Read") if notification.is_read else _("Unread")
+    @admin.display(description=_("Read"))
+    def is_read(self, notification: Notification) -> str | None:
+        return "✓" if notification.is_read else None
 
     @admin.action(description=_("Mark selected notifications as read"), permissions=["change"])
     def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
