@@ -6,6 +6,7 @@ from datetime import timedelta
 from random import choice, choices, randrange, uniform
 
 from django.conf import settings
+from django.test import override_settings
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -36,16 +37,16 @@ def notification(user, number: int) -> Notification:
 
 def settle(users: list) -> None:
     """The first notifications of everybody, some of them read, and the charts of a month."""
-    settings.NOTIFICATIONS_COUNTER["RECORD_ACTIVITY"] = False  # they have not been created just now
-    Notification.objects.bulk_create(notification(user, n) for user in users for n in range(len(NOTIFICATIONS)))
-    for _kind, title, _body, age in NOTIFICATIONS:
-        rows = Notification.objects.filter(title=title)
-        rows.update(created_at=timezone.now() - timedelta(seconds=age))
-        if age > 3 * DAY:
-            rows.mark_as_read()
-        elif age > HOUR:
-            rows.mark_as_seen()
-    settings.NOTIFICATIONS_COUNTER["RECORD_ACTIVITY"] = True
+    # They have not been created just now.
+    with override_settings(NOTIFICATIONS_COUNTER=settings.NOTIFICATIONS_COUNTER | {"RECORD_ACTIVITY": False}):
+        Notification.objects.bulk_create(notification(user, n) for user in users for n in range(len(NOTIFICATIONS)))
+        for _kind, title, _body, age in NOTIFICATIONS:
+            rows = Notification.objects.filter(title=title)
+            rows.update(created_at=timezone.now() - timedelta(seconds=age))
+            if age > 3 * DAY:
+                rows.mark_as_read()
+            elif age > HOUR:
+                rows.mark_as_seen()
     for counter in all_counters():
         counter.recount(users)
     now = int(time.time())
