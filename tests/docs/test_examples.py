@@ -27,6 +27,7 @@ RECIPES = {  # by page: the app of each section
         "Comments on anything": "comments",
         "This week, by day": "workouts",
         "Storage used": "files",
+        "The total of a cart": "carts",
     },
 }
 OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *RECIPES}  # below
