@@ -6,9 +6,10 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
@@ -17,7 +18,7 @@ from django.db import Error, connections
 from ..buffer import Buffer
 from ..buffer.base import as_json
 from ..buffer.client import DeltaTooLarge
-from ..buffer.commands import OWNERS_PER_CALL, chunked, in_groups
+from ..buffer.commands import OWNERS_PER_CALL, Call, chunked, in_groups
 from ..buffer.patience import Patience
 from ..buffer.pipeline import Pipeline, pipelines_for
 from ..buffer.types import Delta
@@ -58,8 +59,13 @@ class Intent:
         return [owner_key for owner_key, delta in zip(self.owner_keys, self.deltas, strict=True) if delta != 0]
 
 
+CALL: Callable[[Intent], Call] = attrgetter("call")
+
+
 def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
     """Return intents in groups that are sent together."""
+    if len(intents) == 1:
+        return [intents]
     return in_groups(intents, [len(intent.owner_keys) for intent in intents], OWNERS_PER_CALL)
 
 
@@ -96,7 +102,8 @@ class Intents:
                     continue
                 for buffer, mine in shards:
                     try:
-                        intents += [Intent(counter, buffer, some) for some in chunked(mine, OWNERS_PER_CALL)]
+                        for some in chunked(mine, OWNERS_PER_CALL):
+                            intents.append(Intent(counter, buffer, some))
                     except BufferUnavailable:
                         self._refused += [(counter, owner_key) for owner_key in mine]
             for group in _grouped(intents):
@@ -111,7 +118,7 @@ class Intents:
             self.intents.append(intent)
             self.announced[intent.counter].update(intent.owner_keys)
         client = intents[0].buffer.client
-        self.unread += pipelines_for(client, [intent.call for intent in intents], intents)
+        self.unread += pipelines_for(client, list(map(CALL, intents)), intents)
         for pipeline in self.unread:
             pipeline.send()
         if client.is_limited:
@@ -143,7 +150,7 @@ class Intents:
     def _confirm(self, intents: Sequence[Intent]) -> list[Owner]:
         failed: list[Owner] = []
         client = intents[0].buffer.client
-        pipelines = pipelines_for(client, [intent.call for intent in intents], intents)
+        pipelines = pipelines_for(client, list(map(CALL, intents)), intents)
         try:
             with Patience(options.WRITE_TIMEOUT):
                 for pipeline in pipelines:
