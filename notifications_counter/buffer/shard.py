@@ -186,11 +186,17 @@ class Buffer(Upkeep):
         pairs = list(counts.items())
         chunks = chunked(pairs, OWNERS_PER_CALL) or [pairs]
         flat = [[str(value) for pair in some for value in pair] for some in chunks]
-        return all(self._keep(snapshot, token, [group], [some], some is not flat[-1]) for some in flat)
+        last = len(flat) - 1
+        return all(
+            self._keep(snapshot, token, [group], [some], i * OWNERS_PER_CALL, "" if i == last else "1")
+            for i, some in enumerate(flat)
+        )
 
-    def _keep(self, snapshot: Snapshot, token: str, owners: list[str], totals: list[Any], more: bool = False) -> int:
+    def _keep(
+        self, snapshot: Snapshot, token: str, owners: list[str], totals: list[Any], before: int = 0, more: str = ""
+    ) -> int:
         ready = self._final(snapshot.epoch) + "?" * snapshot.auditing
-        args = options.TOTAL_TTL, as_json(owners), json.dumps(totals, ensure_ascii=False), "1" if more else ""
+        args = options.TOTAL_TTL, as_json(owners), json.dumps(totals, ensure_ascii=False), before, more
         return self._run("keep", ready, token, *args)
 
     # ----------------------------------------------------------------- writes

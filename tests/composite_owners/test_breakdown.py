@@ -10,10 +10,13 @@ from django.db import connection, connections, transaction
 from django.template import Context
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
+from django_redis import get_redis_connection
 
+from notifications_counter.buffer import shard
 from notifications_counter.buffer.commands import OWNERS_PER_CALL
 from notifications_counter.counters import Counter, unread
 from notifications_counter.reader import Reader
+from notifications_counter.signals import redis_called
 from notifications_counter.templatetags.notifications_counter import show_badge
 from tests.support import OtherConnection, buffer, entries, redis_out_of_reach, sent, unheard
 
@@ -167,6 +170,34 @@ def test_an_announcement_stops_counts_that_are_being_kept():
     assert not shard.keep_group(replace(seen, epoch=7), "a", group, {"5]": 2})
     assert shard.keep_group(seen, "a", group, {"5]": 2})
     assert is_kept()
+
+
+def test_a_recount_stops_counts_that_are_being_kept():
+    """Of rows that nobody was told of, as by raw SQL."""
+    shard, group = buffer(votes), "[1,\t1,\t"
+    seen = shard.take_free_leases([group], "a")
+    unheard(vote)
+    assert votes.recount([(1, 1, 5)]).corrected == 1
+    assert not shard.keep_group(seen, "a", group, {"5]": 0})
+    assert votes.breakdown(OWNER) == {5: 1}
+
+
+def test_counts_of_which_redis_loses_the_first_before_the_last_are_not_kept(monkeypatch):
+    monkeypatch.setattr(shard, "OWNERS_PER_CALL", 1)
+    only, group = buffer(votes), "[1,\t1,\t"
+    seen = only.take_free_leases([group], "a")
+    key = only.keys.group(only.status().ready, group)
+
+    def evict(name, **about):
+        if name == "keep":
+            get_redis_connection("default").delete(key)
+
+    redis_called.connect(evict)
+    try:
+        assert not only.keep_group(seen, "a", group, {"1]": 1, "2]": 2})
+    finally:
+        redis_called.disconnect(evict)
+    assert not is_kept()
 
 
 def test_counts_are_dropped_by_a_doubt_and_not_kept_as_long_as_it_lasts():

@@ -36,7 +36,7 @@ RULES = {
     "stays": "the intent of a transaction that may live is not dropped, but grounded: its owners leave flight",
     "grounded": "a grounded intent that is confirmed is not added but recounted",
     "slow": "a call returns at its COMMIT only if nobody can have grounded its intents, else when they are confirmed",
-    "lease": "a confirm or a dirty mark ends the leases: no correction and no count that is under way is taken",
+    "lease": "a confirm, a dirty mark or a fix ends the leases: no correction or count that is under way is taken",
     "dirty_counts": "marking dirty drops the total and the group, and readers count the rows of a dirty owner",
     "guard": "a batch is applied to a row only once",
     "fetch_batch": "only the current batch is fetched",
@@ -132,6 +132,7 @@ HISTORIES = [  # others of a rule show what is cached
     ("lease", "2 writers, flusher, reader"),
     ("lease", "2 writers, 2 readers of a group"),
     ("lease", "writer without knowledge, 2 readers of a group"),
+    ("lease", "row that nobody was told of: healer, late reader of a group"),
     ("fix_flying", "2 writers, 2 readers of a group"),
     ("dirty_counts", "writer without knowledge, 2 readers of a group"),
     ("removal_lease", "2 writers, flusher twice, remover, reader"),
@@ -411,6 +412,8 @@ def fix(
         if correction or redis.phase != "?":  # one who is right stays repaired
             waiting = without_total(waiting, redis.ready)
         waiting = without_group(waiting, redis.ready)._replace(dirty=False, lease=None, total=repaired or waiting.total)
+        if rule("lease"):
+            waiting = without_leases(waiting)
         if correction:
             waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
             redis = redis._replace(waiting=True)
@@ -1192,6 +1195,7 @@ def old(intent: int, delta: int, tells: int, *faults: str) -> Writer:
 
 ANNOUNCED = Writer(((9, (-1,)),), step="db", announced=1)  # an intent of epoch 1
 LATE = F(1, step="apply", seen=(BATCHES + 1, 0, 1, (1, 0)))  # has fetched a batch of epoch 1
+COUNTED = B("b", "unjudged")._replace(step="keep group", seen=(1, 0))  # no rows
 
 # Epoch 2 has begun: there is one row, whose +1 was lost.
 LOST = Redis((Waiting(),), epoch=2, batch=2 * BATCHES, ready=2, phase="?"), Database((Row(1),), 2, finished=2 * BATCHES)
@@ -1199,6 +1203,7 @@ LOST_TWO = LOST[0]._replace(owners=(Waiting(),) * 2), LOST[1]._replace(owners=(R
 BEFORE = announce(LOST[0]._replace(ready=1, phase=""), 9, (-1,))
 LOST_AND_ANNOUNCED = BEFORE._replace(ready=2, phase="?"), LOST[1]
 RIGHT = LOST[0], LOST[1]._replace(owners=(Row(1, 1, BATCHES + 1),))  # the +1 was flushed before
+UNTOLD = Redis((Waiting(group_lease="b"),)), Database((Row(1),))  # as by raw SQL
 CUT = Redis((Waiting(flushing=1),), batch=BATCHES + 1, server=-1), Database((Row(1),))  # before epoch 2
 
 # By the old declaration 2 rows count, by the new one 1.
@@ -1217,6 +1222,7 @@ STARTS = {
     "recovery: intent from before, healer, reader": LOST_AND_ANNOUNCED,
     "recovery: intent from before, writer, healer, flusher, reader": LOST_AND_ANNOUNCED,
     "recovery: nothing wrong, writer, healer, flusher, reader": RIGHT,
+    "row that nobody was told of: healer, late reader of a group": UNTOLD,
     "recovery begins: late flusher, healer, 2 readers": CUT,
     "recovery begins: late flusher, writer, healer, reader": CUT,
     "recovery begins: late flusher, writer, 2 healers, reader": CUT,
@@ -1298,6 +1304,7 @@ SCENARIOS: dict[str, tuple] = {
     "writer without knowledge, 2 readers of a group": (W(1, 1, "unknown", "retry"), B("b"), B("c")),
     "writer under suspicion, healer, 2 readers of a group": (W(1, 1, "retry"), H("h", 1, SUSPECTS), B("b"), B("c")),
     "writer, healer, restart, 2 readers of a group": (W(1, 1), H("h"), RESTART, B("b", "lags"), B("c", "lags")),
+    "row that nobody was told of: healer, late reader of a group": (H("h"), COUNTED),
     "request for everyone, healer, 2 readers of a group": (D(1, 1, "kill"), H("h"), B("b"), B("c")),
     "request for everyone, flusher, reader": (D(1, 1, "kill"), F(1), R()),
     "request for everyone, healer, reader": (D(1, 1, "kill"), H("h"), R()),

@@ -1,5 +1,6 @@
--- Corrects owners whose lease is still ours and who are not in flight, in the epoch in which they were looked at. A
--- reader that does so during a recovery also caches the totals: these owners are repaired.
+-- Corrects owners whose lease is still ours and who are not in flight, in the epoch in which they were looked at. What
+-- is cached of their groups, or about to be, is void. A reader that does so during a recovery also caches the totals:
+-- these owners are repaired.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 --       stats (hash)
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the owners  4 their corrections, 0 for none
@@ -27,8 +28,11 @@ for i, owner in ipairs(owners) do
     local is_wrong = corrections[i] ~= 0
     -- During a recovery, those who were repaired and are right stay so.
     if ready_now and (is_wrong or not recovering) then stale[#stale + 1] = total_of(owner, ready_now) end
-    local group = ready_now and group_of(owner, ready_now)
-    if group then redis.call('UNLINK', group) end
+    local group, _, first = group_of(owner, ready_now)
+    if group then
+      redis.call('UNLINK', group)
+      redis.call('HDEL', leases, first) -- rule: lease
+    end
     if is_wrong then changed[#changed + 1], places[#places + 1] = owner, i end
     -- rule: repair_fix
     if totals[i] then repaired[#repaired + 1] = i end

@@ -1,7 +1,8 @@
 -- Caches totals of owners, or the counts of a group, if the lease is still ours, and nobody is in flight.
 -- KEYS  ready (text)  intents (hash)  in_flight (hash)  leases (hash)
 -- ARGV  1 ready  2 token of the leases  3 seconds to live  4 the owners, or one group, as JSON
---       5 their totals, as JSON; for the group a list: last value, count, …  6 '1' if more counts of the group follow
+--       5 their totals, as JSON; for the group a list: last value, count, …
+--       6 how many counts of the group came before, which Redis may have lost meanwhile  7 '1' if more follow
 -- Reply the number of owners, or 1 for the group, that were cached
 if redis.call('GET', ready) ~= ARGV[1] then return 0 end
 local owners, totals = cjson.decode(ARGV[4]), cjson.decode(ARGV[5])
@@ -16,11 +17,12 @@ for i, owner in ipairs(owners) do
       redis.call('SET', total_of(owner, ARGV[1]), totals[i], 'EX', ARGV[3])
     else
       local group = group_of(owner, ARGV[1])
+      if redis.call('HLEN', group) ~= tonumber(ARGV[6]) then return 0 end
       if #totals[i] > 0 then redis.call('HSET', group, unpack(totals[i])) end
-      if ARGV[6] == '' then redis.call('HSET', group, '', 1) end
+      if ARGV[7] == '' then redis.call('HSET', group, '', 1) end
       redis.call('EXPIRE', group, ARGV[3])
     end
   end
 end
-if #mine > 0 and ARGV[6] == '' then redis.call('HDEL', leases, unpack(mine)) end
+if #mine > 0 and ARGV[7] == '' then redis.call('HDEL', leases, unpack(mine)) end
 return kept
