@@ -79,7 +79,8 @@ class Entry(Generic[T]):
         self.name = name
 
     def __get__(self, options: Options, owner: type) -> T:
-        value = vars(options)[self.name] = options.entries.get(self.name, self.default)  # next time, Python finds it
+        found = vars(options)  # of the settings in force before they are read: another thread may override them
+        value = found[self.name] = options.entries.get(self.name, self.default)  # next time, Python finds it
         return value
 
 
@@ -151,7 +152,7 @@ options = Options()
 @receiver(setting_changed)
 def _forget_entries(*, setting: str, **_: Any) -> None:
     if setting == SETTING:
-        vars(options).clear()
+        options.__dict__ = {}  # what another thread is about to store goes into the old one
 
 
 def swappable() -> str | None:
