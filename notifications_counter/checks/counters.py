@@ -171,8 +171,8 @@ def _check_totals(counter: Counter) -> Messages:
             yield Error(
                 f"{number} cannot store every {'count' if name == counter.field else 'batch'} of counter "
                 f"{counter.name!r}.",
-                hint="Use a BigIntegerField, or for a count that is not a sum an IntegerField, with default=0 and "
-                "without null=True. A wrong count can be negative until it is corrected.",
+                hint=f"Use a signed {kind.__name__} with default=0 and without null=True: a wrong count can be "
+                "negative until it is corrected.",
                 obj=number,
                 id=id_("E013"),
             )

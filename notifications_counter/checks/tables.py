@@ -131,7 +131,8 @@ def forgotten_migration() -> str:
     """Return what to do if tables are missing, else an empty string. SQLite raises OperationalError for that, other
     databases ProgrammingError."""
     tables = [table for using in {counter.db for counter in all_counters()} for table in missing_tables(using)]
-    return f"The counters' tables are missing: {', '.join(tables)}. Run `manage.py migrate`." if tables else ""
+    how = "Run `manage.py makemigrations`, if a model is new, and `manage.py migrate`."
+    return f"The counters' tables are missing: {', '.join(tables)}. {how}" if tables else ""
 
 
 def missing_tables(using: str) -> list[str]:

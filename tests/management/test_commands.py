@@ -452,7 +452,7 @@ def test_a_migration_that_was_forgotten(few_healed, make_user, model, arguments)
     with connection.schema_editor() as editor:
         editor.delete_model(model)
     try:
-        missing = f"tables are missing: {model._meta.db_table}. Run `manage.py migrate`."
+        missing = f"tables are missing: {model._meta.db_table}. Run `manage.py makemigrations`"
         with pytest.raises(CommandError, match=missing):
             run(*arguments)
     finally:
