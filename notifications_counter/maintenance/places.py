@@ -174,7 +174,7 @@ def at(place: Place) -> Iterator[None]:
 
 def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], object]) -> None:
     """Call a function at the place of each counter. If it fails for one, the others do not have to wait for it. At the
-    end, one error is raised, a mistake in the code if there is one, and the others are logged."""
+    end, one error is raised, a mistake in the code if there is one, and the others are logged, an outage once."""
     failed: list[tuple[bool, str, Exception]] = []
     for each in local:
         try:
@@ -188,6 +188,8 @@ def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], 
     if failed:
         (_, _, first), *others = sorted(failed, key=lambda failure: failure[0])
         for is_expected, name, other in others:
+            if type(other) is type(first) is BufferUnavailable:  # the same Redis, which is down
+                continue
             about = {"event": "run_failed", "counter": name, "reason": str(other)}
             logger.error("%s: %s", name, other, exc_info=None if is_expected else other, extra=about)
         raise first
