@@ -71,7 +71,7 @@ class Breaker:
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
         now, reason = time.monotonic(), reason_of(error, self.alias)
-        self.is_late, self.reason = isinstance(error, errors.TimeoutError), reason
+        self.is_late, self.reason = isinstance(error, errors.TimeoutError | TimeoutError), reason
         what = "does not answer in time" if self.is_late else "is unreachable"
         self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -223,3 +224,16 @@ def test_the_log_says_that_redis_is_slow(use, relay, alice, caplog):
         wait_until(lambda: unread.count(alice) == 3 and client.breaker.down_since is None)
     found = [(record.event, record.levelno) for record in caplog.records if record.name == "notifications_counter"]
     assert found[:2] == [("redis_slow", logging.WARNING), ("redis_found", logging.WARNING)]
+
+
+def test_so_it_does_if_redis_does_not_take_what_is_sent(use, relay, caplog):
+    client = use()
+    client.call("k", "GET", "k")
+    process = relay.server.process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        with Patience(0.2), pytest.raises(BufferUnavailable, match="does not answer in time"):
+            client.call("k", "SET", "k", b"x" * 10**8)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert [record.event for record in caplog.records if record.name == "notifications_counter"] == ["redis_slow"]
