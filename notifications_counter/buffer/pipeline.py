@@ -203,8 +203,9 @@ class Pipeline:
 
     def _judge(self, answers: list[Any]) -> bool:
         """Turn answers into outcomes. Returns whether a call has failed."""
-        client, self._outcomes = self.client, answers
+        client = self.client
         if not self._has_failed:
+            self._outcomes = answers
             for call in self.calls:
                 if call.name not in client.breaker.has_run:
                     client.answered(call.name)
@@ -215,6 +216,7 @@ class Pipeline:
             elif isinstance(answer, errors.ResponseError):
                 is_optional = type(call) is Command and call.may_be_refused
                 answers[i] = None if is_optional else client.refused(answer, call)
+        self._outcomes = answers  # last: if a time limit strikes while a refusal is being noted, all are lost
         return True
 
     def _tell(self, answers: Sequence[Any]) -> None:

@@ -330,6 +330,23 @@ def test_a_refusal(ready, alice, bob, other, refusal, where):
     assert_heals(alice, bob)
 
 
+def test_a_refusal_that_is_being_noted_when_a_time_limit_strikes(ready, alice, other, monkeypatch):
+    class TimeLimit(BaseException):
+        pass
+
+    def note(*_: Any) -> None:
+        raise TimeLimit
+
+    write_then(lambda: REFUSALS["WRONGTYPE"][0](other), alice)
+    with monkeypatch.context() as patch:
+        patch.setattr(client_of("default").troubles, "note", note)
+        with pytest.raises(TimeLimit):
+            unread.count(alice)
+    assert unread.count(alice) == 2
+    assert RecountRequest.objects.filter(owner=str(alice.pk)).exists()
+    assert_heals(alice)
+
+
 def test_memory_that_runs_out(ready, alice, other):
     """A confirmation needs none."""
     write_then(lambda: other.config_set("maxmemory", 1), alice)
