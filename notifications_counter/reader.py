@@ -211,9 +211,9 @@ class Reader:
         least = self.counter.least
         result |= self._negative([owner_keys[owner_key] for owner_key, total in totals.items() if total < least])
         right = {owner_key: total for owner_key, total in totals.items() if total >= least}
-        if right and token:
+        if trusted and token:
             with suppress(BufferUnavailable):  # the totals are right all the same
-                buffer.keep(snapshot, token, right)  # `lease`, `fix_flying`
+                buffer.keep(snapshot, token, {key: right.get(key) for key in trusted})  # `lease`, `fix_flying`
         return result | {owner_keys[owner_key]: total for owner_key, total in right.items()}
 
     def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, owner_keys: dict[str, Key]) -> dict[Key, int]:

@@ -25,6 +25,7 @@ from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.reader import Reader
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -128,6 +129,17 @@ def test_a_process_that_was_killed_while_it_counted_holds_up_the_cache_for_a_min
     redis_client.hset(buffer().keys.leases, str(alice.pk), f"token@{int(time.time()) - age}")
     assert unread.count(alice) == 0
     assert redis_client.exists(total_key(alice)) == is_kept
+
+
+def test_a_flush_while_a_total_is_read_holds_up_the_cache_for_one_read(alice, redis_client, monkeypatch):
+    Notification.objects.create(user=alice, title="x")
+    stored = Reader.stored
+    with monkeypatch.context() as patch:
+        patch.setattr(Reader, "stored", lambda *args: (unread.flush(), stored(*args))[1])
+        assert unread.count(alice) == 1
+    assert not redis_client.exists(total_key(alice))
+    assert unread.count(alice) == 1
+    assert redis_client.exists(total_key(alice))
 
 
 def test_readers_leave_dirty_owners_to_the_flusher(alice):

@@ -177,9 +177,11 @@ class Buffer(Upkeep):
     def _snapshot_of(self, ready: Any, epoch: Any, batch: Any, cut: Any, waiting: dict[str, Waiting]) -> Snapshot:
         return Snapshot(self._ready(ready), parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0, bool(cut), waiting)
 
-    def keep(self, snapshot: Snapshot, token: str, totals: Mapping[str, int]) -> int:
-        """Cache totals that follow from a snapshot, for owners whose leases are still ours. Returns how many."""
-        return self._keep(snapshot, token, list(totals), list(map(str, totals.values())))
+    def keep(self, snapshot: Snapshot, token: str, totals: Mapping[str, int | None]) -> int:
+        """Cache totals that follow from a snapshot, for owners whose leases are still ours, and end these. None: the
+        total is not known. Returns how many were cached."""
+        texts = ["" if total is None else str(total) for total in totals.values()]
+        return self._keep(snapshot, token, list(totals), texts)
 
     def keep_group(self, snapshot: Snapshot, token: str, group: str, counts: Mapping[str, int]) -> bool:
         """Cache the counts of a group, by the rest of the key, if its lease is still ours. Returns whether it was."""

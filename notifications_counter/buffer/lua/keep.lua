@@ -1,7 +1,7 @@
 -- Caches totals of owners, or the counts of a group, if the lease is still ours, and nobody is in flight.
 -- KEYS  ready (text)  intents (hash)  in_flight (hash)  leases (hash)
 -- ARGV  1 ready  2 token of the leases  3 seconds to live  4 the owners, or one group, as JSON
---       5 their totals, as JSON; for the group a list: last value, count, …
+--       5 their totals, as JSON, '' to end only the lease; for the group a list: last value, count, …
 --       6 how many counts of the group came before, which Redis may have lost meanwhile  7 '1' if more follow
 -- Reply the number of owners, or 1 for the group, that were cached
 if redis.call('GET', ready) ~= ARGV[1] then return 0 end
@@ -11,7 +11,7 @@ for i, owner in ipairs(owners) do
   local is_mine = is_held(held[i], ARGV[2])
   if is_mine then mine[#mine + 1] = owner end
   -- rules: lease, fix_flying
-  if is_mine and not flying[i] then
+  if is_mine and not flying[i] and totals[i] ~= '' then
     kept = kept + 1
     if type(totals[i]) == 'string' then
       redis.call('SET', total_of(owner, ARGV[1]), totals[i], 'EX', ARGV[3])
