@@ -118,8 +118,8 @@ def _why_rows_are_counted(counter: CounterReport, max_age: float) -> str:
     text %= {"shards": ", ".join(map(str, counter.recovering))}
     if any(shard.status.epoch != shard.epoch for shard in counter.shards):
         text += " " + _(
-            "If flush_counters is running, it uses another Redis than this process: compare CACHES, "
-            "CACHE_ALIAS and KEY_PREFIX."
+            "If this lasts for a minute although flush_counters is running, that uses another Redis than this "
+            "process: compare CACHES, CACHE_ALIAS and KEY_PREFIX."
         )
     return text
 

@@ -62,8 +62,9 @@ def test_a_template(users, rf):
 def test_a_column_in_the_admin(users, admin_client, monkeypatch):
     urls = ModuleType("lists.urls")
     monkeypatch.setitem(sys.modules, urls.__name__, urls)
-    run("A column in the admin")
+    admin.site.register(get_user_model())
     try:
+        run("A column in the admin")
         urls.urlpatterns = [path("admin/", admin.site.urls)]
         with override_settings(ROOT_URLCONF=urls.__name__), sent() as commands:
             shown = admin_client.get(reverse(f"admin:{get_user_model()._meta.db_table}_changelist")).content.decode()

@@ -237,7 +237,7 @@ def test_writes_to_another_redis_that_nobody_flushes(other_redis, alice, caplog)
         assert RecountRequest.objects.count() == 2
         assert [record.event for record in caplog.records if record.levelname == "WARNING"] == ["redis_behind"]
         (problem,) = look([unread]).problems()
-        assert "If flush_counters is running, it uses another Redis than this process" in problem.text
+        assert "flush_counters is running, that uses another Redis than this process" in problem.text
     unread.heal()
     unread.flush()
     assert_exact(alice)
