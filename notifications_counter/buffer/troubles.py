@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from functools import partial
 from typing import Any, NamedTuple
 
 from ..conf import options
 from . import keys
+from .patience import Patience
 from .scripts import script
 from .types import decode, pairs
 
@@ -85,9 +85,12 @@ class TroubleLog:
     def note_later(self, kind: str, reason: str) -> None:
         """Do the same in a thread, because Redis is slow: the caller has waited long enough."""
         if (self._thread is None or not self._thread.is_alive()) and self.is_due(kind):
-            call = partial(self._client.run_aside, "note_trouble", *self.arguments(kind, reason))
-            self._thread = threading.Thread(target=call, daemon=True)
+            self._thread = threading.Thread(target=self._note, args=self.arguments(kind, reason), daemon=True)
             self._thread.start()
+
+    def _note(self, names: list[str], about: tuple[Any, ...]) -> None:
+        with Patience(options.READ_TIMEOUT):  # others wait for what redis-py locks while it looks for a cluster's nodes
+            self._client.run_aside("note_trouble", names, about)
 
     def note_outage(self, kind: str, reason: str, seconds: float) -> None:
         """Note an outage that has ended."""
