@@ -1,4 +1,4 @@
-"""The one settings dict, ``NOTIFICATIONS_COUNTER``, also as tests override it.
+"""The one settings dict, ``NOTIFICATIONS_COUNTER``. Each entry is read once, until ``override_settings`` changes it.
 
 ``options.FLUSH_CHUNK`` is the value in force; ``Options`` says what each entry means and which values it takes.
 """

@@ -198,6 +198,8 @@ def test_counts_of_which_redis_loses_the_first_before_the_last_are_not_kept(monk
     finally:
         redis_called.disconnect(evict)
     assert not is_kept()
+    votes.breakdown(OWNER)  # whose lease nobody holds up
+    assert is_kept()
 
 
 def test_counts_are_dropped_by_a_doubt_and_not_kept_as_long_as_it_lasts():

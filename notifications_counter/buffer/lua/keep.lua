@@ -17,7 +17,10 @@ for i, owner in ipairs(owners) do
       redis.call('SET', total_of(owner, ARGV[1]), totals[i], 'EX', ARGV[3])
     else
       local group = group_of(owner, ARGV[1])
-      if redis.call('HLEN', group) ~= tonumber(ARGV[6]) then return 0 end
+      if redis.call('HLEN', group) ~= tonumber(ARGV[6]) then
+        redis.call('HDEL', leases, owner)
+        return 0
+      end
       if #totals[i] > 0 then redis.call('HSET', group, unpack(totals[i])) end
       if ARGV[7] == '' then redis.call('HSET', group, '', 1) end
       redis.call('EXPIRE', group, ARGV[3])
