@@ -216,7 +216,7 @@ class Pipeline:
             elif isinstance(answer, errors.ResponseError):
                 is_optional = type(call) is Command and call.may_be_refused
                 answers[i] = None if is_optional else client.refused(answer, call)
-        self._outcomes = answers  # last: if a time limit strikes while a refusal is being noted, all are lost
+        self._outcomes = answers  # last: if a time limit strikes while a refusal is being noted, all count as lost
         return True
 
     def _tell(self, answers: Sequence[Any]) -> None:
