@@ -88,6 +88,7 @@ class Client:
 
     knows_server = True
     """Whether all its keys are on one server."""
+    is_in_cluster = False
 
     def __init__(self, alias: str):
         self.alias = alias

@@ -50,6 +50,8 @@ class NodeBreaker(Breaker):
 class Node(Client):
     """One node of a cluster. Only the node that failed is left alone for a while."""
 
+    is_in_cluster = True
+
     def __init__(self, cluster: Cluster):
         super().__init__(cluster.alias)
         self.breaker = NodeBreaker(cluster)
@@ -80,6 +82,7 @@ class Cluster(Client):
     """Sends each command to the node that holds its key. An outage lasts until no node is down."""
 
     knows_server = False
+    is_in_cluster = True
 
     def __init__(self, alias: str):
         super().__init__(alias)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from ..conf import options
@@ -89,7 +90,8 @@ class TroubleLog:
             self._thread.start()
 
     def _note(self, names: list[str], about: tuple[Any, ...]) -> None:
-        with Patience(options.READ_TIMEOUT):  # others wait for what redis-py locks while it looks for a cluster's nodes
+        # While redis-py looks for the nodes of a cluster, it holds a lock for which others wait.
+        with Patience(options.READ_TIMEOUT) if self._client.is_in_cluster else nullcontext():
             self._client.run_aside("note_trouble", names, about)
 
     def note_outage(self, kind: str, reason: str, seconds: float) -> None:
