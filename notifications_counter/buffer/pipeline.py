@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..exceptions import BufferUnavailable
-from ..internals import limit_wait, read_reply, send_packed, socket_of
+from ..internals import limit_wait, read_replies, send_packed, socket_of
 from ..signals import redis_called
 from . import errors
 from .commands import Call, Command, Get
@@ -182,24 +182,17 @@ class Pipeline:
         connection, started = self._connections[0], time.monotonic()
         if getattr(connection, "owed", None):
             read_owed(connection)
-        self._read(connection, self.calls, answers)
+        self._has_failed = read_replies(connection, len(self.calls), answers)
         if self._has_failed:
             first, answers[:], self._has_failed = answers[:], [], False
             for call, answer in zip(self.calls, first, strict=True):
                 if isinstance(answer, errors.NoScriptError):
                     send_packed(connection, [call.by_source.packed])  # type: ignore[union-attr]
-                    self._read(connection, [call], answers)
+                    self._has_failed |= read_replies(connection, 1, answers)
                 else:
                     answers.append(answer)
                     self._has_failed |= isinstance(answer, Exception)
         self._return(started)
-
-    def _read(self, connection: Any, calls: Sequence[AnyCall], answers: list[Any]) -> None:
-        """Read the answer to each call, or the exception in its place."""
-        for _ in calls:
-            answers.append(answer := read_reply(connection))
-            if isinstance(answer, Exception):
-                self._has_failed = True
 
     def _judge(self, answers: list[Any]) -> bool:
         """Turn answers into outcomes. Returns whether a call has failed."""
@@ -259,7 +252,7 @@ class Pipeline:
         if socket_of(connection) is not self._socket:
             raise errors.ConnectionError("The connection was closed before the replies came.")
         answers: list[Any] = []
-        self._read(connection, self.calls, answers)
+        self._has_failed = read_replies(connection, len(self.calls), answers)
         if self._judge(answers):
             late_failures.append(self._on_failure)
             self._tell(answers)

@@ -65,7 +65,6 @@ __all__ = [
 
 ATTRIBUTES = {
     "connection": {
-        "autocommit": "False if it was switched off by hand. get_autocommit() would connect.",
         "close_if_unusable_or_obsolete": "Django calls it between requests; a command calls it between runs.",
         "commit_on_exit": "False in an atomic block inside such a transaction, which does not commit it.",
         "connection": "The driver's connection, None until it is needed.",

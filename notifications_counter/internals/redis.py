@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "new_connection",
     "node_pool",
     "pool_options",
-    "read_reply",
+    "read_replies",
     "reload_nodes",
     "send_packed",
     "socket_of",
@@ -115,11 +115,19 @@ def send_packed(connection: Any, commands: Iterable[bytes]) -> None:
             connection._sock.sendall(command)
 
 
-def read_reply(connection: Any) -> Any:
-    """Return the next reply of Redis, which may be an exception. ``read_response`` takes twice the time, because it
-    prepares what to say of a failure. After a failure, the caller must close the connection."""
-    if getattr(connection, "is_plain", False):
-        return connection._parser.read_response()
+def read_replies(connection: Any, number: int, replies: list[Any]) -> bool:
+    """Append the next replies of Redis, which may be exceptions. Returns whether one is. ``read_response`` takes twice
+    the time, because it prepares what to say of a failure. After a failure, the caller must close the connection."""
+    is_plain, has_failed = getattr(connection, "is_plain", False), False
+    read = connection._parser.read_response if is_plain else partial(_read_carefully, connection)
+    for _ in range(number):
+        replies.append(reply := read())
+        if isinstance(reply, Exception):
+            has_failed = True
+    return has_failed
+
+
+def _read_carefully(connection: Any) -> Any:
     from redis import ResponseError
 
     try:

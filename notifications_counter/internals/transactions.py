@@ -11,9 +11,9 @@ from django.db import Error
 
 __all__ = [
     "as_manual_transaction",
-    "has_begun_by_sql",
     "has_failed",
     "has_lost_transaction",
+    "in_manual_transaction",
     "watch_transactions",
 ]
 
@@ -118,12 +118,19 @@ def has_lost_transaction(connection: Any) -> bool:
     return connection.vendor == "sqlite" and bool(driver) and not driver.in_transaction
 
 
-def has_begun_by_sql(connection: Any) -> bool:
-    """Return whether a transaction is open although Django is in autocommit mode, because raw SQL has begun it. The
-    driver knows without asking the server; mysqlclient does not tell. PyMySQL has to ask after an error, which may have
-    ended the transaction."""
-    if connection.in_atomic_block or not connection.autocommit or not (driver := connection.connection):
-        return False
+def in_manual_transaction(connection: Any) -> bool:
+    """Return whether autocommit was switched off, by hand or in DATABASES, or whether raw SQL has begun a transaction.
+    Then there is no hook at the commit, not even in ``atomic()``.
+
+    The driver knows without asking the server; mysqlclient does not tell. PyMySQL has to ask after an error, which may
+    have ended the transaction.
+    """
+    if connection.in_atomic_block:
+        return not connection.commit_on_exit
+    if not (driver := connection.connection):  # the next statement connects
+        return not connection.settings_dict["AUTOCOMMIT"]
+    if not connection.autocommit:
+        return True
     if connection.vendor == "postgresql":
         connected = driver.pgconn if hasattr(driver, "pgconn") else driver.info  # as in _status: each read comes here
         return not driver.autocommit or connected.transaction_status in (IN_TRANSACTION, IN_ERROR)
@@ -144,7 +151,7 @@ def has_begun_by_sql(connection: Any) -> bool:
 def as_manual_transaction(connection: Any) -> Iterator[None]:
     """Have Django know of a transaction that raw SQL has begun. Then ``atomic()`` sets a savepoint instead of beginning
     another one, which PostgreSQL and SQLite refuse, and ``select_for_update()`` is allowed."""
-    if not has_begun_by_sql(connection):
+    if connection.in_atomic_block or not connection.autocommit or not in_manual_transaction(connection):
         yield
         return
     driver, connection.autocommit = connection.connection, False

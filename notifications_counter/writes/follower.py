@@ -11,7 +11,7 @@ from django.db import Error
 
 from ..databases.routing import schema_of
 from ..declaration import Declaration
-from ..internals import has_begun_by_sql, has_failed, has_lost_transaction, watch_transactions
+from ..internals import has_failed, has_lost_transaction, in_manual_transaction, watch_transactions
 from .transaction import TransactionLog
 
 SAVEPOINT = re.compile(
@@ -110,7 +110,7 @@ class Follower:
             if log.has_touched(counter, owner_key):
                 return True
         connection: Any = self._connection()
-        return self.sees_old_data() if connection.in_atomic_block else self.in_manual_transaction()
+        return self.sees_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
 
     def recounts_everyone(self, counter: Declaration) -> bool:
         """Return whether a statement may have changed anyone's count, and that is not sent yet."""
@@ -131,19 +131,9 @@ class Follower:
         another isolation level, a cached total is still the newest count, and a miss asks."""
         connection: Any = self._connection()
         if not connection.in_atomic_block or not connection.commit_on_exit:
-            return self.in_manual_transaction()
+            return in_manual_transaction(connection)
         vendor = connection.vendor
         return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
-
-    def in_manual_transaction(self) -> bool:
-        """Return whether autocommit was switched off, by hand or in DATABASES, or whether raw SQL has begun a
-        transaction. Then there is no hook at the commit, not even in ``atomic()``."""
-        connection: Any = self._connection()
-        if connection.in_atomic_block:
-            return not connection.commit_on_exit
-        if connection.connection is None:  # the next statement connects
-            return not connection.settings_dict["AUTOCOMMIT"]
-        return not connection.autocommit or has_begun_by_sql(connection)
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:

@@ -17,7 +17,7 @@ from ..databases.identity import identify
 from ..databases.routing import schema_of
 from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
-from ..internals import as_manual_transaction
+from ..internals import as_manual_transaction, in_manual_transaction
 from ..signals import counts_changed
 from .follower import Follower, NotAnnounced
 from .recounts import forget, mark_dirty, request_recounts
@@ -53,7 +53,7 @@ class Ledger(Follower):
         """Add to the transaction what a statement has changed."""
         connection: Any = self._connection()
         deltas = {counter: its for counter, its in change.deltas.items() if not {0}.issuperset(its.values())}
-        if self.in_manual_transaction():
+        if in_manual_transaction(connection):
             owners = [
                 (counter, owner_key)
                 for counter, its in deltas.items()
@@ -91,7 +91,7 @@ class Ledger(Follower):
         run again in a transaction, which commits it together with a RecountRequest.
         """
         connection: Any = self._connection()
-        if self.in_manual_transaction():
+        if in_manual_transaction(connection):
             with as_manual_transaction(connection):
                 return self._write_inside(owners, statement)
         if owners is None:

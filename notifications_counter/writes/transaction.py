@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import compress
 from typing import Any
 
 from django.db import DatabaseError
@@ -32,9 +31,6 @@ logger = logging.getLogger("notifications_counter")
 Entry = tuple[Declaration, Mapping[str, Delta] | None]
 """What a statement has changed; None if anyone's count may have changed."""
 
-UNKNOWN_DELTA = 2**80
-"""What an unknown delta adds to a sum, which known ones never make up for."""
-
 
 class TransactionLog(Intents):
     """Deltas in the order of their statements, and what is announced for them.
@@ -44,7 +40,7 @@ class TransactionLog(Intents):
     """
 
     early = told = 0
-    _summed = 0  # entries in the sums
+    _looked = 0  # entries whose owners were announced, unless they cancel each other out
 
     def __init__(self, connection: Any):
         super().__init__(connection)
@@ -53,14 +49,11 @@ class TransactionLog(Intents):
         self.requested: set[Owner] = set()  # owners with a RecountRequest
         self.savepoints: list[tuple[str, int]] = []  # name, entries before it
         self.everyone: set[Declaration] = set()  # counters of which everyone is to be recounted
-        self._sums: dict[Declaration, dict[str, int]] = {}
-        self._changed: dict[Declaration, dict[str, None]] = {}  # owners to look at before the commit
 
     def announce_the_changed(self, connection: Any) -> None:
         """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
-        owners that have changed since the last call are looked at."""
-        self._sum_up()
-        owners = {c: list(compress(those, map(self._sums[c].get, those))) for c, those in self._changed.items()}
+        what has changed since the last call is looked at."""
+        owners = {c: [key for key, delta in its.items() if delta != 0] for c, its in self.net(self._looked).items()}
         if not any(owners.values()):
             return
         with in_schema(connection, self.schema):
@@ -75,7 +68,7 @@ class TransactionLog(Intents):
                 logger.exception("RecountRequests of %d owners could not be written.", len(failed), extra=about)
             else:
                 self.requested.update(failed)
-                self._changed.clear()
+                self._looked = len(self.entries)
 
     # ----------------------------------------------------------------- record
     def add(self, deltas: Mapping[Declaration, Mapping[str, Delta]], everyone: Iterable[Declaration] = ()) -> None:
@@ -87,28 +80,6 @@ class TransactionLog(Intents):
         for counter in everyone:
             self.entries.append((counter, None))
             self.everyone.add(counter)
-
-    def _sum_up(self) -> None:
-        """Add to the sums what is not in them yet."""
-        for entry in self.entries[self._summed :]:
-            self._add_to_sums(entry, 1)
-        self._summed = len(self.entries)
-
-    def _take_from_sums(self, position: int) -> None:
-        """Take the entries from this position on out of the sums."""
-        for entry in self.entries[position : self._summed]:
-            self._add_to_sums(entry, -1)
-        self._summed = min(self._summed, position)
-
-    def _add_to_sums(self, entry: Entry, times: int) -> None:
-        counter, deltas = entry
-        sums, deltas = self._sums.setdefault(counter, {}), deltas or {}
-        self._changed.setdefault(counter, {}).update(dict.fromkeys(deltas))
-        if not sums and None not in deltas.values():  # to do so for each owner takes much longer
-            sums.update(deltas)  # type: ignore[arg-type]
-            return
-        for owner_key, delta in deltas.items():
-            sums[owner_key] = sums.get(owner_key, 0) + times * (UNKNOWN_DELTA if delta is None else delta)
 
     def has_touched(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
@@ -138,12 +109,10 @@ class TransactionLog(Intents):
         return net
 
     def cut_back(self, position: int) -> None:
-        """Forget what came after a savepoint that was rolled back, which may have undone RecountRequests as well."""
-        self._take_from_sums(position)
-        for counter, owner_key in self.requested:
-            if owner_key in self._sums[counter]:
-                self._changed[counter][owner_key] = None
+        """Forget what came after a savepoint that was rolled back, which may have undone RecountRequests as well, or
+        have cancelled out what came before it."""
         del self.entries[position:]
+        self._looked = 0
         self.told = min(self.told, position)
 
     def start_again(self) -> None:
@@ -161,7 +130,7 @@ class TransactionLog(Intents):
 
     def recount_since(self, position: int) -> None:
         """Have the owners of the entries from this position on recounted: they may be rolled back."""
-        self._take_from_sums(position)
+        self._looked = min(self._looked, position)
         self.entries[position:] = [(c, d if d is None else dict.fromkeys(d)) for c, d in self.entries[position:]]
 
     def follow(self, statement: re.Match[str]) -> None:

@@ -21,7 +21,7 @@ from notifications_counter.internals import (
     DeleteQuery,
     UpdateQuery,
     as_manual_transaction,
-    has_begun_by_sql,
+    in_manual_transaction,
     raw_delete,
 )
 from notifications_counter.models import Notification, RecountRequest
@@ -411,7 +411,7 @@ BEGIN_AND_END = {
 def test_a_transaction_begun_by_sql_is_known_without_a_round_trip(begin, end, django_assert_num_queries):
     def is_known() -> bool:
         with django_assert_num_queries(0):
-            return has_begun_by_sql(connection)
+            return in_manual_transaction(connection)
 
     assert not is_known()
     execute("SELECT 1")
@@ -461,7 +461,7 @@ def test_an_error_that_ends_a_transaction_begun_by_sql(alice):
     add(alice)
     with suppress(DatabaseError):
         execute("CREATE TABLE notifications_counter_recountrequest (id int)")
-    assert not has_begun_by_sql(connection)
+    assert not in_manual_transaction(connection)
     add(alice)
     objects.filter(user__username="alice").update(read_at=Now())
     connection.errors_occurred = False
