@@ -51,12 +51,15 @@ class TransactionLog(Intents):
         self.everyone: set[Declaration] = set()  # counters of which everyone is to be recounted
 
     def announce_the_changed(self, connection: Any) -> None:
-        """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. Only
-        what has changed since the last call is looked at."""
+        """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. If
+        anyone's may change, have readers count rows. Only what has changed since the last call is looked at."""
         owners = {c: [key for key, delta in its.items() if delta != 0] for c, its in self.net(self._looked).items()}
-        if not any(owners.values()):
+        unsaid = self._unsaid(self._looked)
+        if not unsaid and not any(owners.values()):
             return
         with in_schema(connection, self.schema):
+            for counter in unsaid:
+                forget(counter)  # `forget`
             try:
                 self.announce(owners, connection)
             finally:
@@ -80,6 +83,10 @@ class TransactionLog(Intents):
         for counter in everyone:
             self.entries.append((counter, None))
             self.everyone.add(counter)
+
+    def _unsaid(self, first: int) -> list[Declaration]:
+        """Return the counters of which anyone's count may have changed, in the entries from the ``first`` on."""
+        return list(dict.fromkeys(counter for counter, deltas in self.entries[first:] if deltas is None))
 
     def has_touched(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
@@ -213,8 +220,8 @@ class TransactionLog(Intents):
         for counter, owner_key in self.requested:
             net.setdefault(counter, {})[owner_key] = None
         if self.everyone:
-            for counter in dict.fromkeys(counter for counter, deltas in self.entries if deltas is None):
-                forget(counter)  # `forget`, `forget_late`
+            for counter in self._unsaid(0):
+                forget(counter)  # `forget_again`
         failed = self.confirm(net)
         for counter, sums in net.items():
             if rest := sums.keys() - self.announced.get(counter, ()):

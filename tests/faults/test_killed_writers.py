@@ -187,7 +187,7 @@ class Site:
 
 
 @pytest.mark.parametrize("is_warm", [True, pytest.param(False, marks=pytest.mark.once)], ids=["warm", "cold"])
-@pytest.mark.parametrize("name", ["create", "create_together", "update", "create_issue", "move_votes"])
+@pytest.mark.parametrize("name", ["create", "create_together", "update", "upsert", "create_issue", "move_votes"])
 def test_reads_are_right_at_once(name, is_warm, writer, make_user, redis_client, record_property):
     """After the kill, after what was on its way has arrived, and after a heal."""
     site = Site(name, make_user)

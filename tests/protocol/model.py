@@ -56,8 +56,8 @@ RULES = {
     "closed": "a total is removed only when no batch that it may have is taken any more",
     "removal_lease": "a removal ends the leases, too",
     "everyone": "a statement that does not say whose counts it changed commits together with a RecountRequest",
-    "forget": "after that commit `ready` goes, so that readers count rows",
-    "forget_late": "after, not before",
+    "forget": "before that commit `ready` goes, so that readers count rows, also if the process is killed right after",
+    "forget_again": "after it, too",
     "always": "a request for everyone starts an epoch, although Redis is the one that was left",
     "epoch_first": "the request is deleted when the epoch has been started",
     "past": "a database whose last finished batch is behind that of Redis went back",
@@ -106,11 +106,11 @@ BREAKS = {  # the scenario in which that is found soonest
     "refused": "2 writers, flusher that is refused, healer",
     "closed": "2 writers, 2 flushers, remover",
     "removal_lease": "2 writers, flusher twice, healer, remover",
-    "everyone": "request for everyone, flusher, reader",
+    "everyone": "request for everyone, 2 healers",
     "forget": "request for everyone, flusher, reader",
-    "forget_late": "request for everyone, healer, reader",
-    "always": "request for everyone, healer, reader",
-    "epoch_first": "request for everyone, healer, reader",
+    "forget_again": "request for everyone, healer, reader",
+    "always": "request for everyone, 2 healers",
+    "epoch_first": "request for everyone, 2 healers",
     "past": "2 writers, flusher twice, healer, database goes back",
     "past_apply": "2 writers, flusher twice, healer, database goes back",
     "past_note": "2 owners, 2 writers, 2 flushers, database goes back",
@@ -469,6 +469,7 @@ class Writer(NamedTuple):
     announced: int = 0  # intents
     failed: tuple[int, ...] = ()  # intents that could not be announced
     in_flight: bool = False  # when it committed: from then on, every reader sees it
+    epoch: int | None = None  # when `ready` went, before that
     declared: int = NEW
     tells: tuple[int, ...] | None = None
 
@@ -480,9 +481,9 @@ class Writer(NamedTuple):
             sent, then = [], "done"
         elif self.tells is not None:
             sent = [(intent, self.tells) for intent, _ in sent]
-        early = "manual" in self.faults or not rule("forget_late")
+        is_manual = "manual" in self.faults
         if self.step == "statement":
-            yield "", redis, db, self._replace(step="forget early" if early else "announce" if self.intents else "db")
+            yield "", redis, db, self._replace(step="forget")
         elif self.step == "announce":
             intent = self.intents[self.announced]
             more = self.announced + 1 < len(self.intents)
@@ -498,18 +499,26 @@ class Writer(NamedTuple):
             if all(row.rows >= 0 for row in owners):
                 committed = db._replace(owners=owners, requests=db.requests.union(refused, everyone))
                 following = self._replace(in_flight=self.is_in_flight(redis))
-                yield "", redis, committed, following._replace(step="forget" if self.unsaid and not early else then)
+                again = self.unsaid and not is_manual
+                yield "", redis, committed, following._replace(step="forget again" if again else then)
             if "refused" in self.faults:
                 yield "refused", redis, db, self._replace(step="withdraw")
             if "kill" in self.faults:
                 yield "killed", redis, db, self._replace(step="rolled back")
-        elif self.step in ("forget", "forget early"):
-            following = self._replace(step="db" if early else then)
-            yield "", forget(redis) if rule("forget") else redis, db, following
+        elif self.step == "forget":
+            following = self._replace(step="announce" if self.intents else "db")
+            known = following._replace(epoch=None if is_manual else redis.epoch)
+            yield "", forget(redis) if rule("forget") else redis, db, known
             if "kill" in self.faults:
-                yield "killed", redis, db, self._replace(step="rolled back" if early else "killed")
+                yield "killed", redis, db, self._replace(step="rolled back")
             if "forget" in self.faults:
                 yield "not delivered", redis, db, following
+        elif self.step == "forget again":
+            yield "", forget(redis) if rule("forget_again") else redis, db, self._replace(step=then)
+            if "kill" in self.faults:
+                yield "killed", redis, db, self._replace(step="killed")
+            if "forget" in self.faults:
+                yield "not delivered", redis, db, self._replace(step=then)
         elif self.step == "confirm":
             done = self._replace(step="mark" if refused else "done")
             committed = confirm(redis, sent, "unknown" in self.faults, self.declared)
@@ -536,16 +545,17 @@ class Writer(NamedTuple):
 
     @property
     def lives(self) -> bool:
-        return self.may_commit or self.step in ("forget", "confirm", "confirm again")
+        return self.may_commit or self.step in ("forget again", "confirm", "confirm again")
 
     @property
     def may_commit(self) -> bool:
-        return self.step in ("statement", "announce", "db")
+        return self.step in ("statement", "forget", "announce", "db")
 
     def is_in_flight(self, redis: Redis) -> bool:
-        """Whether all owners are. Who is slow knows that they may have left flight, and waits for the confirm."""
+        """Whether all owners are, or everyone, because no epoch has begun since `ready` went. Who is slow knows that
+        they may have left flight, and waits for the confirm."""
         up = {intent.number for intent in redis.intents if not (intent.grounded and rule("slow"))}
-        return up.issuperset(number for number, _ in self.intents) and not self.unsaid
+        return up.issuperset(number for number, _ in self.intents) and (not self.unsaid or self.epoch == redis.epoch)
 
     def delta(self, owner: int) -> int:
         return sum(deltas[owner] for _, deltas in self.intents + self.unsaid)
@@ -1003,7 +1013,7 @@ class Move(NamedTuple):
 def allowed_values(writers: Iterable[Writer], owner: int, at_first: int) -> frozenset[int]:
     values, writers = {at_first}, list(writers)
     for writer in writers:
-        committed = writer.step in ("forget", "confirm", "confirm again", "killed", "notice", "mark")
+        committed = writer.step in ("forget again", "confirm", "confirm again", "killed", "notice", "mark")
         if writer.step.startswith("done") or (committed and writer.in_flight):
             values = {v + writer.delta(owner) for v in values}
         elif committed:

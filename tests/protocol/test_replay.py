@@ -138,8 +138,16 @@ class Replay:
         ids = [f"intent {number}" for number, _ in writer.intents]
         self.living |= dict.fromkeys(ids, True)
         self.intents[me] = Intents(connection)
+        epoch = None
         if writer.unsaid:
             yield
+            yield
+            if self.label == "killed":
+                return
+            if self.label == "":
+                self.buffer.forget()
+                assert not self.can_complete()
+                epoch = None if "manual" in writer.faults else self.buffer.status().epoch
         sent: list[tuple[str, dict[str, Delta]]] = []
         buffer = self.counters[writer.declared].buffers[0]
         silent = "silent" in writer.faults
@@ -170,9 +178,9 @@ class Replay:
                 request([*failed, *([None] if writer.unsaid else [])])
             self.living |= dict.fromkeys(self.living.keys() & ids, False)
             self.committed.add(me)
-            if self.is_in_flight(me, ids) and not writer.unsaid:
+            if self.is_in_flight(me, ids) and (not writer.unsaid or epoch == self.buffer.status().epoch):
                 self.seen.add(me)
-            if writer.unsaid:
+            if writer.unsaid and "manual" not in writer.faults:
                 yield
                 if self.label == "":
                     self.buffer.forget()
