@@ -155,12 +155,12 @@ class Counter(Declaration):
         """
         recounter = (DryRun if dry_run else Recounter)(self, report)
         if owners is not None:
-            result = recounter.recount(owner_key for owner in many(owners) for owner_key in owner_keys_of(self, owner))
+            recounter.recount(owner_key for owner in many(owners) for owner_key in owner_keys_of(self, owner))
         else:
-            result = recounter.recount_all(progress, stopped, resume and not dry_run)
-        if result.checked and not dry_run:
-            record_event("recount", self, result)
-        return result
+            recounter.recount_all(progress, stopped, resume and not dry_run)
+        if recounter.result.checked and not dry_run:
+            record_event("recount", self, recounter.result)
+        return recounter.result
 
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.

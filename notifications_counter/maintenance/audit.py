@@ -22,7 +22,7 @@ from ..declaration import Declaration
 from ..sql.everyone import Page
 from . import recount
 from .history import record_event
-from .recount import Recounter, RecountResult
+from .recount import Recounter
 from .shards import shard_rows
 
 SLOW = 10
@@ -75,11 +75,11 @@ class Audit:
         counter: Declaration,
         recounter: Recounter,
         epochs: dict[int, int],
-        done: Callable[[RecountResult], None],
+        progress: Callable[[int], None],
         is_over: Callable[[], bool],
     ):
         self.counter, self.recounter, self.epochs = counter, recounter, epochs
-        self.done, self.is_over = done, is_over
+        self.progress, self.is_over = progress, is_over
         self.size = recount.PAGE
         self.begun: set[int] = set()
         self.finished: set[str] = set()
@@ -154,7 +154,8 @@ class Audit:
         started = time.monotonic()
         buffers = [self.counter.buffers[shard] for shard in shards]
         for page in pages:
-            self.done(self.recounter.recount_page(page, buffers))
+            self.recounter.recount_page(page, buffers)
+            self.progress(self.recounter.result.checked)
         self.size = recount.next_size(self.size, started, recount.LARGE_PAGE)
 
     def _without_finished(self, text: str) -> Progress:

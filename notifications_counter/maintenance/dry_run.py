@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..buffer import Buffer
 from ..declaration.primary_keys import Key
-from .recount import TRIES, Counts, Look, Recounter, RecountResult
+from .recount import TRIES, Counts, Look, Recounter
 
 
 class DryRun(Recounter):
@@ -24,9 +24,10 @@ class DryRun(Recounter):
     def _note(self, position: str) -> None:
         pass
 
-    def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
+    def _finish(self, look: Look, counts: Counts) -> None:
         """A difference is wrong only if every look shows the same one. One that comes from a transaction between its
         COMMIT and its confirmation goes away."""
+        self.result.checked += len(look.keys)
         suspects = {owner_key: seen for owner_key, seen in look.compare(counts).items() if seen.was != seen.rows}
         for _ in range(TRIES - 1):
             if not suspects:
@@ -36,5 +37,5 @@ class DryRun(Recounter):
             suspects = {owner_key: seen for owner_key, seen in suspects.items() if found.get(owner_key) == seen}
         snapshot = look.buffer.snapshot(list(suspects))
         in_doubt = {m for m in suspects if snapshot.owners[m].in_doubt or not snapshot.complete}
-        result.postponed += len(in_doubt)
-        self._report([owner_key for owner_key in suspects if owner_key not in in_doubt], look, suspects, result)
+        self.result.postponed += len(in_doubt)
+        self._report([owner_key for owner_key in suspects if owner_key not in in_doubt], look, suspects)

@@ -40,15 +40,15 @@ class Healer:
     def __init__(
         self,
         counter: Declaration,
-        report: Callable[[Correction], None] | None = None,
-        progress: Callable[[int], None] | None = None,
-        stopped: Callable[[], bool] = lambda: False,
+        report: Callable[[Correction], None] | None,
+        progress: Callable[[int], None] | None,
+        stopped: Callable[[], bool],
     ):
         self.counter = counter
         self.recounter = Recounter(counter, report)
+        self.result = self.recounter.result
         self.progress = progress or (lambda checked: None)
         self.stopped = stopped
-        self.result = RecountResult()
         self.until = 0.0
         self.failures = 0  # in a row
         self.uncounted: OperationalError | None = None
@@ -98,12 +98,8 @@ class Healer:
             self._ground(buffer)
         audited = {*epochs}
         if epochs and not self.stopped() and not self.result.unfinished:
-            self.result.unfinished = Audit(self.counter, self.recounter, epochs, self._checked, self._is_over).run()
+            self.result.unfinished = Audit(self.counter, self.recounter, epochs, self.progress, self._is_over).run()
         return [buffer for buffer in ready if buffer.shard not in audited] if self.result.unfinished else ready
-
-    def _checked(self, result: RecountResult) -> None:
-        self.result.add(result)
-        self.progress(self.result.checked)
 
     # ---------------------------------------------------------------- healing
     def _ground(self, buffer: Buffer) -> None:
@@ -152,11 +148,11 @@ class Healer:
         take longer than it should by one look."""
         left, size = 0, FIRST_SIZE  # left: who stay dirty, because they are active all the time, or cannot be counted
         while not self.stopped() and (owner_keys := buffer.take_dirty(left, size)):
-            started = time.monotonic()
+            started, postponed = time.monotonic(), self.result.postponed
             strays = self._strays(buffer, owner_keys)
             self.recounter.reject(buffer, strays)
             try:
-                found = self.recounter.recount(m for m in owner_keys if m not in strays)
+                self.recounter.recount(m for m in owner_keys if m not in strays)
             except OperationalError as error:
                 buffer.end_leases(owner_keys)  # look at one after the other
                 self.failures += 1
@@ -168,11 +164,10 @@ class Healer:
                 size = 1
                 self.until += time.monotonic() - started
             else:
-                self.result.add(found)
                 self.failures = 0
-                if found.postponed:
+                if self.result.postponed > postponed:
                     buffer.end_leases(owner_keys)  # the next run comes back to them at once
-                    left += found.postponed
+                    left += self.result.postponed - postponed
                 size = next_size(size, started, PAGE)
             if time.monotonic() > self.until:
                 self.result.unfinished = True

@@ -67,14 +67,6 @@ class RecountResult:
     postponed: int = 0
     unfinished: bool = False
 
-    def add(self, other: RecountResult) -> None:
-        """Add another result."""
-        self.checked += other.checked
-        self.wrong += other.wrong
-        self.corrected += other.corrected
-        self.retried += other.retried
-        self.postponed += other.postponed
-
 
 Counts = Mapping[str, Counted]
 """By owner key."""
@@ -107,57 +99,50 @@ class Look:
 
 
 class Recounter:
-    """Recounts owners of one counter, and corrects what is wrong."""
+    """Recounts owners of one counter, and corrects what is wrong. The ``result`` is that of all calls."""
 
     def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None):
         self.counter = counter
-        self.report = report
+        self.report = report or (lambda correction: None)
+        self.result = RecountResult()
         self.reader = Reader(counter)
         self.everyone = Everyone(counter)
         self.started_epoch = False
 
-    def recount(self, owner_keys: Iterable[str]) -> RecountResult:
+    def recount(self, owner_keys: Iterable[str]) -> None:
         """Recount owners, given as owner keys. Those that are no primary key go to ``rejected``."""
         refuse_in_transaction(self.reader.using)
-        result = RecountResult()
         for buffer, mine in self.counter.by_shard(list(dict.fromkeys(owner_keys))):
             keys, rejected = self._decode(mine)
             self.reject(buffer, rejected)
-            result.checked += len(keys)
             for some in chunked(list(keys), PAGE):
                 look = self._look(buffer, {owner_key: keys[owner_key] for owner_key in some})
-                self._finish(look, self._counts(look.keys), result)
-        return result
+                self._finish(look, self._counts(look.keys))
 
     def recount_all(
-        self,
-        progress: Callable[[int], None] | None = None,
-        stopped: Callable[[], bool] = lambda: False,
-        resume: bool = False,
-    ) -> RecountResult:
+        self, progress: Callable[[int], None] | None, stopped: Callable[[], bool], resume: bool = False
+    ) -> None:
         """Recount everyone who has rows that count, a stored total, or something waiting in Redis. ``resume``: go on
         after the last page of a call that was interrupted."""
-        result = RecountResult()
-        for found, position in self._everyone(self.counter.buffers[0].recounted() if resume else ""):
-            result.add(found)
+        for position in self._recount_pages(self.counter.buffers[0].recounted() if resume else ""):
             self._note(position)
             if progress:
-                progress(result.checked)
+                progress(self.result.checked)
             if stopped():
-                return result
+                return
         self._note("")
-        return result
 
-    def _everyone(self, after: str) -> Iterator[tuple[RecountResult, str]]:
-        """Yield the result of each page, and from where to resume after it."""
+    def _recount_pages(self, after: str) -> Iterator[str]:
+        """Yield, after each page, from where to resume."""
         for page in self.pages(after):
-            after = page.end
-            yield self.recount_page(page, self.counter.buffers), after
+            self.recount_page(page, self.counter.buffers)
+            yield (after := page.end)
         for buffer in self.counter.buffers:
             for owner_keys in buffer.waiting():
                 keys, _ = self._decode(owner_keys)
                 known = self.reader.stored(list(keys.values())).keys() | self.reader.count_rows(list(keys.values()))
-                yield self.recount([m for m, key in keys.items() if key not in known]), after
+                self.recount(m for m, key in keys.items() if key not in known)
+                yield after
 
     def _note(self, position: str) -> None:
         self.counter.buffers[0].note_recounted(position)
@@ -170,9 +155,8 @@ class Recounter:
             yield page
             start, size = page.last, next_size(size, started, LARGE_PAGE)
 
-    def recount_page(self, page: Page, buffers: Sequence[Buffer]) -> RecountResult:
+    def recount_page(self, page: Page, buffers: Sequence[Buffer]) -> None:
         """Recount the owners of a page that are in one of these shards: look at all, count at once, fix all."""
-        result = RecountResult()
         shards = {buffer.shard for buffer in buffers}
         looks = [
             self._look(buffer, {owner_key: page.keys[owner_key] for owner_key in some})
@@ -180,13 +164,10 @@ class Recounter:
             if buffer.shard in shards
             for some in chunked(mine, OWNERS_PER_CALL)
         ]
-        if not (looks := list(filter(self._is_in_force, looks))):
-            return result
-        counts = self._counts_of_page(page, looks)
-        for look in looks:
-            result.checked += len(look.keys)
-            self._finish(look, counts, result)
-        return result
+        if looks := list(filter(self._is_in_force, looks)):
+            counts = self._counts_of_page(page, looks)
+            for look in looks:
+                self._finish(look, counts)
 
     def _counts_of_page(self, page: Page, looks: Sequence[Look]) -> Counts:
         """Count the rows of a whole page, or of the owners who were looked at, if these are a small part of it."""
@@ -225,39 +206,33 @@ class Recounter:
         rejected = dict.fromkeys(owner_keys, "unknown")
         record_rejected(self.counter, buffer.reject_dirty(rejected))
 
-    def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
-        """End the recount of owners who were looked at and counted."""
-        self._look_again(look.buffer, self._fix(look, counts, result), result)
-
-    def _look_again(self, buffer: Buffer, active: dict[str, Key], result: RecountResult) -> None:
-        """Correct owners who were active during a look. Mark those dirty who are active all the time."""
-        groups = [(active, TRIES - 1)] if active else []
+    def _finish(self, look: Look, counts: Counts) -> None:
+        """Fix what was counted after a look. Look again at owners who were active meanwhile, and mark those dirty who
+        are active all the time."""
+        self.result.checked += len(look.keys)
+        groups = [(self._fix(look, counts), TRIES - 1)]
         left: list[str] = []
         while groups:
             group, tries = groups.pop()
             if not tries:
                 left += group
                 continue
-            result.retried += len(group)
+            self.result.retried += len(group)
             for some in chunked(list(group), max(1, len(group) // 4)):
-                if active := self._look_and_fix(buffer, {m: group[m] for m in some}, result):
+                again = self._look(look.buffer, {owner_key: group[owner_key] for owner_key in some})
+                if active := self._fix(again, self._counts(again.keys)):
                     groups.append((active, tries - 1))
         if left:
-            buffer.mark_dirty(left)
-            result.postponed += len(left)
-
-    def _look_and_fix(self, buffer: Buffer, keys: dict[str, Key], result: RecountResult) -> dict[str, Key]:
-        """Look, count, fix. Returns the owners who were active meanwhile."""
-        look = self._look(buffer, keys)
-        return self._fix(look, self._counts(keys), result)
+            look.buffer.mark_dirty(left)
+            self.result.postponed += len(left)
 
     def _counts(self, keys: dict[str, Key]) -> Counts:
         rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored(list(keys.values()))
         return {m: Counted(rows.get(key, 0), *stored.get(key, NOT_STORED)) for m, key in keys.items()}
 
-    def _fix(self, look: Look, counts: Counts, result: RecountResult) -> dict[str, Key]:
-        """Fix what was counted after a look. Returns the owners who were active meanwhile, or whose count is unknown:
+    def _fix(self, look: Look, counts: Counts) -> dict[str, Key]:
+        """Correct what is wrong. Returns the owners who were active meanwhile, or whose count is unknown:
         the script refuses to correct them (`lease`, `fix_flying`)."""
         buffer, snapshot = look.buffer, look.snapshot
         ahead = max((counts[owner_key].batch for owner_key in counts.keys() & look.keys.keys()), default=0)
@@ -273,12 +248,11 @@ class Recounter:
                 corrections[owner_key] = rows - was
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
         corrected = [owner_key for owner_key, correction in corrections.items() if correction and fixed[owner_key]]
-        result.corrected += len(corrected)
-        self._report(corrected, look, compared, result)
+        self.result.corrected += len(corrected)
+        self._report(corrected, look, compared)
         return {owner_key: key for owner_key, key in look.keys.items() if not fixed.get(owner_key)}
 
-    def _report(self, wrong: list[str], look: Look, compared: dict[str, Compared], result: RecountResult) -> None:
-        result.wrong += len(wrong)
-        if self.report:
-            for owner_key in wrong:
-                self.report(Correction(look.keys[owner_key], *compared[owner_key]))
+    def _report(self, wrong: Sequence[str], look: Look, compared: Mapping[str, Compared]) -> None:
+        self.result.wrong += len(wrong)
+        for owner_key in wrong:
+            self.report(Correction(look.keys[owner_key], *compared[owner_key]))

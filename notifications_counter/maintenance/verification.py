@@ -136,11 +136,13 @@ class Comparison(DryRun):
     def _is_in_force(self, look: Look) -> bool:
         return look.snapshot.complete
 
-    def _finish(self, look: Look, counts: Counts, result: RecountResult) -> None:
+    def _finish(self, look: Look, counts: Counts) -> None:
+        self.result.checked += len(look.keys)
         seen = look.compare(counts)
         suspects = [m for m, (was, rows) in seen.items() if was != rows and not look.snapshot.owners[m].in_doubt]
         if suspects and not self._is_explained(look, suspects):
-            result.wrong += self.recounter.recount(suspects).wrong
+            self.recounter.recount(suspects)
+            self.result.wrong = self.recounter.result.wrong
 
     def _is_explained(self, look: Look, suspects: Sequence[str]) -> bool:
         """Return whether the next heal recounts them anyway, because Redis or the database has just lost something, or
@@ -207,10 +209,10 @@ def _compare(local: LocalCounter[Any]) -> bool:
     started = time.monotonic()
     comparison = Comparison(counter)
     page = comparison.everyone.page(comparison.everyone.start(state.end), state.size)
-    result = RecountResult()
+    result = comparison.result
     try:
         if page:
-            result = comparison.recount_page(page, counter.buffers)
+            comparison.recount_page(page, counter.buffers)
             remove_orphans(counter, page)
     except OperationalError:
         if connections[counter.db].is_usable():  # it is the owners, as after a time limit

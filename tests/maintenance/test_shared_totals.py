@@ -15,7 +15,7 @@ from notifications_counter.buffer.types import Cut
 from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.orphans import remove_orphans
-from notifications_counter.maintenance.recount import Recounter, RecountResult
+from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.maintenance.shards import lock_for_batch
 from notifications_counter.reader import Reader
 from notifications_counter.sql import dialect, generic
@@ -208,7 +208,8 @@ def test_a_removal_stops_a_recount_of_any_counter(house, counter, recounted):
 
     recounter = Recounter(recounted)
     recounter.reader = Slow(recounted)
-    active = recounter._look_and_fix(recounted.buffers[0], {str(key): key}, RecountResult())
+    look = recounter._look(recounted.buffers[0], {str(key): key})
+    active = recounter._fix(look, recounter._counts(look.keys))
     assert active == {str(key): key}
     assert_exact(key, counter=recounted)
 
