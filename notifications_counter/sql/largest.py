@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from django.db.models import F, Q, QuerySet, Value
@@ -51,9 +52,27 @@ class Largest(Everyone):
         Count the rows of those whose count is in doubt. ``batches``: the last one of each shard when this was known.
         None if a later one has been written since.
         """
+        parts, params = zip(*self._parts(waiting, doubted, batches), strict=True)
+        order = ", ".join(str(i + 1) for i in range(len(self.columns)))
+        found = Found()
+        lines = self._fetch(f"{' UNION ALL '.join(parts)} ORDER BY {order}", [*chain(*params)])
+        for *owner, part, count, batch in lines:
+            if part == MOVED:
+                return None
+            key = self.counter.key_of(owner)
+            found.places.setdefault(key, len(found.places))
+            if part == WAITING:
+                found.waiting[key] = count, batch
+            elif part != LISTED:
+                (found.totals if part == TOTAL else found.counted)[key] = int(count)
+        return found
+
+    def _parts(
+        self, waiting: Sequence[Key], doubted: Sequence[Key], batches: Mapping[int, int]
+    ) -> Iterator[tuple[str, Sequence[Any]]]:
+        """Yield the parts of that statement, each with its parameters."""
         counter, using = self.counter, self.connection.alias
-        names = [each.attname for each in counter.total_fields]
-        totals = self._of(names, self._totals(None)).order_by()
+        totals = self._of([each.attname for each in counter.total_fields], self._totals(None)).order_by()
 
         def whose(fields: Sequence[Any], keys: Sequence[Key]) -> Any:
             return of_owners(counter, fields, keys, using)
@@ -61,33 +80,17 @@ class Largest(Everyone):
         largest = totals.exclude(counted_total=0).order_by("-counted_total", *self.columns)
         if others := [*waiting, *doubted]:
             largest = largest.exclude(whose(counter.total_fields, others))
-        parts = [self._part(TOTAL, largest[: self.number])]
+        yield self._part(TOTAL, largest[: self.number])
         if waiting:
-            parts.append(self._part(WAITING, totals.filter(whose(counter.total_fields, waiting))))
-            parts.append(listed(counter, waiting, (LISTED, 0, 0), self.connection))
+            yield self._part(WAITING, totals.filter(whose(counter.total_fields, waiting)))
+            yield listed(counter, waiting, (LISTED, 0, 0), self.connection)
         if doubted:
             rows = self._rows(None).filter(whose(counter.owner_fields, doubted)).order_by()
             counted = rows.annotate(counted_total=counter.condition.total, counted_batch=Value(0))
-            parts.append(self._part(COUNTED, counted))
+            yield self._part(COUNTED, counted)
         moved, params = self._compile(self._moved(batches))
         nobody = ", ".join(["NULL"] * len(self.columns))
-        parts.append((f"SELECT {nobody}, {MOVED}, COUNT(*), 0 FROM ({moved}) later", params))
-        sql = " UNION ALL ".join(part for part, _ in parts)
-        found = Found()
-        order = ", ".join(str(i + 1) for i in range(len(self.columns)))
-        lines = self._fetch(f"{sql} ORDER BY {order}", [param for _, some in parts for param in some])
-        for *owner, part, count, batch in lines:
-            if part == MOVED:
-                if count:
-                    return None
-                continue
-            key = counter.key_of(owner)
-            found.places.setdefault(key, len(found.places))
-            if part == WAITING:
-                found.waiting[key] = count, batch
-            elif part != LISTED:
-                (found.totals if part == TOTAL else found.counted)[key] = int(count)
-        return found
+        yield f"SELECT {nobody}, {MOVED}, 0, 0 FROM ({moved}) later", params
 
     def _of(self, names: Sequence[str], queryset: QuerySet) -> QuerySet:
         return queryset.filter(**dict(zip(names, self.first, strict=False)))

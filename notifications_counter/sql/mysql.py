@@ -1,8 +1,6 @@
 """MariaDB and MySQL: the chunk is sent as JSON. Assignments run from left to right and depend on the batch, so it is
 assigned last."""
 
-import json
-
 from django.db.models import IntegerField
 
 from .target import Chunk, Target
@@ -11,7 +9,6 @@ from .target import Chunk, Target
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
     t = target
-    rows = json.dumps(list(zip(*t.db_columns(chunk), chunk.deltas, strict=True)), ensure_ascii=False, default=str)
     # BIGINT is faster. By default, a text has the character set of the database.
     kinds = ["BIGINT" if isinstance(f, IntegerField) else "TEXT CHARACTER SET utf8mb4" for f in t.counter.key_fields]
     names = ", ".join(f"owner{i}" for i in range(len(kinds)))
@@ -27,5 +24,5 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
             f" ON DUPLICATE KEY UPDATE {t.count} = IF({is_new}, {added}, {stored}),"
             f" {t.updated} = IF({is_new}, VALUES({t.updated}), {t.updated}),"
             f" {t.batch} = GREATEST({t.batch}, VALUES({t.batch}))",
-            (*t.values(batch), rows),
+            (*t.values(batch), t.as_json(chunk)),
         )

@@ -9,16 +9,13 @@ from .target import Chunk, Target
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
     """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
     t = target
-    columns = [_as_array(column) for column in (*t.db_columns(chunk), chunk.deltas)]
+    columns = [_as_array(column) for column in t.db_columns(chunk)]
     names = ", ".join(f"owner{i}" for i in range(len(t.owners)))
     with t.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {t.table} AS stored ({t.columns})"
             f" SELECT {names}, delta, {t.placeholders}"
-            f" FROM unnest({arrays(t.counter, t.connection)}, %s::bigint[]) AS batch ({names}, delta)"
-            f" ON CONFLICT ({t.owner}) DO UPDATE SET {t.count} = stored.{t.count} + excluded.{t.count},"
-            f" {t.batch} = excluded.{t.batch}, {t.updated} = excluded.{t.updated}"
-            f" WHERE stored.{t.batch} < excluded.{t.batch}",
+            f" FROM unnest({arrays(t.counter, t.connection)}, %s::bigint[]) AS batch ({names}, delta){t.on_conflict}",
             (*t.values(batch), *columns),
         )
 

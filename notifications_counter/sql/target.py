@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,27 +45,13 @@ class Target:
         self.model = counter.totals
         self.connection = connection
         self.table = connection.ops.quote_name(self.model._meta.db_table)
+        self.owners = [self._column(field.name) for field in counter.total_fields]
+        self.owner = ", ".join(self.owners)
+        self.count, self.batch = self._column(counter.field), self._column(counter.batch_field)
 
     def _column(self, name: str) -> str:
         field: Any = self.model._meta.get_field(name)
         return self.connection.ops.quote_name(field.column)
-
-    @cached_property
-    def owner(self) -> str:
-        """The columns of the owner."""
-        return ", ".join(self.owners)
-
-    @cached_property
-    def owners(self) -> list[str]:
-        return [self._column(field.name) for field in self.counter.total_fields]
-
-    @cached_property
-    def count(self) -> str:
-        return self._column(self.counter.field)
-
-    @cached_property
-    def batch(self) -> str:
-        return self._column(self.counter.batch_field)
 
     @cached_property
     def updated(self) -> str:
@@ -83,6 +70,15 @@ class Target:
     def placeholders(self) -> str:
         return ", ".join(["%s"] * (2 + len(self.others)))
 
+    @cached_property
+    def on_conflict(self) -> str:
+        """What PostgreSQL and SQLite do with a row that is there, if the table is called ``stored``: `guard`."""
+        return (
+            f" ON CONFLICT ({self.owner}) DO UPDATE SET {self.count} = stored.{self.count} + excluded.{self.count},"
+            f" {self.batch} = excluded.{self.batch}, {self.updated} = excluded.{self.updated}"
+            f" WHERE stored.{self.batch} < excluded.{self.batch}"
+        )
+
     def values(self, batch: int) -> tuple[Any, ...]:
         """Return what new rows have in common: the batch, the time, and the defaults of the other fields."""
         row = self.model()
@@ -91,5 +87,9 @@ class Target:
         return (batch, updated_at.get_db_prep_save(timezone.now(), self.connection), *defaults)
 
     def db_columns(self, chunk: Chunk) -> list[list[Any]]:
-        """Return the keys as the driver takes them, column by column."""
-        return self.counter.db_columns(chunk.columns, self.connection)
+        """Return the keys as the driver takes them, column by column, and the deltas."""
+        return [*self.counter.db_columns(chunk.columns, self.connection), chunk.deltas]
+
+    def as_json(self, chunk: Chunk) -> str:
+        """Return the same as a list of rows."""
+        return json.dumps(list(zip(*self.db_columns(chunk), strict=True)), ensure_ascii=False, default=str)
