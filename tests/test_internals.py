@@ -586,13 +586,6 @@ def test_an_ordinary_field_is_read_from_the_instance():
     assert one.title == "x"
 
 
-@pytest.mark.django_db
-def test_a_raw_deletion_is_one_statement(django_assert_num_queries):
-    RecountRequest.objects.bulk_create(RecountRequest(counter="c") for _ in range(3))
-    with django_assert_num_queries(1):
-        assert internals.raw_delete(RecountRequest.objects.all(), "default") == 3
-
-
 def test_a_response_that_is_marked_is_not_logged(caplog):
     response = HttpResponse(status=501)
     internals.mark_as_logged(response)

@@ -10,7 +10,6 @@ from django.core.handlers.exception import response_for_exception
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
-from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
 from django.db.models.query_utils import DeferredAttribute
@@ -58,7 +57,6 @@ __all__ = [
     "ATTRIBUTES",
     "end_request_thread",
     "mark_as_logged",
-    "raw_delete",
     "statement_of",
 ]
 
@@ -89,7 +87,6 @@ ATTRIBUTES = {
         "can_return_rows_from_bulk_insert": "The same for several rows.",
         "can_return_rows_from_update": "UPDATE … RETURNING, from Django 6.0 on.",
         "has_select_for_update": "FOR UPDATE.",
-        "has_select_for_update_skip_locked": "FOR UPDATE SKIP LOCKED.",
         "update_can_self_select": "If not, Django selects the rows of an UPDATE of several tables first.",
         "max_query_params": "Parameters that one statement can have, None if there is no limit.",
     },
@@ -167,11 +164,6 @@ def statement_of(error: BaseException) -> str:
             return str(traceback.tb_frame.f_locals.get("sql", ""))
         traceback = traceback.tb_next
     return ""
-
-
-def raw_delete(queryset: QuerySet[Any], using: str) -> int:
-    """Delete rows without signals, cascades or a SELECT. Returns their number."""
-    return queryset._raw_delete(using)
 
 
 def mark_as_logged(response: Any) -> None:

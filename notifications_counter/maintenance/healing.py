@@ -124,7 +124,7 @@ class Healer:
         requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name)
         if not requests.exists():
             return True
-        can_skip = connections[self.counter.db].features.has_select_for_update_skip_locked
+        can_skip = connections[self.counter.db].features.has_select_for_update
         following = (requests.select_for_update(skip_locked=True) if can_skip else requests).order_by("pk")
         while True:
             with transaction.atomic(using=self.counter.db) if can_skip else nullcontext():

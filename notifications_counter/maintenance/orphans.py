@@ -10,7 +10,6 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from ..buffer.types import NOTHING
 from ..declaration import Declaration
-from ..internals import raw_delete
 from ..sql.everyone import Page, between
 from ..sql.owners import of_owners
 from ..writes.rows import chunks
@@ -64,7 +63,6 @@ def _remove(counter: Declaration, shard: int, owner_keys: Sequence[str], gone: Q
         removed = 0
         with maintained():
             for chunk in chunks([counter.decode(owner_key) for owner_key in owner_keys], counter.db):
-                removed += raw_delete(
-                    gone.filter(of_owners(counter, counter.total_fields, chunk, counter.db), **older), counter.db
-                )
+                theirs = of_owners(counter, counter.total_fields, chunk, counter.db)
+                removed += gone.filter(theirs, **older).delete()[0]
         return removed

@@ -22,7 +22,6 @@ from notifications_counter.internals import (
     UpdateQuery,
     as_manual_transaction,
     in_manual_transaction,
-    raw_delete,
 )
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.writes import ledger
@@ -325,7 +324,7 @@ CHANGES = {
     "mark": lambda alice, bob: objects.for_user(alice).mark_as_read(),
     "delete": lambda alice, bob: objects.filter(user=alice, title="0").delete(),
     "delete instance": lambda alice, bob: objects.first().delete(),
-    "raw delete": lambda alice, bob: raw_delete(objects.filter(user=alice, title="0"), "default"),
+    "raw delete": lambda alice, bob: objects.filter(user=alice, title="0")._raw_delete("default"),
 }
 
 
