@@ -163,12 +163,12 @@ class Upkeep(Entered):
         self._run("retire", self.ttl)
 
     def reuse(self) -> None:
-        """Let the shard be used again if it was out of use. It is as if this Redis were new."""
-        if decode(self.client.call(self.keys.state, "HGET", self.keys.state, "epoch") or "") == "-1":
-            self.client.call(self.keys.ready, "DEL", self.keys.ready, self.keys.state)
+        """Let the shard be used again if it is retired. It is as if this Redis were new."""
+        if decode(self.client.call(self.keys.ready, "GET", self.keys.ready) or "") == "retired":
+            self.client.call(self.keys.ready, "DEL", self.keys.ready)
 
     def register(self, intent: str, owners: Sequence[str]) -> None:
-        """Announce an intent of a shard that is out of use, in whatever epoch this one is."""
+        """Announce an intent of a shard that is retired, in whatever epoch this one is."""
         for i, some in enumerate(chunked(owners, OWNERS_PER_CALL)):
             self._run("announce", f"{intent}:{i}" if i else intent, 0, as_json(some))
 

@@ -33,7 +33,6 @@ BREAKS = {  # the scenario in which that is found soonest
     "alone": "taken back",
 }
 OLD, NEW = 0, 1  # numbers of shards
-RETIRED = -1  # in place of an epoch
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
@@ -47,15 +46,15 @@ class Shard(NamedTuple):
     """In Redis."""
 
     epoch: int = 0
-    ready: str = ""  # "?" during a recovery, "!" after it
+    ready: str = ""  # "?" during a recovery, "!" after it, or "retired"
     value: int = 0  # stored count, pending and total
     intents: tuple[Intent, ...] = ()
     dirty: bool = False
     lease: str = ""
 
     @property
-    def left(self) -> bool:
-        return self.epoch == RETIRED
+    def retired(self) -> bool:
+        return self.ready == "retired"
 
     @property
     def in_flight(self) -> bool:
@@ -130,8 +129,8 @@ class Writer(NamedTuple):
         mine = next((intent for intent in shard.intents if intent.part == self.part), None)
         if self.step == "ask":
             yield "", w, self._replace(step="announce", epoch=w.known(self.number))
-        elif self.step == "announce" and (shard.left or shard.epoch < self.epoch):
-            w = w.shard(self.number, ready="" if not shard.left else shard.ready)
+        elif self.step == "announce" and (shard.retired or shard.epoch < self.epoch):
+            w = w if shard.retired else w.shard(self.number, ready="")
             w = w._replace(rows=w.rows + self.delta, requested=True)
             yield "requests a recount", w, self._replace(step="done", committed=True, returned=True)
         elif self.step == "announce":
@@ -141,7 +140,7 @@ class Writer(NamedTuple):
             slow = any(i.part == self.part and i.grounded for each in w.shards for i in each.intents)
             following = self._replace(step="confirm", committed=True, returned=not slow)
             yield "", w._replace(rows=w.rows + self.delta), following
-        elif self.step == "confirm" and shard.left:
+        elif self.step == "confirm" and shard.retired:
             yield "refused", w, self._replace(step="request")
         elif self.step == "confirm":
             done = self._replace(step="done", returned=True)
@@ -165,7 +164,7 @@ class Reader(NamedTuple):
             yield "", w, self._replace(step="get")
         elif self.step == "get":
             shard = w.shards[self.number]
-            if not shard.left and shard.epoch < w.known(self.number):
+            if not shard.retired and shard.epoch < w.known(self.number):
                 yield "", w.shard(self.number, ready=""), self._replace(step="rows")
             elif shard.ready == "!" and not shard.dirty and not shard.in_flight:
                 # What is requested may be missing until the next heal.
@@ -228,13 +227,13 @@ class Flusher(NamedTuple):
 
     def _reuse(self, w: World, dead: frozenset) -> Iterator:
         shard = w.shards[self.number]
-        if shard.left and rule("reuse"):
-            w = w.shard(self.number, epoch=0)
+        if shard.retired and rule("reuse"):
+            w = w.shard(self.number, ready="")
         yield "", w, "retire", self.seen
 
     def _retire(self, w: World, dead: frozenset) -> Iterator:
         if rule("retire"):
-            w = w.shard(self.other, **Shard(epoch=RETIRED, intents=w.shards[self.other].intents)._asdict())
+            w = w.shard(self.other, **Shard(ready="retired", intents=w.shards[self.other].intents)._asdict())
         yield "", w, "intents", self.seen
 
     def _intents(self, w: World, dead: frozenset) -> Iterator:
@@ -243,7 +242,7 @@ class Flusher(NamedTuple):
     def _register(self, w: World, dead: frozenset) -> Iterator:
         row, intents = self.seen
         shard = w.shards[self.number]
-        if intents and shard.left:
+        if intents and shard.retired:
             yield "refused", w, "run ends"
             return
         for intent in intents if rule("register") else ():
@@ -260,7 +259,7 @@ class Flusher(NamedTuple):
 
     # -------------------------------------------------------------------------------------------------------- a heal
     def _requests(self, w: World, dead: frozenset) -> Iterator:
-        if w.shards[self.number].left:
+        if w.shards[self.number].retired:
             yield "refused", w, "run ends"
         elif w.requested:
             yield "", w.shard(self.number, dirty=True, lease="")._replace(requested=False), "epoch"
@@ -269,7 +268,7 @@ class Flusher(NamedTuple):
 
     def _epoch(self, w: World, dead: frozenset) -> Iterator:
         shard, row = w.shards[self.number], w.stored[self.number]
-        if shard.left:
+        if shard.retired:
             yield "refused", w, "run ends"
         elif row and not row.is_new and shard.epoch == row.epoch and shard.ready:
             yield "", w, "ground"
@@ -278,7 +277,7 @@ class Flusher(NamedTuple):
             yield "", w._replace(lock=self.name), "recover", max(w.highest, shard.epoch) + 1
 
     def _recover(self, w: World, dead: frozenset) -> Iterator:
-        if w.shards[self.number].left:
+        if w.shards[self.number].retired:
             yield "refused", w, "run ends"
         else:
             yield "", w.shard(self.number, epoch=self.seen, ready="?"), "note", self.seen
@@ -290,7 +289,7 @@ class Flusher(NamedTuple):
 
     def _ground(self, w: World, dead: frozenset) -> Iterator:
         shard = w.shards[self.number]
-        if shard.left:
+        if shard.retired:
             yield "refused", w, "run ends"
             return
         for intent in shard.intents:
@@ -302,7 +301,7 @@ class Flusher(NamedTuple):
 
     def _look(self, w: World, dead: frozenset) -> Iterator:
         shard = w.shards[self.number]
-        if shard.left or (shard.ready == "!" and not shard.dirty):
+        if shard.retired or (shard.ready == "!" and not shard.dirty):
             yield "", w, "run ends"
         else:
             yield "", w.shard(self.number, lease=f"{self.name}"), "rows", shard.epoch

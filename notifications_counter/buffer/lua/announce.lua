@@ -5,7 +5,7 @@
 -- ARGV  1 intent  2 epoch that the database knows  3 owners of the intent, as JSON
 -- Reply 1
 local ready_now = redis.call('GET', ready)
-if ready_now == 'left' then return LEFT end
+if is_out_of_use(ready_now) then return LEFT end
 -- rule: astray
 if not ready_now and is_behind(ARGV[2]) then return LEFT end
 -- rule: intents (something else has deleted them)

@@ -8,7 +8,7 @@
 -- Reply the number of owners sent to a recount, or the error TOO_LARGE with one that is newly sent there for that;
 --       processes with open streams are told of all owners
 local ready_now = redis.call('GET', ready)
-if ready_now == 'left' then return LEFT end
+if is_out_of_use(ready_now) then return LEFT end
 local recovering = is_recovering(ready_now)
 local now = redis.call('TIME')[1]
 local about = redis.call('HMGET', state, 'live_until', 'waiting_since', 'declared', 'awaited')

@@ -4,12 +4,11 @@
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)  database (text)
 -- ARGV  1 id of the database  2 seconds after which the lasting keys of a test database expire, '' for others
 --       3 epoch that the database knows
--- Reply 1 if Redis is in an earlier epoch, or the shard is out of use, see retire.lua; an error if these keys were left
+-- Reply 1 if Redis is in an earlier epoch, or the shard is retired; an error if these keys were left
+local ready_now = redis.call('GET', ready)
+if ready_now == 'retired' then return 1 end
 -- rule: last
-if redis.call('GET', ready) == 'left' then
-  if redis.call('HGET', state, 'epoch') == '-1' then return 1 end
-  return LEFT
-end
+if ready_now == 'left' then return LEFT end
 local function set(key, value)
   if ARGV[2] == '' then redis.call('SET', key, value) else redis.call('SET', key, value, 'EX', ARGV[2]) end
 end
@@ -23,7 +22,7 @@ if before and before ~= ARGV[1] then
       intent.ready, intent.grounded, intent.checked = '', nil, intent.began
       moved[i + 1] = cjson.encode(intent)
       -- rule: aloft
-      for _, owner in ipairs(intent.owners) do take_off(owner, redis.call('GET', ready)) end
+      for _, owner in ipairs(intent.owners) do take_off(owner, ready_now) end
     end
     -- rule: along
     redis.call('HSET', intents, moved[i], moved[i + 1])

@@ -5,7 +5,7 @@
 -- Reply ready, epoch, batch ('' where missing), 1 if a cut exists, and '' if something waits for more owners; otherwise
 --       a JSON list of each owner's key, pending, flushing, and whether it is dirty or in flight, which is read faster
 local ready_now = redis.call('GET', ready)
-if ready_now == 'left' then return LEFT end
+if is_out_of_use(ready_now) then return LEFT end
 if not redis.pcall('HGET', stats, 'top') then redis.pcall('HSET', stats, 'top', 1) end -- for the check of the index
 local about = redis.call('HMGET', state, 'epoch', 'batch')
 local has_cut = redis.call('EXISTS', flushing)

@@ -3,7 +3,7 @@
 -- ARGV  1 fingerprint of the declaration in force that waits for this epoch, '' if none does: from now on, the
 --       heartbeats of others are noted, as if there had just been one
 -- Reply nothing
-if redis.call('GET', ready) == 'left' then return LEFT end
+if is_out_of_use(redis.call('GET', ready)) then return LEFT end
 -- rule: forget
 redis.call('DEL', ready)
 local now, about = redis.call('TIME')[1], redis.call('HMGET', state, 'awaited', 'heartbeat_at')

@@ -5,7 +5,7 @@
 -- ARGV  1 intent  2 '1' to drop it
 -- Reply 1 if it was still there; processes with open streams are told of its owners
 local ready_now = redis.call('GET', ready)
-if ready_now == 'left' then return LEFT end
+if is_out_of_use(ready_now) then return LEFT end
 local entry = redis.call('HGET', intents, ARGV[1])
 local intent = entry and intent_of(entry)
 local now = redis.call('TIME')[1]

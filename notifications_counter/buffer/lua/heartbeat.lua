@@ -2,5 +2,5 @@
 -- KEYS  state (hash)  ready (text)
 -- ARGV  1 fingerprint of the declaration
 -- Reply nothing
-if redis.call('GET', ready) == 'left' then return LEFT end
+if is_out_of_use(redis.call('GET', ready)) then return LEFT end
 heartbeat(ARGV[1], unpack(redis.call('HMGET', state, 'declared', 'awaited')))

@@ -3,5 +3,5 @@
 -- KEYS  state (hash)  ready (text)
 -- ARGV  1 seconds
 -- Reply nothing
-if redis.call('GET', ready) == 'left' then return LEFT end
+if is_out_of_use(redis.call('GET', ready)) then return LEFT end
 redis.call('HSET', state, 'live_until', string.format('%.0f', tonumber(redis.call('TIME')[1]) + tonumber(ARGV[1])))

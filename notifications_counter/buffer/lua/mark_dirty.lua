@@ -3,7 +3,7 @@
 -- ARGV  the owners
 -- Reply the number of owners; processes with open streams are told of them
 local ready_now = redis.call('GET', ready)
-if ready_now == 'left' then return LEFT end
+if is_out_of_use(ready_now) then return LEFT end
 local now = redis.call('TIME')[1]
 for _, owner in ipairs(ARGV) do mark_dirty(owner, ready_now, now) end
 tell_listeners(ARGV, now, redis.call('HGET', state, 'live_until'))

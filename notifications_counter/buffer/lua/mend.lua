@@ -4,7 +4,7 @@
 -- ARGV  the type of each as TYPE calls it, 'none' for any
 -- Reply nothing
 local base = first:match('(.*):') or first
-if redis.call('TYPE', base .. ':ready').ok == 'string' and redis.call('GET', base .. ':ready') == 'left' then return end
+if is_out_of_use(redis.pcall('GET', base .. ':ready')) then return end
 for i, key in ipairs(KEYS) do
   local kind = redis.call('TYPE', key).ok
   if ARGV[i] ~= 'none' and kind ~= 'none' and kind ~= ARGV[i] then redis.call('UNLINK', key) end

@@ -4,7 +4,7 @@
 -- ARGV  1 epoch  2 first batch number of the epoch  3 name of the server, as it said before
 --       4 fingerprint of the declaration that is in force from now on
 -- Reply 1 if the epoch was started
-if redis.call('GET', ready) == 'left' then return LEFT end
+if is_out_of_use(redis.call('GET', ready)) then return LEFT end
 local current = redis.call('HGET', state, 'epoch')
 -- rule: epoch
 if (tonumber(current) or 0) >= tonumber(ARGV[1]) then return 0 end

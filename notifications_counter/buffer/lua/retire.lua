@@ -5,9 +5,5 @@
 -- Reply nothing
 redis.call('UNLINK', pending, flushing, in_flight, dirty, leases, state)
 -- rule: retire
-redis.call('SET', ready, 'left')
-redis.call('HSET', state, 'epoch', -1)
-if ARGV[1] ~= '' then
-  redis.call('EXPIRE', ready, ARGV[1])
-  redis.call('EXPIRE', state, ARGV[1])
-end
+redis.call('SET', ready, 'retired')
+if ARGV[1] ~= '' then redis.call('EXPIRE', ready, ARGV[1]) end

@@ -42,7 +42,11 @@ local function heartbeat(fingerprint, declared, awaited)
   end
 end
 
--- The reply of a script if its keys were left, see enter.lua, or Redis is behind the database.
+-- Returns whether the keys are out of use, given the value of ready: left as those of another database, see
+-- enter.lua, or retired after a change of SHARDS, see retire.lua.
+local function is_out_of_use(ready_now) return ready_now == 'left' or ready_now == 'retired' end
+
+-- The reply of a script if its keys are out of use, or Redis is behind the database.
 local LEFT = redis.error_reply('LEFT The database does not use these keys any more')
 
 -- Returns whether Redis is in an earlier epoch than the one that the database knows.

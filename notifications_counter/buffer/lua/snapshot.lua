@@ -8,7 +8,7 @@
 -- Reply ready, epoch, batch ('' where missing), 1 if a cut exists, then for each owner for whom something waits: its
 --       place in the list, pending, flushing, 1 if dirty or in flight
 local ready_now = redis.call('GET', ready)
-if ready_now == 'left' then return LEFT end
+if is_out_of_use(ready_now) then return LEFT end
 local owners = cjson.decode(ARGV[1])
 local function scores_in(key)
   return #owners > 0 and redis.call('EXISTS', key) == 1 and redis.call('ZMSCORE', key, unpack(owners)) or {}

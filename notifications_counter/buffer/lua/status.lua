@@ -4,7 +4,7 @@
 -- Reply two lists of name, value, …: the fields of state; then ready and dirty_since ('' where missing), the time now,
 --       the sizes of other keys, and known, 1 if Redis knows which database came last
 local ready_now = redis.call('GET', ready)
-if ready_now == 'left' then return LEFT end
+if is_out_of_use(ready_now) then return LEFT end
 local names = {'epoch', 'declared', 'heartbeat_at', 'server', 'batch', 'batch_id', 'dirty', 'waiting_since',
   'flushing_since', 'live_until'}
 local fields = {}

@@ -3,7 +3,7 @@
 -- ARGV  1 rank of the first owner to consider  2 how many to take  3 seconds after which somebody else's lease is taken
 --       over  4 seconds that leases last
 -- Reply the owners
-if redis.call('GET', ready) == 'left' then return LEFT end
+if is_out_of_use(redis.call('GET', ready)) then return LEFT end
 local rank, number = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = redis.call('TIME')[1]
 local taken, fresh = {}, {}
