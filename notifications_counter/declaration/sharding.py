@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import mod
 from typing import Any
@@ -84,6 +84,20 @@ class Sharded(Owners):
             return [(buffers[0], owner_keys)]
         return [(buffer, mine) for buffer, mine, _ in self._grouped(buffers, owner_keys, as_bytes(owner_keys))]
 
+    def mark_dirty(self, owner_keys: Sequence[str]) -> list[str]:
+        """Send owners to a recount. Returns those for whom Redis was unreachable."""
+        failed: list[str] = []
+        try:
+            shards = self.by_shard(owner_keys)
+        except BufferUnavailable:  # nobody knows which keys are those of this database
+            return list(owner_keys)
+        for buffer, mine in shards:
+            try:
+                buffer.mark_dirty(mine)
+            except BufferUnavailable:
+                failed += mine
+        return failed
+
     def encoded_by_shard(self, keys: Sequence[Any]) -> EncodedShares:
         """Return primary keys grouped by shard, each group also as owner keys, encoded for Redis."""
         if not keys:
@@ -108,26 +122,6 @@ class Sharded(Owners):
         if self.has_several_columns:  # owners that differ only in the last of them share a shard
             owner_keys = (owner_key.rpartition(TAB.encode())[0] for owner_key in owner_keys)
         return map(crc32, owner_keys)
-
-
-def each_shard(
-    counter: Sharded,
-    owner_keys: Sequence[Any],
-    call: Callable[[Buffer, Sequence[Any]], object],
-    connection: BaseDatabaseWrapper | None = None,
-) -> list[Any]:
-    """Call a function with each shard and its owner keys. Returns the owner keys for which Redis was unreachable."""
-    try:
-        shards = counter.by_shard(owner_keys, connection)
-    except BufferUnavailable:  # nobody knows which keys are those of this database
-        return list(owner_keys)
-    failed: list[Any] = []
-    for buffer, mine in shards:
-        try:
-            call(buffer, mine)
-        except BufferUnavailable:
-            failed += mine
-    return failed
 
 
 @receiver(setting_changed)

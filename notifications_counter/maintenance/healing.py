@@ -4,7 +4,7 @@ requests and of intents that were never confirmed."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from django.db import OperationalError, connections, transaction
@@ -149,10 +149,13 @@ class Healer:
         left, size = 0, FIRST_SIZE  # left: who stay dirty, because they are active all the time, or cannot be counted
         while not self.stopped() and (owner_keys := buffer.take_dirty(left, size)):
             started, postponed = time.monotonic(), self.result.postponed
-            strays = self._strays(buffer, owner_keys)
-            self.recounter.reject(buffer, strays)
+            by_shard = {each.shard: mine for each, mine in self.counter.by_shard(owner_keys)}
+            mine = by_shard.pop(buffer.shard, ())
+            # A release with other owners has marked the others, so everyone was recounted since.
+            for strays in by_shard.values():
+                self.recounter.reject(buffer, strays)
             try:
-                self.recounter.recount(m for m in owner_keys if m not in strays)
+                self.recounter.recount(mine)
             except OperationalError as error:
                 buffer.end_leases(owner_keys)  # look at one after the other
                 self.failures += 1
@@ -172,10 +175,3 @@ class Healer:
             if time.monotonic() > self.until:
                 self.result.unfinished = True
                 return
-
-    def _strays(self, buffer: Buffer, owner_keys: Sequence[str]) -> list[str]:
-        """Return owner keys that belong to another shard. A release with other owners has marked them, so everyone was
-        recounted since."""
-        if len(self.counter.buffers) == 1:
-            return []
-        return [m for m in owner_keys if self.counter.buffer_of(m).shard != buffer.shard]

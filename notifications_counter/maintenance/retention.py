@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -52,27 +52,30 @@ def prune(
     if not dry_run:
         require_autocommit(connections[using])
     old = _old(using, older_than, read_only, keep_newest)
-    started, result = time.monotonic(), PruneResult()
-    page = old.order_by("pk").values_list("pk", flat=True)
-    after = None
-    while True:
-        batch_started = time.monotonic()
-        keys = list((page if after is None else page.filter(pk__gt=after))[:BATCH])
-        if not keys:
-            break
-        after = keys[-1]
+    result = PruneResult()
+    started = batch_started = time.monotonic()
+    for keys in _pages(old):
         deleted = len(keys) if dry_run else _delete(old, keys)
         result.deleted += deleted
         result.in_use += len(keys) - deleted
         progress(result.deleted)
-        if len(keys) < BATCH:
-            break
-        if not dry_run:
+        if len(keys) == BATCH and not dry_run:
             wait(time.monotonic() - batch_started)
         if stopped():
             break
+        batch_started = time.monotonic()
     result.seconds = time.monotonic() - started
     return result
+
+
+def _pages(old: QuerySet[Notification]) -> Iterator[list[Any]]:
+    """Yield primary keys, a batch at a time."""
+    page = keys = old.order_by("pk").values_list("pk", flat=True)
+    while found := list(page[:BATCH]):
+        yield found
+        if len(found) < BATCH:
+            return
+        page = keys.filter(pk__gt=found[-1])
 
 
 def _old(using: str, older_than: timedelta, read_only: bool, keep_newest: int) -> QuerySet[Notification]:

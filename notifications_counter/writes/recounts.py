@@ -11,11 +11,10 @@ from django.apps import apps
 from django.db import DatabaseError, connections, transaction
 from django.db.models import QuerySet
 
-from ..buffer import Buffer
 from ..buffer.commands import OWNERS_PER_CALL
 from ..buffer.patience import Patience
 from ..conf import options
-from ..declaration import Declaration, each_shard
+from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction
 
@@ -26,11 +25,7 @@ def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declarat
     for counter, owner_key in owners:
         grouped[counter].append(owner_key)
     with Patience(options.WRITE_TIMEOUT):
-        return [
-            (c, owner_key)
-            for c, owner_keys in grouped.items()
-            for owner_key in each_shard(c, owner_keys, Buffer.mark_dirty)
-        ]
+        return [(c, owner_key) for c, owner_keys in grouped.items() for owner_key in c.mark_dirty(owner_keys)]
 
 
 def forget(counter: Declaration) -> None:
