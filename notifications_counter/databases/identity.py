@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from django.apps import apps
 from django.core import mail
+from django.core.signals import setting_changed
 from django.db import DatabaseError, connections, transaction
 from django.db.models import QuerySet
 from django.dispatch import receiver
@@ -26,6 +27,7 @@ from django.dispatch import receiver
 from ..buffer import Buffer
 from ..buffer.base import left_databases
 from ..buffer.client import keys_left
+from ..conf import SETTING
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction
 from .routing import alias_for, own_rows, schema_of
@@ -162,10 +164,12 @@ def _forget(**_: Any) -> None:
     _known.clear()
 
 
-def forget_buffers() -> None:
+@receiver(setting_changed)
+def forget_buffers(setting: str = SETTING, **_: Any) -> None:
     """Drop the buffers of every counter after a change of settings."""
-    for database in _known.values():
-        database.buffers = {}
+    if setting in ("CACHES", SETTING):
+        for database in _known.values():
+            database.buffers = {}
 
 
 def _key(connection: BaseDatabaseWrapper) -> tuple[str, Any, str | None]:

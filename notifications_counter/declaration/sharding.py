@@ -9,15 +9,13 @@ from operator import mod
 from typing import Any
 from zlib import crc32
 
-from django.core.signals import setting_changed
 from django.db import connections
-from django.dispatch import receiver
 
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.keys import Keys
-from ..conf import SETTING, options
-from ..databases.identity import Database, forget_buffers, identify
+from ..conf import options
+from ..databases.identity import Database, identify
 from ..databases.routing import alias_for
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper
@@ -122,9 +120,3 @@ class Sharded(Owners):
         if self.has_several_columns:  # owners that differ only in the last of them share a shard
             owner_keys = (owner_key.rpartition(TAB.encode())[0] for owner_key in owner_keys)
         return map(crc32, owner_keys)
-
-
-@receiver(setting_changed)
-def _drop_buffers(*, setting: str, **_: Any) -> None:
-    if setting in ("CACHES", SETTING):
-        forget_buffers()

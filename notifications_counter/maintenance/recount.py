@@ -118,6 +118,7 @@ class Recounter:
             for some in chunked(list(keys), PAGE):
                 look = self._look(buffer, {owner_key: keys[owner_key] for owner_key in some})
                 self._finish(look, self._counts(look.keys))
+                self.result.checked += len(look.keys)
 
     def recount_all(
         self, progress: Callable[[int], None] | None, stopped: Callable[[], bool], resume: bool = False
@@ -168,6 +169,7 @@ class Recounter:
             counts = self._counts_of_page(page, looks)
             for look in looks:
                 self._finish(look, counts)
+                self.result.checked += len(look.keys)
 
     def _counts_of_page(self, page: Page, looks: Sequence[Look]) -> Counts:
         """Count the rows of a whole page, or of the owners who were looked at, if these are a small part of it."""
@@ -209,7 +211,6 @@ class Recounter:
     def _finish(self, look: Look, counts: Counts) -> None:
         """Fix what was counted after a look. Look again at owners who were active meanwhile, and mark those dirty who
         are active all the time."""
-        self.result.checked += len(look.keys)
         groups = [(self._fix(look, counts), TRIES - 1)]
         left: list[str] = []
         while groups:

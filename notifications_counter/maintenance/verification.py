@@ -137,7 +137,6 @@ class Comparison(DryRun):
         return look.snapshot.complete
 
     def _finish(self, look: Look, counts: Counts) -> None:
-        self.result.checked += len(look.keys)
         seen = look.compare(counts)
         suspects = [m for m, (was, rows) in seen.items() if was != rows and not look.snapshot.owners[m].in_doubt]
         if suspects and not self._is_explained(look, suspects):
