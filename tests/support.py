@@ -7,9 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
 from django.apps import apps
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.db import connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
@@ -69,6 +71,13 @@ def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:
     )
     unread.flush()
     return list(Notification.objects.filter(user=user).order_by("pk"))
+
+
+def make_keys(number: int) -> list[Any]:
+    """The primary keys of so many new users, in their order."""
+    model = get_user_model()
+    model.objects.bulk_create(model(username=f"{uuid4()}") for _ in range(number))
+    return list(model.objects.order_by("pk").values_list("pk", flat=True))
 
 
 def unheard(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -35,6 +35,7 @@ from tests.support import (
     begin_now,
     buffer,
     entries,
+    make_keys,
     notify,
     redis_out_of_reach,
     rows,
@@ -51,12 +52,6 @@ objects = Notification.objects
 
 def total_key(user: Any) -> str:
     return buffer().keys.total("1", str(user.pk))
-
-
-def make_keys(number: int) -> list[Any]:
-    model = get_user_model()
-    model.objects.bulk_create(model(username=f"u{i}") for i in range(number))
-    return list(model.objects.values_list("pk", flat=True))
 
 
 # ----------------------------------------------------------------------------------------------------------- cost

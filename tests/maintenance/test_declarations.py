@@ -137,7 +137,7 @@ def pass_time(seconds: int) -> None:
     redis = buffer().client.redis
     if redis.hexists(buffer().keys.state, "heartbeat_at"):
         redis.hincrby(buffer().keys.state, "heartbeat_at", -seconds)
-    buffer()._heard_at = -math.inf
+    buffer()._heartbeat_at = -math.inf
 
 
 def test_the_new_release_does_not_wait_for_itself(deployed, alice):

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any
@@ -20,7 +19,7 @@ from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.sql import dialect, generic
 from notifications_counter.sql.target import Chunk, Target
-from tests.support import OtherConnection, entries
+from tests.support import OtherConnection, entries, make_keys
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -44,11 +43,6 @@ def statements(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(flush, "dialect", lambda vendor: generic)
         return generic.apply
     return dialect(connection.vendor).apply
-
-
-def make_keys(number: int) -> list[Any]:
-    model = get_user_model()
-    return [u.pk for u in model.objects.bulk_create(model(username=f"{uuid.uuid4()}") for _ in range(number))]
 
 
 def notify(tallies: dict[Any, int]) -> None:

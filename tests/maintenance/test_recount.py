@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.validators import validate_slug
 from django.db import transaction
@@ -19,6 +18,7 @@ from tests.support import (
     assert_heals,
     assert_reads,
     buffer,
+    make_keys,
     notify,
     unheard,
 )
@@ -183,7 +183,7 @@ def test_keys_that_the_validators_of_their_field_refuse(monkeypatch):
     assert visible_posts.status()[0].status.rejected == 0
 
 
-def test_users_who_are_busy_are_left_to_the_next_run(healed, alice, bob):
+def test_users_who_are_busy_are_left_to_the_next_run(healed, alice, bob, monkeypatch):
     """A write between look and fix takes the lease away."""
     notify(alice)
     create_uncounted(alice.pk, 2)
@@ -194,11 +194,9 @@ def test_users_who_are_busy_are_left_to_the_next_run(healed, alice, bob):
         Notification.objects.create(user=alice, title="busy")
         return fix(self, *args)
 
-    Buffer.fix = busy  # type: ignore[method-assign]
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(Buffer, "fix", busy)
         result = unread.recount([alice, bob])
-    finally:
-        Buffer.fix = fix  # type: ignore[method-assign]
     assert result.retried > 0
     assert result.corrected == 1
     assert_reads(alice, bob)
@@ -206,12 +204,6 @@ def test_users_who_are_busy_are_left_to_the_next_run(healed, alice, bob):
 
 
 # -------------------------------------------------------------------------------------------------- first install
-def make_keys(number: int) -> list[Any]:
-    model = get_user_model()
-    model.objects.bulk_create(model(username=f"u{i}") for i in range(number))
-    return list(model.objects.order_by("pk").values_list("pk", flat=True))
-
-
 @pytest.mark.keys
 def test_first_install_that_is_stopped_half_way():
     keys = make_keys(2300)

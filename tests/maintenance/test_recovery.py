@@ -68,20 +68,6 @@ def test_an_epoch_is_completed_once(healed, alice, redis_client):
     assert not buffer().complete(2, buffer().server())
 
 
-def test_an_audit_whose_buffers_are_made_anew_meanwhile(healed, alice):
-    notify(alice)
-    unheard(Notification.objects.filter(user=alice)._raw_delete, "default")
-    unread.invalidate()
-
-    def another_thread_makes_them() -> bool:
-        vars(unread).pop("buffers", None)
-        return False
-
-    unread.heal(stopped=another_thread_makes_them)
-    assert not unread.status()[0].recovering
-    assert_exact(alice)
-
-
 def test_two_healers_start_one_epoch(healed, alice, redis_client, monkeypatch):
     notify(alice)
     lose_epoch(redis_client)
@@ -237,10 +223,8 @@ def test_an_epoch_begins_without_a_look_at_the_totals(healed, alice):
 
 
 @pytest.mark.keys
-def test_totals_from_elsewhere_with_batches_of_several_epochs(make_user, monkeypatch):
+def test_totals_from_elsewhere_with_batches_of_several_epochs(small_pages, make_user):
     """The last of them are not on the first page of an audit, and belong to owners without rows."""
-    monkeypatch.setattr(recount, "PAGE", 2)
-    monkeypatch.setattr(recount, "LARGE_PAGE", 2)
     users = sorted((make_user() for _ in range(9)), key=lambda user: str(user.pk))
     for i, user in enumerate(users):
         unheard(UserNotificationsCount.objects.create, pk=user.pk, flushed_batch=i // 3 * 5 * BATCHES + 7)
