@@ -15,7 +15,6 @@ import django
 import pytest
 import redis
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.apps import apps
 from django.core.cache import caches
 from django.db import connections, transaction
 from django.db.models import F, Q, QuerySet
@@ -180,7 +179,6 @@ def django_objects() -> dict[str, list[Any]]:
         "where": [WhereNode()],
         "compiler": [query.get_compiler("default") for query in queries],
         "field": [*Notification._meta.fields, Notification],
-        "apps": [apps],
         "signal": [counts_changed],
     }
 

@@ -16,6 +16,7 @@ from django.db.models import (
     Case,
     Count,
     Field,
+    GeneratedField,
     IntegerField,
     Model,
     Q,
@@ -112,14 +113,17 @@ def expressions_of(root: Any) -> Iterator[Any]:
 
 
 def is_lookup_of_django(node: Any) -> bool:
-    """Return whether Django itself compares a column. A lookup of another package may mean anything by ``exact``."""
-    return type(node).__module__.startswith("django.") and isinstance(getattr(node, "lhs", None), Col)
+    """Return whether Django itself compares a column. A lookup of another package may mean anything by ``exact``, and a
+    generated column changes although nobody sets it."""
+    column = getattr(node, "lhs", None)
+    is_set = isinstance(column, Col) and not isinstance(column.target, GeneratedField)
+    return is_set and type(node).__module__.startswith("django.")
 
 
 def _compile(node: Any) -> Predicate:
     if isinstance(node, WhereNode) and node.connector in (AND, OR):
         return _compile_node(node)
-    if isinstance(node, IsNull | Exact) and is_lookup_of_django(node) and not node.lhs.target.generated:
+    if isinstance(node, IsNull | Exact) and is_lookup_of_django(node):
         field, name = node.lhs.target, node.lhs.target.attname
         if isinstance(node, IsNull):
             return partial(_is_null, field, name, node.rhs)
@@ -180,7 +184,7 @@ def _integer(values: Mapping[str, Any], field: Any, connection: Any) -> int:
     value = values.get(field.attname, MISSING)
     if type(value) is not int:
         value = _value(values, field, connection)
-    if value is NOT_NULL or field.generated:
+    if value is NOT_NULL or isinstance(field, GeneratedField):
         raise Undecidable
     if value and connection.vendor == "mysql":  # it may cut a number to size
         low, high = connection.ops.integer_field_range(field.get_internal_type())

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from django.apps import apps
-from django.db.models import Field, Model, Q
+from django.core.exceptions import AppRegistryNotReady
+from django.db.models import Field, GeneratedField, Model, Q
 
 from ..exceptions import ConfigurationError
 from .condition import Condition
@@ -51,16 +52,21 @@ class Tables(NamedTuple):
 
 def counters_of_table(table: str) -> Tables | None:
     """Return the counters that a table belongs to, whatever model writes to it; None for other tables."""
-    if not _by_table and apps.models_ready:
-        found: dict[str, Tables | None] = {"": None}
-        for counter in _declarations.values():
-            with suppress(LookupError):  # a system check reports it
-                for model, role in ((counter.source, "sources"), (counter.totals, "totals")):
-                    tables = found.get(model._meta.db_table) or Tables()
-                    counters = {role: (*getattr(tables, role), counter)}
-                    found[model._meta.db_table] = tables._replace(**counters)
-        _by_table.update(found)  # at once: another thread would take a table that is still missing for uncounted
+    if not _by_table:
+        with suppress(AppRegistryNotReady):
+            # At once: another thread would take a table that is still missing for uncounted.
+            _by_table.update(_find_tables())
     return _by_table.get(table)
+
+
+def _find_tables() -> dict[str, Tables | None]:
+    found: dict[str, Tables | None] = {"": None}
+    for counter in _declarations.values():
+        with suppress(LookupError):  # a system check reports it
+            for model, role in ((counter.source, "sources"), (counter.totals, "totals")):
+                tables = found.get(model._meta.db_table) or Tables()
+                found[model._meta.db_table] = tables._replace(**{role: (*getattr(tables, role), counter)})
+    return found
 
 
 class Declaration(Sharded):
@@ -187,7 +193,7 @@ class Declaration(Sharded):
 
     @cached_property
     def _generated(self) -> bool:
-        return any(field.generated for field in self.columns)
+        return any(isinstance(field, GeneratedField) for field in self.columns)
 
     def reads(self, names: Iterable[str]) -> bool:
         """Return whether a change of these fields can change a count."""
@@ -195,7 +201,8 @@ class Declaration(Sharded):
 
     def moves(self, names: Iterable[str]) -> bool:
         """Return whether a change of these fields can give a row to another owner."""
-        return any(field.generated for field in self.owner_fields) or not set(self.owner_attnames).isdisjoint(names)
+        is_generated = any(isinstance(field, GeneratedField) for field in self.owner_fields)
+        return is_generated or not set(self.owner_attnames).isdisjoint(names)
 
     def has_columns(self, model: type[Model]) -> bool:
         """Return whether a model of the source's table has all these columns. A historical model may not."""

@@ -7,7 +7,7 @@ from copy import copy
 from hashlib import sha256
 from typing import Any
 
-from django.db.models import Field, IntegerField, Q
+from django.db.models import Field, GeneratedField, IntegerField, Q
 
 from ..internals import Col, MigrationWriter, Query
 from .condition import expressions_of
@@ -37,10 +37,11 @@ def _values_of_column(field: Any) -> str:
     becomes a default, a number is rounded, a generated column is computed anew. No statement of the ORM shows that."""
     about = [field.column, kind_of(target_of(field))]
     about += (str(getattr(field, name, None)) for name in ("null", "decimal_places", "db_collation"))
-    if field.generated:
-        nodes = expressions_of(field.expression.resolve_expression(Query(field.model)))
+    if isinstance(field, GeneratedField):
+        expression = field.expression  # type: ignore[attr-defined]
+        nodes = expressions_of(expression.resolve_expression(Query(field.model)))
         about += sorted({_values_of_column(node.target) for node in nodes if isinstance(node, Col)})
-        about.append(_as_code(field.expression))
+        about.append(_as_code(expression))
     return " ".join(about)
 
 

@@ -141,12 +141,8 @@ ATTRIBUTES = {
         "single_alias": "DELETE: False if a subquery selects the rows. Then MariaDB has no RETURNING.",
     },
     "field": {
-        "generated": "Whether it is a GeneratedField, whose value only the database knows.",
         "target_field": "The field that a foreign key refers to.",
         "prepare_database_save": "Of an instance: what a foreign key to it stores.",
-    },
-    "apps": {
-        "models_ready": "Models can be looked up, before ready() of every app has run.",
     },
     "signal": {
         "receivers": "Empty if nobody listens. Then we need not find out what to send.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Field, Model
+from django.db.models import Field, GeneratedField, Model
 from django.utils import timezone
 
 from ..declaration import Declaration
@@ -33,8 +33,8 @@ def other_fields(counter: Declaration) -> list[Field]:
     model = counter.totals
     own = {field.name for field in (model._meta.pk, *counter.total_fields)}
     own |= {counter.field, counter.batch_field, "updated_at"}
-    others = [field for field in own_columns(model) if field.name not in own and not field.generated]
-    return [field for field in others if not field.has_db_default()]
+    others = [field for field in own_columns(model) if field.name not in own and not field.has_db_default()]
+    return [field for field in others if not isinstance(field, GeneratedField)]
 
 
 class Target:

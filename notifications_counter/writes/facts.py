@@ -122,7 +122,7 @@ def _add(facts: Facts, name: str, value: Any) -> None:
 
 
 def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
-    if is_lookup_of_django(lookup) and not lookup.lhs.target.generated:  # nobody sets it, and still it changes
+    if is_lookup_of_django(lookup):
         column = lookup.lhs
         if isinstance(lookup, IsNull):
             return column.target.attname, None if lookup.rhs != negated else NOT_NULL

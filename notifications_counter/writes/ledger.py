@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from django.apps import apps
+from django.core.exceptions import AppRegistryNotReady
 from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
@@ -182,8 +182,9 @@ def _watch(connection: Any, **_: Any) -> None:
     # Not the nameless one that creates databases, and no copy of a connection, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:
         return
-    with suppress(BufferUnavailable, LookupError):  # a system check reports a model that does not exist
-        if apps.models_ready and connection.alias in {counter.db for counter in declarations()}:
+    # Not before models are loaded. A system check reports one that does not exist.
+    with suppress(AppRegistryNotReady, BufferUnavailable, LookupError):
+        if connection.alias in {counter.db for counter in declarations()}:
             Ledger.of(connection.alias)  # before anyone replaces its methods for a while
             # Here, and not at the first use of a counter, because a test may count its queries. Not for tenants,
             # because their schema is not known yet.
