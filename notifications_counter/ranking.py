@@ -63,7 +63,7 @@ class Ranking(Reader):
         found = largest.of_totals(list(sure), list(self._decoded(doubted)), batches)
         if found is None:
             return None
-        counts = found.totals | found.counted
+        counts = found.counts
         for key, owner_key in sure.items():
             count = waiting[owner_key].value(owner_key, *found.waiting.get(key, NOT_STORED))
             if count is None:

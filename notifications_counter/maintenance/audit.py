@@ -51,9 +51,7 @@ class Progress:
     @classmethod
     def of(cls, text: str) -> Progress:
         """Return what the row of a shard says."""
-        if not text.startswith("{"):
-            return cls(text)
-        progress = cls(**json.loads(text))
+        progress = cls(**json.loads(text or "{}"))
         progress.claimed = {token: Claim(*about) for token, about in progress.claimed.items()}
         return progress
 

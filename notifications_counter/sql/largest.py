@@ -16,18 +16,18 @@ from ..declaration.primary_keys import First, Key
 from .everyone import Everyone
 from .owners import listed, of_owners
 
-TOTAL, WAITING, COUNTED, LISTED, MOVED = range(5)
+KNOWN, WAITING, LISTED, MOVED = range(4)
 """The parts of a statement."""
 
 
 @dataclass
 class Found:
-    """What the database has: the ``totals`` of owners for whom nothing waits, the totals and batches of those who are
-    ``waiting``, and the ``counted`` rows of others; and ``places``, which say who comes first among equals."""
+    """What the database has: the ``counts`` of owners for whom nothing waits, by their totals, and of those in doubt,
+    by their rows; the totals and batches of those who are ``waiting``; and ``places``, which say who comes first among
+    equals."""
 
-    totals: dict[Key, int] = field(default_factory=dict)
+    counts: dict[Key, int] = field(default_factory=dict)
     waiting: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    counted: dict[Key, int] = field(default_factory=dict)
     places: dict[Key, int] = field(default_factory=dict)
 
 
@@ -63,8 +63,8 @@ class Largest(Everyone):
             found.places.setdefault(key, len(found.places))
             if part == WAITING:
                 found.waiting[key] = count, batch
-            elif part != LISTED:
-                (found.totals if part == TOTAL else found.counted)[key] = int(count)
+            elif part == KNOWN:
+                found.counts[key] = int(count)
         return found
 
     def _parts(
@@ -80,14 +80,14 @@ class Largest(Everyone):
         largest = totals.exclude(counted_total=0).order_by("-counted_total", *self.columns)
         if others := [*waiting, *doubted]:
             largest = largest.exclude(whose(counter.total_fields, others))
-        yield self._part(TOTAL, largest[: self.number])
+        yield self._part(KNOWN, largest[: self.number])
         if waiting:
             yield self._part(WAITING, totals.filter(whose(counter.total_fields, waiting)))
             yield listed(counter, waiting, (LISTED, 0, 0), self.connection)
         if doubted:
             rows = self._rows(None).filter(whose(counter.owner_fields, doubted)).order_by()
             counted = rows.annotate(counted_total=counter.condition.total, counted_batch=Value(0))
-            yield self._part(COUNTED, counted)
+            yield self._part(KNOWN, counted)
         moved, params = self._compile(self._moved(batches))
         nobody = ", ".join(["NULL"] * len(self.columns))
         yield f"SELECT {nobody}, {MOVED}, 0, 0 FROM ({moved}) later", params
