@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,25 +9,10 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import connections
-from django.db.models import F, IntegerField, Q, QuerySet, UUIDField
+from django.db.models import F, Q, QuerySet
 
 from ..declaration import Declaration
 from .owners import is_one_of, of_owners
-
-JOINED = {
-    "postgresql": (
-        "(array_agg(counted_owner0 ORDER BY counted_owner0 DESC))[1]",
-        "json_agg(counted_owner0)::text",
-        "NULL",
-    ),
-    "mysql": ("MAX(counted_owner0)", "JSON_ARRAYAGG(counted_owner0)", "@@group_concat_max_len"),
-    "sqlite": ("MAX(counted_owner0)", "json_group_array(counted_owner0)", "NULL"),
-}
-"""For each database: the last owner; all owners as one text, because drivers are slow with thousands of rows; and the
-length at which the database truncates such a text without an error."""
-
-MARGIN = 100
-"""Characters by which a text must be shorter than that length. Otherwise it may be truncated."""
 
 END = "owner:"
 
@@ -65,11 +49,8 @@ class Everyone:
     def __init__(self, counter: Declaration):
         self.counter = counter
         self.connection = connections[counter.db]
-        self.joined = JOINED.get(self.connection.vendor)
         self.columns = [f"counted_owner{i}" for i in range(len(counter.key_fields))]
         self.owner = ", ".join(self.columns)
-        if counter.has_several_columns or not isinstance(counter.key_fields[0], IntegerField | UUIDField):
-            self.joined = None  # other texts may be longer than the database returns
 
     def start(self, position: str) -> Any:
         """Return the primary key where a page ended, or None, for the beginning, if the text is not from a page of such
@@ -90,23 +71,8 @@ class Everyone:
             f"SELECT {self.owner} FROM ({rows_sql}) r UNION SELECT {self.owner} FROM ({totals_sql}) t"
             f" ORDER BY {self.owner} LIMIT {size}"
         )
-        owners = self._owners(sql, (*rows_params, *totals_params))
-        if not owners:
-            return None
-        *keys, last = map(self.counter.key_of, owners)
-        return Page(after, last, {str(key): key for key in keys}, len(keys) < size)
-
-    def _owners(self, sql: str, params: Sequence[Any]) -> list[Sequence[Any]]:
-        """Return the owners that a statement selects, and the last of them once more."""
-        if self.joined:
-            ((last, text, limit),) = self._fetch(f"SELECT {', '.join(self.joined)} FROM ({sql}) page", params)
-            if last is None:
-                return []
-            if limit is None or len(text) + MARGIN < limit:
-                return [(owner,) for owner in (*json.loads(text), last)]
-            self.joined = None
-        owners = self._fetch(sql, params)
-        return [*owners, *owners[-1:]]
+        keys = list(map(self.counter.key_of, self._fetch(sql, (*rows_params, *totals_params))))
+        return Page(after, keys[-1], {str(key): key for key in keys}, len(keys) < size) if keys else None
 
     def counts(self, page: Page, batch: int, owner_keys: Sequence[str], only: Sequence[Any] = ()) -> dict[str, Counted]:
         """Count these owners, and those in the page whose total differs from the number of rows or has a later batch:
