@@ -172,16 +172,6 @@ def test_an_announcement_stops_counts_that_are_being_kept():
     assert is_kept()
 
 
-def test_a_recount_stops_counts_that_are_being_kept():
-    """Of rows that nobody was told of, as by raw SQL."""
-    shard, group = buffer(votes), "[1,\t1,\t"
-    seen = shard.take_free_leases([group], "a")
-    unheard(vote)
-    assert votes.recount([(1, 1, 5)]).corrected == 1
-    assert not shard.keep_group(seen, "a", group, {"5]": 0})
-    assert votes.breakdown(OWNER) == {5: 1}
-
-
 def test_counts_of_which_redis_loses_the_first_before_the_last_are_not_kept(monkeypatch):
     monkeypatch.setattr(shard, "OWNERS_PER_CALL", 1)
     only, group = buffer(votes), "[1,\t1,\t"

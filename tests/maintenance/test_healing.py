@@ -265,19 +265,6 @@ def test_the_next_run_comes_back_to_a_user_who_was_in_flight(healed, alice):
     assert_exact(alice)
 
 
-def test_users_of_whom_redis_has_lost_that_they_are_in_flight(healed, alice, redis_client):
-    """Whoever is missing among them may be the one that is rolled back."""
-    owner_key = str(alice.pk)
-    buffer().announce("p", [owner_key]).read()
-    unheard(Notification.objects.create, user=alice, title="x")
-    redis_client.delete(buffer().keys.in_flight)
-    assert unread.recount([alice]).corrected == 1
-    buffer().announce("q", [owner_key]).read()
-    assert buffer().confirm("p", {owner_key: 1}) == 0
-    assert buffer().confirm("q", {}) == 1
-    assert_heals(alice)
-
-
 def test_users_who_were_in_flight_when_redis_lost_all_intents(healed, alice, bob, redis_client):
     for name, user in ("p", alice), ("q", bob):
         buffer().announce(name, [str(user.pk)]).read()

@@ -288,25 +288,6 @@ def test_repaired_users_stay_so_when_the_recovery_is_complete(alice, bob, django
 
 
 @pytest.mark.usefixtures("recovering")
-def test_a_change_that_begins_during_a_recovery_and_ends_after_it_is_recounted(make_user, monkeypatch):
-    """The audit finds no unread rows and no total of this user, so it does not look at what has begun."""
-    carol = make_user()
-    unheard(Notification.objects.create, user=carol, title="unheard")
-    confirm_call = Buffer.confirm_call
-
-    def complete_first(self: Buffer, *args: Any) -> Any:
-        monkeypatch.setattr(Buffer, "confirm_call", confirm_call)
-        with OtherConnection() as other:
-            other.run(unread.heal)
-        return confirm_call(self, *args)
-
-    monkeypatch.setattr(Buffer, "confirm_call", complete_first)
-    Notification.objects.filter(user=carol).mark_as_read()
-    assert not unread.status()[0].recovering
-    assert_exact(carol, dirty=1)
-
-
-@pytest.mark.usefixtures("recovering")
 def test_a_reader_leaves_the_leases_of_a_recount_alone(alice, redis_client):
     """Or a busy user would never be recounted."""
     snapshot = buffer().take_leases([str(alice.pk)], "a recount")
@@ -355,13 +336,3 @@ def test_a_transaction_that_has_written_nothing_repairs(alice, django_assert_num
         assert other.run(transaction.atomic(unread.count), alice) == 4
     with django_assert_num_queries(0):
         assert unread.count(alice) == 4
-
-
-@pytest.mark.usefixtures("recovering")
-def test_a_recovery_that_is_forgotten_cannot_complete(alice):
-    """The rows have changed behind it: see forget.lua."""
-    buffer().forget()
-    assert not buffer().complete(2, buffer().server())
-    assert unread.count(alice) == 4
-    assert totals_of([(buffer(), as_bytes([alice.pk]))]) == [None]
-    assert_heals(alice)
