@@ -37,4 +37,4 @@ class DryRun(Recounter):
         snapshot = look.buffer.snapshot(list(suspects))
         in_doubt = {m for m in suspects if snapshot.owners[m].in_doubt or not snapshot.complete}
         self.result.postponed += len(in_doubt)
-        self._report([owner_key for owner_key in suspects if owner_key not in in_doubt], look, suspects)
+        self._report([seen for owner_key, seen in suspects.items() if owner_key not in in_doubt])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
@@ -46,7 +45,8 @@ def next_size(size: int, started: float, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A wrong count: the primary key of the ``owner``, what the count ``was``, and the number of ``rows``."""
+    """The primary key of an ``owner``, what the count ``was``, None if it cannot be known, and the number of
+    ``rows``."""
 
     owner: Key
     was: int | None
@@ -72,13 +72,6 @@ Counts = Mapping[str, Counted]
 """By owner key."""
 
 
-class Compared(NamedTuple):
-    """An owner's count, None if it cannot be known, and number of rows."""
-
-    was: int | None
-    rows: int
-
-
 @dataclass(frozen=True, slots=True)
 class Look:
     """A snapshot of some owners of one shard, and the token of the leases that were taken on them. ``keys``: their
@@ -89,12 +82,13 @@ class Look:
     snapshot: Snapshot
     token: str = ""
 
-    def compare(self, counts: Counts) -> dict[str, Compared]:
+    def compare(self, counts: Counts) -> dict[str, Correction]:
         """Compare the owners. Those for whom nothing waits, and who are not in ``counts``, are right and left out."""
         found = {}
         for owner_key in {*self.snapshot.waiting, *(counts.keys() & self.keys.keys())}:
             rows, total, batch = counts.get(owner_key, Counted())
-            found[owner_key] = Compared(self.snapshot.value(owner_key, total, batch), rows)
+            was = self.snapshot.value(owner_key, total, batch)
+            found[owner_key] = Correction(self.keys[owner_key], was, rows)
         return found
 
 
@@ -242,18 +236,18 @@ class Recounter:
             self.started_epoch |= start_epoch(self.counter, buffer, ahead=ahead)
         compared = look.compare(counts)
         corrections = dict.fromkeys(look.keys, 0)
-        for owner_key, (was, rows) in compared.items():
-            if was is None:
+        for owner_key, seen in compared.items():
+            if seen.was is None:
                 del corrections[owner_key]
             else:
-                corrections[owner_key] = rows - was
+                corrections[owner_key] = seen.rows - seen.was
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
-        corrected = [owner_key for owner_key, correction in corrections.items() if correction and fixed[owner_key]]
+        corrected = [compared[m] for m, correction in corrections.items() if correction and fixed[m]]
         self.result.corrected += len(corrected)
-        self._report(corrected, look, compared)
+        self._report(corrected)
         return {owner_key: key for owner_key, key in look.keys.items() if not fixed.get(owner_key)}
 
-    def _report(self, wrong: Sequence[str], look: Look, compared: Mapping[str, Compared]) -> None:
+    def _report(self, wrong: Sequence[Correction]) -> None:
         self.result.wrong += len(wrong)
-        for owner_key in wrong:
-            self.report(Correction(look.keys[owner_key], *compared[owner_key]))
+        for each in wrong:
+            self.report(each)

@@ -137,8 +137,8 @@ class Comparison(DryRun):
         return look.snapshot.complete
 
     def _finish(self, look: Look, counts: Counts) -> None:
-        seen = look.compare(counts)
-        suspects = [m for m, (was, rows) in seen.items() if was != rows and not look.snapshot.owners[m].in_doubt]
+        owners = look.snapshot.owners
+        suspects = [m for m, seen in look.compare(counts).items() if seen.was != seen.rows and not owners[m].in_doubt]
         if suspects and not self._is_explained(look, suspects):
             self.recounter.recount(suspects)
             self.result.wrong = self.recounter.result.wrong
