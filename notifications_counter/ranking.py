@@ -35,7 +35,7 @@ class Ranking(Reader):
     def top(self, number: int, first: First) -> Top:
         """Return the owners with the largest counts, of all, or of those with these values in all columns but the
         last."""
-        ledger = Ledger.of(self.using)
+        ledger = Ledger.of(self.counter.db)
         largest = Largest(self.counter, number, first)
         if not (ledger.sees_old_data() or ledger.recounts_everyone(self.counter)) and self._view(ledger).is_current:
             with Patience(options.READ_TIMEOUT), suppress(BufferUnavailable):

@@ -68,11 +68,6 @@ class Reader:
     def __init__(self, counter: Declaration):
         self.counter = counter
 
-    @property
-    def using(self) -> str:
-        """The alias of the database in which this thread or task reads."""
-        return alias_for(self.counter.source)
-
     def count(self, key: Key) -> int:
         """Return the count of one owner."""
         counter, owner_key = self.counter, str(key)
@@ -92,7 +87,7 @@ class Reader:
 
     def counts(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the counts of many owners."""
-        counter, ledger = self.counter, Ledger.of(self.using)
+        counter, ledger = self.counter, Ledger.of(self.counter.db)
         rest, by_rows = keys, []
         if ledger.sees_old_data() or ledger.recounts_everyone(counter):
             rest, by_rows = [], [*keys]
@@ -130,7 +125,7 @@ class Reader:
 
     def breakdowns(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
         """Return the same for many. Rows that must be counted are counted together."""
-        counter, ledger = self.counter, Ledger.of(self.using)
+        counter, ledger = self.counter, Ledger.of(self.counter.db)
         found: dict[First, Breakdown] = {}
         missed: dict[First, Buffer] = {}
         by_rows = ledger.recounts_everyone(counter) or ledger.sees_old_data()
@@ -182,7 +177,7 @@ class Reader:
         """Return the number of rows that count, by the owner's values in all columns but the last, then by the last."""
         *names, last = self.counter.owner_attnames
         found: dict[First, Breakdown] = {first: {} for first in firsts}
-        for chunk in chunks(firsts, self.using):
+        for chunk in chunks(firsts, self.counter.db):
             if len(names) == 1:
                 theirs = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
             else:
@@ -246,23 +241,23 @@ class Reader:
         """Return the number of rows that count. Owners without such rows are left out."""
         counter = self.counter
         found: dict[Key, int] = {}
-        for chunk in chunks(keys, self.using):
-            found |= self._counted(of_owners(counter, counter.owner_fields, chunk, self.using))
+        for chunk in chunks(keys, counter.db):
+            found |= self._counted(of_owners(counter, counter.owner_fields, chunk, counter.db))
         return found
 
     def _counted(self, whose: Any) -> dict[Key, int]:
         counter = self.counter
-        rows: QuerySet = QuerySet(counter.source, using=self.using).filter(counter.q).filter(whose).order_by()
+        rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(whose).order_by()
         counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.total)
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
     def stored(self, keys: Sequence[Key]) -> dict[Key, Stored]:
         """Return the stored totals that exist."""
-        counter, connection = self.counter, connections[self.using]
+        counter, connection = self.counter, connections[self.counter.db]
         target = Target(counter, connection)
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE "
         found: dict[Key, Stored] = {}
-        for chunk in chunks(keys, self.using):
+        for chunk in chunks(keys, counter.db):
             theirs, params = is_one_of(counter, target.owners, chunk, connection)
             with connection.cursor() as cursor:  # the ORM is slower
                 cursor.execute(select + theirs, params)

@@ -105,7 +105,7 @@ class Recounter:
 
     def recount(self, owner_keys: Iterable[str]) -> None:
         """Recount owners, given as owner keys. Those that are no primary key go to ``rejected``."""
-        refuse_in_transaction(self.reader.using)
+        refuse_in_transaction(self.counter.db)
         for buffer, mine in self.counter.by_shard(list(dict.fromkeys(owner_keys))):
             keys, rejected = self._decode(mine)
             self.reject(buffer, rejected)
