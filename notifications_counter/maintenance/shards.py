@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 from uuid import uuid4
 
 from django.db import connections
@@ -16,6 +18,18 @@ from ..databases.routing import own_rows
 from ..databases.transactions import in_transaction
 from ..declaration import Declaration
 from ..exceptions import NotInTransaction
+
+
+@dataclass
+class InRow:
+    """What the row of a shard has in one text, as JSON."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        return cls(**json.loads(text or "{}"))
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
 
 
 def all_shard_rows(using: str) -> QuerySet[Any]:

@@ -7,11 +7,10 @@ row still says what it has read or written. If it is killed, another one compare
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import OperationalError, connections
@@ -29,7 +28,7 @@ from .history import record_event
 from .orphans import remove_orphans
 from .places import LocalCounter, at_each
 from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Counts, Look, Recounter, RecountResult
-from .shards import refuse_in_transaction, rows_of_shard
+from .shards import InRow, refuse_in_transaction, rows_of_shard
 
 SHARE = 0.05
 """The most of a flusher's time that comparisons take."""
@@ -48,7 +47,7 @@ EXAMPLES = 5
 
 
 @dataclass
-class Verification:
+class Verification(InRow):
     """How far the comparison of everyone has come: the ``end`` of the owners ``compared`` in this pass, and how many of
     them were ``wrong``; the same of the last complete pass, which may be this one; and the sums of all passes.
     ``size``: how many owners to compare at once. Times are seconds since 1970, 0 for never; ``claimed`` is when a
@@ -67,14 +66,6 @@ class Verification:
     verified: int = 0
     mismatched: int = 0
     mismatched_at: float = 0
-
-    @classmethod
-    def of(cls, text: str) -> Verification:
-        """Return what the row of a shard says."""
-        return cls(**json.loads(text or "{}"))
-
-    def __str__(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False)
 
     @property
     def is_complete(self) -> bool:
