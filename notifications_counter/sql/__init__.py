@@ -3,9 +3,13 @@
 from importlib import import_module
 from typing import Any
 
+from ..exceptions import ConfigurationError
+
 SUPPORTED = ("postgresql", "mysql", "sqlite")
 
 
 def dialect(vendor: str) -> Any:
     """Return the module for a database, which has ``apply(target, batch, chunk)``."""
-    return import_module(f"{__name__}.{vendor if vendor in SUPPORTED else 'generic'}")
+    if vendor not in SUPPORTED:
+        raise ConfigurationError(f"Counters need PostgreSQL, MariaDB, MySQL or SQLite, not a database of {vendor!r}.")
+    return import_module(f"{__name__}.{vendor}")

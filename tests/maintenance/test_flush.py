@@ -13,11 +13,10 @@ from django.db import DataError, connection, transaction
 from notifications_counter.buffer.shard import Buffer
 from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.counters import unread
-from notifications_counter.exceptions import NotInTransaction
-from notifications_counter.maintenance import flush
+from notifications_counter.exceptions import ConfigurationError, NotInTransaction
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
-from notifications_counter.sql import dialect, generic
+from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from tests.support import OtherConnection, entries, make_keys
 
@@ -36,13 +35,8 @@ def buffer(healed: None) -> Buffer:
     return unread.buffers[0]
 
 
-@pytest.fixture(params=["dialect", "generic"])
-def statements(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """``apply`` of this database, and the one for any other; flushes use it, too."""
-    if request.param == "generic":
-        monkeypatch.setattr(flush, "dialect", lambda vendor: generic)
-        return generic.apply
-    return dialect(connection.vendor).apply
+def apply(*args: Any) -> None:
+    dialect(connection.vendor).apply(*args)
 
 
 def notify(tallies: dict[Any, int]) -> None:
@@ -73,7 +67,7 @@ def assert_exact(keys: list[Any]) -> None:
 
 
 # ----------------------------------------------------------------- cut, fetch, apply, finish
-def test_new_users_get_a_row_and_known_ones_are_added_to(buffer, statements):
+def test_new_users_get_a_row_and_known_ones_are_added_to(buffer):
     a, b, c = keys = make_keys(3)
     notify({a: 1, b: 2})
     first = unread.flush()
@@ -89,7 +83,7 @@ def test_new_users_get_a_row_and_known_ones_are_added_to(buffer, statements):
     assert_exact(keys)
 
 
-def test_many_chunks(healed, statements):
+def test_many_chunks(healed):
     keys = make_keys(23)
     notify({key: 1 + i % 3 for i, key in enumerate(keys)})
     progress = []
@@ -111,17 +105,17 @@ def test_a_chunk_is_fetched_in_parts_that_do_not_hold_redis_for_long(healed, mon
     assert_exact(keys)
 
 
-def test_a_batch_is_applied_to_a_row_only_once(buffer, statements):
+def test_a_batch_is_applied_to_a_row_only_once(buffer):
     a, b = make_keys(2)
     target = Target(unread, connection)
     batch = BATCHES + 1
-    statements(target, batch, Chunk([[a]], [3]))
-    statements(target, batch, Chunk([[a, b]], [3, 4]))  # a stalled flusher brings it again, with more
+    apply(target, batch, Chunk([[a]], [3]))
+    apply(target, batch, Chunk([[a, b]], [3, 4]))  # a stalled flusher brings it again, with more
     assert stored() == {a: 3, b: 4}
-    statements(target, batch - 1, Chunk([[a, b]], [100, 100]))
+    apply(target, batch - 1, Chunk([[a, b]], [100, 100]))
     assert stored() == {a: 3, b: 4}
     before = UserNotificationsCount.objects.get(pk=a).updated_at
-    statements(target, batch + 1, Chunk([[a, b]], [-1, 0]))
+    apply(target, batch + 1, Chunk([[a, b]], [-1, 0]))
     assert stored() == {a: 2, b: 4}
     assert set(UserNotificationsCount.objects.values_list("flushed_batch", flat=True)) == {batch + 1}
     assert UserNotificationsCount.objects.get(pk=a).updated_at > before
@@ -138,7 +132,7 @@ def test_a_count_may_be_called_like_a_column_of_the_chunk(name):
             f" {target.count} integer, {target.batch} bigint, {target.updated} timestamp)"
         )
         for batch in (1, 1, 2):
-            dialect(connection.vendor).apply(target, batch, Chunk([[key]], [3]))
+            apply(target, batch, Chunk([[key]], [3]))
         cursor.execute(f"SELECT {target.count} FROM totals")
         assert cursor.fetchall() in ([(6,)], ((6,),))
         cursor.execute("DROP TABLE totals")
@@ -281,7 +275,7 @@ def test_a_redis_that_is_new_is_left_to_healing(redis_client):
 
 
 # ---------------------------------------------------------------------- what cannot be stored
-def test_members_that_no_user_can_be_made_of(buffer, caplog, statements):
+def test_members_that_no_user_can_be_made_of(buffer, caplog):
     (key,) = make_keys(1)
     notify({key: 1})
     owner_keys = NOBODY[get_user_model().__name__]
@@ -299,7 +293,7 @@ def test_members_that_no_user_can_be_made_of(buffer, caplog, statements):
 
 
 @pytest.mark.parametrize("owner_key", [str(2**63), str(-(2**63) - 1), "1,5"])
-def test_what_looks_like_the_keys_of_the_fast_path(buffer, statements, owner_key):
+def test_what_looks_like_the_keys_of_the_fast_path(buffer, owner_key):
     if get_user_model().__name__ != "User":
         pytest.skip("keys are no integers")
     keys = make_keys(2)
@@ -312,7 +306,7 @@ def test_what_looks_like_the_keys_of_the_fast_path(buffer, statements, owner_key
 
 
 @pytest.mark.parametrize("delta", [10**12, -(10**12), 1.5, 2.0**70, "inf"])
-def test_deltas_that_no_column_holds(buffer, delta, statements):
+def test_deltas_that_no_column_holds(buffer, delta):
     sound, poisoned = keys = make_keys(2)
     notify({sound: 1, poisoned: 4})
     wait_in_redis(buffer, {str(poisoned): delta})
@@ -348,7 +342,7 @@ def test_a_user_is_not_taken_off_the_recount_by_a_stalled_flusher(buffer, monkey
     assert_exact([key])
 
 
-def test_a_delta_that_overflows_together_with_the_stored_value(buffer, statements):
+def test_a_delta_that_overflows_together_with_the_stored_value(buffer):
     keys = make_keys(9)
     full = keys[4]
     notify(dict.fromkeys(keys, 2))
@@ -402,15 +396,21 @@ def test_a_flush_inside_a_transaction_is_refused(buffer):
     assert_exact([key])
 
 
-def test_data_errors_are_data_errors(buffer, statements):
+def test_data_errors_are_data_errors(buffer):
     """What splits a chunk: without it, one bad row would stop every flush."""
     if connection.vendor == "sqlite":
         pytest.skip("SQLite stores any integer of 64 bits")
     (key,) = make_keys(1)
     target = Target(unread, connection)
-    statements(target, BATCHES + 1, Chunk([[key]], [LARGEST]))
+    apply(target, BATCHES + 1, Chunk([[key]], [LARGEST]))
     with pytest.raises(DataError):
-        statements(target, BATCHES + 2, Chunk([[key]], [LARGEST]))
+        apply(target, BATCHES + 2, Chunk([[key]], [LARGEST]))
+
+
+@pytest.mark.once
+def test_another_database_is_refused():
+    with pytest.raises(ConfigurationError, match="not a database of 'oracle'"):
+        dialect("oracle")
 
 
 @pytest.mark.once

@@ -18,7 +18,7 @@ from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.maintenance.shards import lock_for_batch
 from notifications_counter.reader import Reader
-from notifications_counter.sql import dialect, generic
+from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from notifications_counter.testing import isolated_counters
 from tests.support import OtherConnection, assert_exact, assert_heals, assert_reads
@@ -68,8 +68,8 @@ def test_each_counter_flushes_its_own_batches(healed, first):
         assert_exact(house, counter=counter)
 
 
-@pytest.mark.parametrize("apply", [lambda *args: dialect(connection.vendor).apply(*args), generic.apply])
-def test_a_new_row_has_the_defaults_of_the_other_fields(apply):
+def test_a_new_row_has_the_defaults_of_the_other_fields():
+    apply = dialect(connection.vendor).apply
     house, garden = Project.objects.create(), Project.objects.create()
     before = timezone.now()
     apply(Target(urgent_issues, connection), BATCHES + 1, Chunk([[house.pk]], [2]))
@@ -170,7 +170,7 @@ def test_a_row_stays_that_has_a_later_batch_of_another_counter(gone, other, monk
 
     def look_and_apply(buffer: Buffer, *args: Any, **kwargs: Any) -> Any:
         seen = look(buffer, *args, **kwargs)
-        generic.apply(Target(other, connection), 2 * BATCHES, Chunk([[gone]], [0]))
+        dialect(connection.vendor).apply(Target(other, connection), 2 * BATCHES, Chunk([[gone]], [0]))
         return seen
 
     monkeypatch.setattr(Buffer, "end_leases", look_and_apply)
