@@ -288,7 +288,7 @@ def test_an_interrupted_recount_of_a_release_with_other_owners(healed):
 def test_the_command_begins_anew(interrupted, capsys):
     call_command("recount_counters", "--restart")
     said = capsys.readouterr().out
-    assert "goes on" not in said
+    assert "resuming" not in said
     assert "unread: checked 2,300 owners, 1,300 wrong" in said
 
 
