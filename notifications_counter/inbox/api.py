@@ -1,4 +1,4 @@
-"""The inbox as JSON. Sessions and CSRF tokens work as on Django's own pages; ``openapi.py`` describes every URL.
+"""The inbox as JSON. Sessions and CSRF tokens work as on Django's own pages; ``openapi.json`` describes every URL.
 
 A response other than 200 and 304 is ``{"detail": "…"}``, a sentence that says what to do.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from django.conf import settings
@@ -14,7 +16,6 @@ from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.middleware.csrf import CsrfViewMiddleware
-from django.urls import reverse
 from django.utils.cache import patch_cache_control
 from django.utils.decorators import method_decorator
 from django.utils.timezone import is_naive, make_aware
@@ -25,9 +26,11 @@ from django.views.decorators.http import conditional_page, require_safe
 from ..declaration.primary_keys import fits
 from ..models import Notification, NotificationQuerySet
 from .badges import badges_of, count_all
-from .openapi import MAX_IDS, MAX_LIMIT, document
 from .paging import keys, moment, page_of
-from .views import OwnNotifications, delete
+from .views import OwnNotifications, delete, inbox_of
+
+MAX_LIMIT = 100  # notifications of a page
+MAX_IDS = 1000  # of a change
 
 
 class Refused(Exception):
@@ -172,8 +175,13 @@ class CountsAPI(APIView):
 @require_safe
 def openapi(request: HttpRequest) -> HttpResponse:
     """Return the description of the API. It is public."""
-    match = request.resolver_match
-    return answer(request, document(reverse("notifications:inbox", current_app=match.namespace if match else None)))
+    return answer(request, {**description(), "servers": [{"url": inbox_of(request).rstrip("/") or "/"}]})
+
+
+@cache
+def description() -> dict[str, Any]:
+    """Return the description, without the server. It is written by hand; tests compare it with the views."""
+    return json.loads(files(__package__).joinpath("openapi.json").read_text(encoding="utf-8"))
 
 
 @conditional_page

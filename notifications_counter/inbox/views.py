@@ -50,6 +50,12 @@ class OwnNotifications(LoginRequiredMixin, View):
         return rows.filter(kind=kind) if fits(Notification._meta.get_field("kind"), kind) else rows.none()
 
 
+def inbox_of(request: HttpRequest) -> str:
+    """Return the URL of the inbox that a request belongs to."""
+    match = request.resolver_match
+    return reverse("notifications:inbox", current_app=match.namespace if match else None)
+
+
 def never_cache_404(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """``never_cache`` that also holds for a page that is not found, which Django makes outside of the view."""
 
@@ -227,7 +233,7 @@ class ChangeView(OwnPage):
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Redirect to the inbox. A login leads here if the session had ended before a button was clicked."""
-        return HttpResponseRedirect(self.inbox)
+        return HttpResponseRedirect(inbox_of(request))
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
@@ -239,12 +245,7 @@ class ChangeView(OwnPage):
             return HttpResponse(text, content_type="text/plain")
         messages.success(request, text, fail_silently=True)
         back = request.POST.get("next", "")
-        return HttpResponseRedirect(back if self.allows(back) else self.inbox)
-
-    @property
-    def inbox(self) -> str:
-        match = self.request.resolver_match
-        return reverse("notifications:inbox", current_app=match.namespace if match else None)
+        return HttpResponseRedirect(back if self.allows(back) else inbox_of(request))
 
     def chosen(self) -> NotificationQuerySet:
         posted = self.request.POST

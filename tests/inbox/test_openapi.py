@@ -12,17 +12,17 @@ from django.views import View
 from hypothesis import HealthCheck, Phase, assume, given
 from hypothesis import settings as examples
 
-from notifications_counter.inbox.api import APIView
-from notifications_counter.inbox.openapi import document
+from notifications_counter.inbox import api
 from notifications_counter.models import Notification
 from notifications_counter.urls import urlpatterns
 from tests.support import assert_exact
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("with_kinds")]
 
+DOCUMENT = {**api.description(), "servers": [{"url": "/notifications"}]}
 OPERATIONS = [
     f"{method.upper()} {path}"
-    for path, methods in document("/notifications/")["paths"].items()
+    for path, methods in DOCUMENT["paths"].items()
     for method in methods
     if method in ("get", "post")
 ]
@@ -36,7 +36,7 @@ FEW = examples(
 
 @cache
 def description() -> Any:
-    found = schema(document("/notifications/"))
+    found = schema(DOCUMENT)
     found.app = WSGIHandler()
     return found
 
@@ -107,17 +107,21 @@ def test_fuzz(name, mode, session, alice, bob) -> None:
 
 
 def test_it_is_served_to_anybody() -> None:
-    response = Client().get(reverse("notifications:openapi"))
-    assert response.json() == document("/notifications/")
-    assert response.json()["servers"] == [{"url": "/notifications"}]
+    assert Client().get(reverse("notifications:openapi")).json() == DOCUMENT
 
 
 def test_it_is_valid() -> None:
     description().validate()
-    broken = document("/notifications/")
-    del broken["info"]
     with pytest.raises(ValueError, match="info"):
-        schema(broken).validate()
+        schema({**DOCUMENT, "info": None}).validate()
+
+
+def test_it_gives_the_limits_of_the_views() -> None:
+    limits = [parameter["schema"] for parameter in DOCUMENT["paths"]["/api/"]["get"]["parameters"]]
+    assert [limit["maximum"] for limit in limits if "maximum" in limit] == [api.MAX_LIMIT]
+    [of_ids, of_kind] = DOCUMENT["components"]["schemas"]["Choice"]["oneOf"]
+    assert of_ids["properties"]["ids"]["maxItems"] == api.MAX_IDS
+    assert of_kind["properties"]["kind"]["maxLength"] == Notification._meta.get_field("kind").max_length
 
 
 def test_it_names_every_address_and_method() -> None:
@@ -125,7 +129,7 @@ def test_it_names_every_address_and_method() -> None:
     found = {
         f"{method} {path.replace('<pk>', '{id}')}"
         for path, view in views.items()
-        if issubclass(view, APIView)
+        if issubclass(view, api.APIView)
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
         if hasattr(view, method.lower())
     }
