@@ -20,8 +20,6 @@ from django.db import connections, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.lookups import Exact
 from django.dispatch import Signal
-from django.http import HttpResponse
-from django.utils.log import log_response
 from django_redis.pool import ConnectionFactory
 
 import servers
@@ -582,15 +580,6 @@ def test_an_ordinary_field_is_read_from_the_instance():
     one = Notification()
     vars(one)["title"] = "x"
     assert one.title == "x"
-
-
-def test_a_response_that_is_marked_is_not_logged(caplog):
-    response = HttpResponse(status=501)
-    internals.mark_as_logged(response)
-    log_response("no %s", "streams", response=response)
-    assert not caplog.records
-    log_response("no %s", "streams", response=HttpResponse(status=501))
-    assert len(caplog.records) == 1
 
 
 def test_the_thread_of_a_request_ends():

@@ -25,7 +25,7 @@ from django.views.decorators.http import conditional_page, require_safe
 
 from ..declaration.primary_keys import fits
 from ..models import Notification, NotificationQuerySet
-from .badges import badges_of, count_all
+from .badges import badges_of, count_all, user_of
 from .paging import keys, moment, page_of
 from .views import OwnNotifications, delete, inbox_of
 
@@ -41,17 +41,21 @@ class Refused(Exception):
         self.response = JsonResponse({"detail": detail}, status=status, headers=headers)
 
 
+def nobody() -> Refused:
+    """Return what ends the request of somebody who is not logged in."""
+    return Refused(401, _("Authentication required."), **{"WWW-Authenticate": "Session"})
+
+
 # The dispatch() below checks the token, because Django's middleware would answer with a page.
 @method_decorator([login_not_required, csrf_exempt], name="dispatch")
 class APIView(OwnNotifications):
     """The base of the views. Errors such as 401 and 403 are JSON, as are notifications."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        user = getattr(request, "user", None)
         response: HttpResponseBase
         try:
-            if user is None or not user.is_authenticated:
-                raise Refused(401, _("Authentication required."), **{"WWW-Authenticate": "Session"})
+            if user_of(request) is None:
+                raise nobody()
             if hasattr(self, str(request.method).lower()):
                 check_csrf(request)
             response = super().dispatch(request, *args, **kwargs)

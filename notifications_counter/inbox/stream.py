@@ -13,7 +13,7 @@ from django.contrib.auth import SESSION_KEY, get_user
 from django.contrib.auth.decorators import login_not_required
 from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError, connections
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_GET
@@ -21,8 +21,9 @@ from django.views.decorators.vary import vary_on_cookie
 
 from ..counters import unread
 from ..databases.transactions import outside_transactions
-from ..internals import end_request_thread, mark_as_logged
+from ..internals import end_request_thread
 from ..maintenance.places import here
+from .api import Refused, nobody
 from .badges import Shown, badges_of, identity_of, user_of
 from .live import LocalBadge, Stream, by_place, counts_at, live
 
@@ -51,10 +52,10 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
         return HttpResponse(status=204)
     badges = await sync_to_async(_badges_of)(request)
     if not badges:
-        detail = {"detail": _("Authentication required.")}
-        return JsonResponse(detail, status=401, headers={"WWW-Authenticate": "Session"})
+        return nobody().response
     if not live.has_room(_name_of_user(request)):
-        return _refused(429, _("You have too many open streams. Close some, or ask for the counts now and then."))
+        detail = _("You have too many open streams. Close some, or ask for the counts now and then.")
+        return Refused(429, detail).response
     return StreamingHttpResponse(
         _events(request, badges),
         content_type="text/event-stream",
@@ -63,12 +64,6 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
             "X-Accel-Buffering": "no",
         },
     )
-
-
-def _refused(status: int, detail: str) -> HttpResponseBase:
-    response = JsonResponse({"detail": detail}, status=status)
-    mark_as_logged(response)  # no mail to the admins: the script will poll
-    return response
 
 
 def _name_of_user(request: HttpRequest) -> str:

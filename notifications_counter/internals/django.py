@@ -56,7 +56,6 @@ __all__ = [
     # Ours, below.
     "ATTRIBUTES",
     "end_request_thread",
-    "mark_as_logged",
     "statement_of",
 ]
 
@@ -160,11 +159,6 @@ def statement_of(error: BaseException) -> str:
             return str(traceback.tb_frame.f_locals.get("sql", ""))
         traceback = traceback.tb_next
     return ""
-
-
-def mark_as_logged(response: Any) -> None:
-    """Keep Django from logging a response with a status of 500 or more, and mailing it to the admins."""
-    response._has_been_logged = True
 
 
 def end_request_thread() -> None:
