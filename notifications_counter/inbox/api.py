@@ -26,7 +26,8 @@ from django.views.decorators.http import conditional_page, require_safe
 from ..declaration.primary_keys import fits
 from ..models import Notification, NotificationQuerySet
 from .badges import badges_of, count_all, user_of
-from .paging import keys, moment, page_of
+from .controller import keys
+from .paging import moment, page_of
 from .views import OwnNotifications, delete, inbox_of
 
 MAX_LIMIT = 100  # notifications of a page

@@ -88,11 +88,9 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
         else:
             keys[counter][badge] = counter.decode(owner_key)
     for counter, theirs in keys.items():
-        if len(theirs) == 1:
-            found |= {badge: counter.count(key) for badge, key in theirs.items()}
-        else:
-            counts = counter.counts(theirs.values())
-            found |= {badge: counts[key] for badge, key in theirs.items()}
+        owners = theirs.values()
+        counts = counter.counts(owners) if len(theirs) > 1 else {key: counter.count(key) for key in owners}
+        found |= {badge: counts[key] for badge, key in theirs.items()}
     if users:
         kinds = Reader(unread_by_kind).breakdowns(list(users.values()))
         found |= {badge: dict(sorted(kinds[user].items())) for badge, user in users.items()}

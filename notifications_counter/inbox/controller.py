@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from ..counters import unread
@@ -50,12 +51,13 @@ class NotificationController:
     def _chosen(self, ids: Iterable[Any] | None) -> NotificationQuerySet:
         if ids is None:
             return self.notifications
-        return self.notifications.filter(pk__in=[key for id in many(ids) for key in _keys(id)])
+        return self.notifications.filter(pk__in=keys(many(ids)))
 
 
-def _keys(value: Any) -> list[Any]:
-    """Return a list of the primary key that a value stands for; empty if there is none."""
-    try:
-        return [primary_key(Notification._meta.pk, value.pk if isinstance(value, Notification) else value)]
-    except ValueError:
-        return []
+def keys(values: Iterable[Any]) -> list[Any]:
+    """Return the primary keys that these notifications, texts or numbers stand for. Invalid ones are left out."""
+    found = []
+    for value in values:
+        with suppress(ValueError):
+            found.append(primary_key(Notification._meta.pk, value.pk if isinstance(value, Notification) else value))
+    return found

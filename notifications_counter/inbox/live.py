@@ -156,8 +156,7 @@ class Live:
                     logger.warning(text, reason, exc_info=unforeseen, extra=about)
                 self._is_deaf = True
             finally:
-                for connection in connections.all(initialized_only=True):
-                    connection.close()
+                connections.close_all()
             time.sleep(max(IDLE, options.RETRY_AFTER))
             if not self._is_needed():
                 return
@@ -243,10 +242,7 @@ class Live:
 
     def _read(self, badges: Iterable[LocalBadge]) -> None:
         """Read counts and hand them to the streams."""
-        counts: dict[LocalBadge, Shown] = {}
-        for place, theirs in by_place(badges).items():
-            with suppress(ProgrammingError):  # its tables are gone: the tenant was dropped
-                counts |= counts_at(place, theirs)
+        counts = counts_now(badges, ProgrammingError)  # if its tables are gone, the tenant was dropped
         close_old_connections()
         news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, LocalBadge, Shown]]] = defaultdict(list)
         with self._lock:
@@ -267,18 +263,16 @@ def _messages(pubsub: Any, timeout: float) -> Iterator[dict[str, Any]]:
         message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
 
 
-def by_place(badges: Iterable[LocalBadge]) -> dict[Place, list[Badge]]:
-    """Group badges by the places where they are counted."""
-    found: dict[Place, list[Badge]] = defaultdict(list)
+def counts_now(badges: Iterable[LocalBadge], *without: type[Exception]) -> dict[LocalBadge, Shown]:
+    """Return what badges show now, without those of places where this raises one of these errors."""
+    places: dict[Place, list[Badge]] = defaultdict(list)
     for place, badge in badges:
-        found[place].append(badge)
+        places[place].append(badge)
+    found: dict[LocalBadge, Shown] = {}
+    for place, theirs in places.items():
+        with suppress(*without), at(place):
+            found |= {LocalBadge(place, badge): count for badge, count in counts_of(theirs).items()}
     return found
-
-
-def counts_at(place: Place, badges: Iterable[Badge]) -> dict[LocalBadge, Shown]:
-    """Return what badges of a place show now."""
-    with at(place):
-        return {LocalBadge(place, badge): count for badge, count in counts_of(badges).items()}
 
 
 live = Live()

@@ -6,18 +6,16 @@ rows do not shift the pages, and nothing is counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import Q
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware, make_naive
 
+from ..declaration.primary_keys import primary_key
 from ..models import Notification, NotificationQuerySet
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,17 +65,6 @@ def storable(at: datetime, using: str) -> datetime:
     return at
 
 
-def keys(values: Iterable[Any]) -> list[Any]:
-    """Return the primary keys among these texts or numbers. Invalid ones are ignored."""
-    found = []
-    for value in values:
-        try:
-            found.append(Notification._meta.pk.clean(value, None))
-        except ValidationError:
-            continue
-    return found
-
-
 def moment(text: str, using: str) -> datetime:
     """Return the time that a text such as 2026-11-22T09:30:00Z stands for. Raises ValueError if there is none."""
     try:
@@ -95,6 +82,6 @@ def _read(cursor: str, using: str) -> tuple[datetime, int]:
     try:
         time = EPOCH + int(at) * MICROSECOND
         time = storable(time if settings.USE_TZ else time.replace(tzinfo=None), using)
-        return time, Notification._meta.pk.clean(pk, None)
-    except (ValueError, OverflowError, ValidationError) as error:
+        return time, primary_key(Notification._meta.pk, pk)
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{cursor!r} is not a cursor in a list.") from error

@@ -25,7 +25,7 @@ from ..internals import end_request_thread
 from ..maintenance.places import here
 from .api import Refused, nobody
 from .badges import Shown, badges_of, identity_of, user_of
-from .live import LocalBadge, Stream, by_place, counts_at, live
+from .live import LocalBadge, Stream, counts_now, live
 
 # Seconds.
 HEARTBEAT = 20.0  # after which the counts are sent again: proxies close a silent stream after a minute
@@ -81,10 +81,7 @@ def _badges_of(request: HttpRequest) -> dict[str, LocalBadge]:
 def _count_and_close(badges: Iterable[LocalBadge]) -> dict[LocalBadge, Shown]:
     """Return the counts, and close this thread's connections, which the stream would otherwise keep."""
     try:
-        counts: dict[LocalBadge, Shown] = {}
-        for place, theirs in by_place(badges).items():
-            counts |= counts_at(place, theirs)
-        return counts
+        return counts_now(badges)
     finally:
         _close_connections()
 

@@ -31,8 +31,8 @@ from ..declaration.primary_keys import fits
 from ..internals import response_for_exception, url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
 from .badges import badge_of, count_once, kinds_of
-from .controller import NotificationController
-from .paging import keys, moment, page_of
+from .controller import NotificationController, keys
+from .paging import moment, page_of
 
 
 class OwnNotifications(LoginRequiredMixin, View):
