@@ -6,9 +6,11 @@ A response other than 200 and 304 is ``{"detail": "…"}``, a sentence that says
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from operator import methodcaller
 from typing import Any
 
 from django.conf import settings
@@ -126,7 +128,11 @@ class ChangeAPI(APIView):
 
     ``ids``    a list; missing notifications are ignored
     ``which``  ``all``, or all that are ``read``; only of one ``kind`` if it is given
+
+    ``change()`` changes rows, and returns how many changed.
     """
+
+    change: Callable[[NotificationQuerySet], int]
 
     def post(self, request: HttpRequest) -> HttpResponse:
         changed = self.change(self.chosen(_body(request)))
@@ -144,29 +150,21 @@ class ChangeAPI(APIView):
         detail = _("Send “ids”, up to %(most)s whole numbers, or “which”, all or read, with a “kind” if you like.")
         raise Refused(400, detail % {"most": MAX_IDS})
 
-    def change(self, rows: NotificationQuerySet) -> int:
-        """Change these rows. Returns how many changed."""
-        raise NotImplementedError
-
 
 class MarkAsSeenAPI(ChangeAPI):
-    def change(self, rows: NotificationQuerySet) -> int:
-        return rows.mark_as_seen()
+    change = methodcaller("mark_as_seen")
 
 
 class MarkAsReadAPI(ChangeAPI):
-    def change(self, rows: NotificationQuerySet) -> int:
-        return rows.mark_as_read()
+    change = methodcaller("mark_as_read")
 
 
 class MarkAsUnreadAPI(ChangeAPI):
-    def change(self, rows: NotificationQuerySet) -> int:
-        return rows.mark_as_unread()
+    change = methodcaller("mark_as_unread")
 
 
 class DeleteAPI(ChangeAPI):
-    def change(self, rows: NotificationQuerySet) -> int:
-        return delete(rows)
+    change = staticmethod(delete)
 
 
 class CountsAPI(APIView):
@@ -214,7 +212,7 @@ def _flag(text: str) -> bool:
 
 
 def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
+    if text not in map(str, range(1, MAX_LIMIT + 1)):
         raise Refused(400, _("“limit” must be a number from 1 to %s.") % MAX_LIMIT)
     return int(text)
 

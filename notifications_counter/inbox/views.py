@@ -6,17 +6,17 @@ Every view takes its notifications from ``get_queryset()``, which returns only t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property, wraps
+from functools import cached_property
 from heapq import nsmallest
-from typing import Any, cast
+from operator import methodcaller
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from django.apps import apps
 from django.contrib import messages
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.shortcuts import get_object_or_404
-from django.template.loader import render_to_string
+from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
@@ -56,25 +56,17 @@ def inbox_of(request: HttpRequest) -> str:
     return reverse("notifications:inbox", current_app=match.namespace if match else None)
 
 
-def never_cache_404(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """``never_cache`` that also holds for a page that is not found, which Django makes outside of the view."""
-
-    @never_cache
-    @wraps(view)
-    def dispatch(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        try:
-            return view(request, *args, **kwargs)
-        except Http404 as error:
-            return response_for_exception(request, error)
-
-    return dispatch
-
-
-@method_decorator([never_cache_404, csrf_protect], name="dispatch")
+@method_decorator([never_cache, csrf_protect], name="dispatch")
 class OwnPage(OwnNotifications):
     """The base of the pages. They may redirect to this site, and to ``allowed_hosts``."""
 
     allowed_hosts: Collection[str] = ()
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        except Http404 as error:  # here, so that no cache keeps this page either
+            return response_for_exception(request, error)
 
     def allows(self, url: str) -> bool:
         """Return whether the view may redirect to this URL."""
@@ -119,13 +111,8 @@ class InboxView(OwnPage, TemplateView):
             self.mark_as_seen()
         if self.part not in ("list", "bell"):
             return super().get(request, *args, **kwargs)
-        return self.render_part(request, self.list_template_name, self.get_context_data(**kwargs))
-
-    @staticmethod
-    @conditional_page
-    def render_part(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
-        """Return a template, or 304 if the browser has it already."""
-        return HttpResponse(render_to_string(template, context, request))
+        render_new = conditional_page(render)  # or return 304, if the browser has it already
+        return render_new(request, self.list_template_name, self.get_context_data(**kwargs))
 
     @property
     def size(self) -> int:
@@ -143,9 +130,8 @@ class InboxView(OwnPage, TemplateView):
             return None
         user = self.request.user
         if kind:
-            counts: dict[str, int] = count_once(self.request, kinds_of(user))
-            return counts.get(kind, 0)
-        return cast(int, count_once(self.request, badge_of(unread, user)))
+            return count_once(self.request, kinds_of(user)).get(kind, 0)
+        return count_once(self.request, badge_of(unread, user))
 
     def mark_as_seen(self) -> None:
         """Mark everything that this view can show as seen. If nothing is unseen, only Redis is asked."""
@@ -163,7 +149,7 @@ class InboxView(OwnPage, TemplateView):
         if self.kinds or not self.has_numbers:
             return self.kinds
         column, shown = Notification._meta.get_field("kind"), self.request.GET.get("kind", "")
-        counts: dict[str, int] = count_once(self.request, kinds_of(self.request.user))
+        counts = count_once(self.request, kinds_of(self.request.user))
         most = nsmallest(self.max_tabs, filter(None, counts), key=lambda kind: (-counts[kind], kind))
         return [(kind, kind) for kind in sorted({shown, *most}) if kind and fits(column, kind)]
 
@@ -226,9 +212,12 @@ class ChangeView(OwnPage):
     ``pk``        one notification; 404 if it is missing
     ``selected``  any number of them; missing ones are ignored
     ``which``     ``all``, or all that are ``read``, ``until`` a time; only of one ``kind`` if it is given
+
+    ``change()`` changes rows, and returns how many changed; ``told`` says so to the user.
     """
 
     http_method_names = ["get", "head", "post", "options"]
+    change: Callable[[NotificationQuerySet], int]
     told: Any
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -262,32 +251,22 @@ class ChangeView(OwnPage):
                 return read.filter(read_at__lte=moment(posted["until"], read.db)) if "until" in posted else read
         return self.get_queryset().filter(pk__in=keys(posted.getlist("selected")))
 
-    def change(self, rows: NotificationQuerySet) -> int:
-        """Change these rows. Returns how many changed."""
-        raise NotImplementedError
-
 
 class MarkAsReadView(ChangeView):
     told = ngettext_lazy("%(n)d notification marked as read.", "%(n)d notifications marked as read.", "n")
-
-    def change(self, rows: NotificationQuerySet) -> int:
-        return rows.mark_as_read()
+    change = methodcaller("mark_as_read")
 
 
 class MarkAsUnreadView(ChangeView):
     told = ngettext_lazy("%(n)d notification marked as unread.", "%(n)d notifications marked as unread.", "n")
-
-    def change(self, rows: NotificationQuerySet) -> int:
-        return rows.mark_as_unread()
-
-
-class DeleteView(ChangeView):
-    told = ngettext_lazy("%(n)d notification deleted.", "%(n)d notifications deleted.", "n")
-
-    def change(self, rows: NotificationQuerySet) -> int:
-        return delete(rows)
+    change = methodcaller("mark_as_unread")
 
 
 def delete(rows: NotificationQuerySet) -> int:
     """Delete these rows. Returns how many, not counting rows that a cascade deleted."""
     return rows.delete()[1].get(Notification._meta.label, 0)
+
+
+class DeleteView(ChangeView):
+    told = ngettext_lazy("%(n)d notification deleted.", "%(n)d notifications deleted.", "n")
+    change = staticmethod(delete)

@@ -282,12 +282,6 @@ def test_pages_have_every_row_once_both_ways(alice, bob, seconds, size):
         assert page_of(mine, size, after=page.newer).rows == newer.rows
 
 
-@pytest.mark.parametrize("cursor", ["x", "1", "1_x", "1" * 30 + "_1", "_"])
-def test_a_cursor_of_no_list(alice, cursor):
-    with pytest.raises(ValueError, match="is not a cursor in a list"):
-        page_of(Notification.objects.for_user(alice), 2, before=cursor)
-
-
 def test_rows_that_come_and_go_move_no_page(alice):
     rows = make(alice, [5, 4, 3, 2, 1, 0])
     mine = Notification.objects.for_user(alice)
@@ -308,7 +302,7 @@ def test_a_page_before_the_first_is_the_first(alice):
     assert page_of(mine, 2, after=page.newer) == page_of(mine, 2)
 
 
-@pytest.mark.parametrize("cursor", ["x", "1", "1_", "_1", "1_x", f"{10**30}_1", "9" * 5000 + "_1", f"1_{10**30}"])
+@pytest.mark.parametrize("cursor", ["x", "_", "1", "1_", "_1", "1_x", f"{10**30}_1", "9" * 5000 + "_1", f"1_{10**30}"])
 @pytest.mark.parametrize("way", ["before", "after"])
 def test_invalid_cursors_are_not_found(client, cursor, way):
     assert client.get(url(), {way: cursor}).status_code == 404
