@@ -127,17 +127,15 @@ def import_notifications(
     using: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     stopped: Callable[[], bool] = lambda: False,
-    report: Callable[[int, str], None] = lambda key, reason: None,
 ) -> ImportResult:
     """Copy the notifications of django-notifications-hq, oldest first, except for those that users have deleted.
 
     Each batch is a transaction, which also stores how far the import has come. So another call continues after the last
     batch that was committed. It also looks for rows that were missing below it: databases assign keys before a
-    transaction is committed, so the next row may be there first. Rows that cannot be imported are left out, and tried
-    again by the next call: the newest GAPS of them. ``report`` is called with the key of each and the reason,
-    ``progress`` with the number of rows done and of all rows, and ``stopped`` after each batch. Raises
-    ConfigurationError if there is no such table, and NotInTransaction if autocommit is off, because nothing would be
-    committed.
+    transaction is committed, so the next row may be there first. Rows that cannot be imported are left out, logged
+    with the reason, and tried again by the next call: the newest GAPS of them. ``progress`` is called with the number
+    of rows done and of all rows, and ``stopped`` after each batch. Raises ConfigurationError if there is no such table,
+    and NotInTransaction if autocommit is off, because nothing would be committed.
     """
     using = using or router.db_for_write(Notification)
     require_autocommit(connections[using])
@@ -165,7 +163,6 @@ def import_notifications(
         for key, reason in failed.items():
             about = {"event": "import_failed", "table": table, "key": key, "reason": reason}
             logger.warning("Row %s of %s could not be imported: %s", key, table, reason, extra=about)
-            report(key, reason)
         result.imported += copied
         result.deleted += len(page) - copied - len(failed)
         result.failed += len(failed)
