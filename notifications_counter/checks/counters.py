@@ -116,13 +116,7 @@ def _check_sum(counter: Counter) -> Messages:
     """The column of a sum is an integer of the source's own table."""
     field = counter.condition.summed
     kind = getattr(field, "output_field", field)  # of a generated column
-    if field and not (
-        field.concrete
-        and field.model is counter.source
-        and isinstance(kind, models.IntegerField)
-        and not hasattr(kind, "from_db_value")
-        and is_converted_by_django(kind)
-    ):
+    if field and not (field.concrete and field.model is counter.source and _is_plain(kind, models.IntegerField)):
         yield Error(
             f"Counter {counter.name!r} cannot sum {field}, a {type(field).__name__}.",
             hint=f"Name an integer column that is defined in {counter.source._meta.label}. Store amounts of money as "
@@ -154,7 +148,7 @@ def _check_totals(counter: Counter) -> Messages:
             id=id_("E008"),
         )
     for field in counter.key_fields:
-        if not isinstance(field, KEYS) or hasattr(field, "from_db_value") or not is_converted_by_django(field):
+        if not _is_plain(field, KEYS):
             yield Error(
                 f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
                 f"{field}, a {type(field).__name__}.",
@@ -176,6 +170,11 @@ def _check_totals(counter: Counter) -> Messages:
                 obj=number,
                 id=id_("E013"),
             )
+
+
+def _is_plain(field: Any, kinds: Any) -> bool:
+    """Return whether a field is of these kinds, and the database has the values that Python has."""
+    return isinstance(field, kinds) and not hasattr(field, "from_db_value") and is_converted_by_django(field)
 
 
 def _is_one_to_one(counter: Counter) -> bool:

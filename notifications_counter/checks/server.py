@@ -28,20 +28,19 @@ def check_redis() -> Messages:
     """Redis evicts no changes, has a name, and runs every command that the app uses."""
     if not is_django_redis(options.CACHE_ALIAS):
         return
-    found: dict[str, CheckMessage] = {}  # several shards may be on one node
+    found: list[CheckMessage] = []
     try:
         for counter in sound_counters():
             for place in places(counter.source)[:1]:
                 with at(place):
                     for buffer in counter.buffers:
-                        messages = [*check_server(buffer.info()), *check_commands(buffer)]
-                        found.update((message.msg, message) for message in messages)
-        found.update((message.msg, message) for message in check_logs())
+                        found += [*check_server(buffer.info()), *check_commands(buffer)]
+        found += check_logs()
     except BufferUnavailable as error:
         where = addresses(options.CACHE_ALIAS)
         hint = f"The cache is at {where}: correct its LOCATION if that is wrong. Rows are counted meanwhile."
         yield Warning(f"{error}", hint=hint, id=id_("W006"))
-    yield from found.values()
+    yield from {message.msg: message for message in found}.values()  # several shards may be on one node
 
 
 def check_server(info: Mapping[str, str]) -> Messages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ def check_cache() -> Messages:
         )
     from django_redis.client import DefaultClient, ShardClient
 
-    client = _client(alias)
-    if client is None or issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
+    client = _class(_options(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient")
+    if issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
         yield Error(
             f"The counters cannot use the cache {alias!r} with the CLIENT_CLASS {_options(alias)['CLIENT_CLASS']!r}.",
             hint="Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
@@ -109,20 +110,17 @@ def is_django_redis(alias: Any) -> bool:
     from django_redis.cache import RedisCache
 
     caches: dict[Any, Any] = settings.CACHES
-    try:
-        backend = import_string(caches[alias]["BACKEND"])
-    except (ImportError, KeyError, TypeError):
-        return False
-    return isinstance(backend, type) and issubclass(backend, RedisCache)
+    with suppress(KeyError, TypeError):
+        return issubclass(_class(caches[alias]["BACKEND"]), RedisCache)
+    return False
 
 
-def _client(alias: str) -> type | None:
-    """Return the CLIENT_CLASS of a django-redis cache, or None if there is no such class."""
-    try:
-        client = import_string(_options(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient")
-    except ImportError:
-        return None
-    return client if isinstance(client, type) else None
+def _class(name: str) -> type:
+    """Return the class of this name, or ``object`` if there is none."""
+    with suppress(ImportError):
+        found = import_string(name)
+        return found if isinstance(found, type) else object
+    return object
 
 
 def _options(alias: str) -> dict[str, Any]:

@@ -17,29 +17,35 @@ from django.template.defaultfilters import truncatechars
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..internals import statement_of
-from .registration import TAG, id_, sound_counters
+from .registration import TAG, Messages, id_, sound_counters
 
 
 @register(TAG, Tags.database, deploy=True)
-def check_texts(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """The database tells all texts apart in columns of the owner. For a deployment only: `migrate` runs database checks
-    before it makes the tables."""
+def check_tables(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """For a deployment only: `migrate` runs database checks before it makes the tables."""
     return [
-        Error(
-            f"The database {using!r} treats different strings in {field} as equal, so counter {counter.name!r} would "
-            "mix up their counts.",
-            hint="Give this column, and its counterpart in the counter's other model, a collation that compares "
-            "characters exactly, such as db_collation='utf8mb4_nopad_bin' on MariaDB or 'utf8mb4_0900_bin' on MySQL.",
-            obj=field,
-            id=id_("E018"),
-        )
+        message
         for using in databases or ()
         if not missing_tables(using)
         for counter in sound_counters()
-        if counter.db == using and counter.has_several_columns
-        for field in (*counter.owner_fields, *counter.total_fields)
-        if isinstance(field, CharField | TextField) and not _tells_apart(field, using)
+        if counter.db == using
+        for message in (*_check_texts(counter), *_check_index(counter))
     ]
+
+
+def _check_texts(counter: Counter) -> Messages:
+    """The database tells all texts apart in columns of the owner."""
+    for field in (*counter.owner_fields, *counter.total_fields) if counter.has_several_columns else ():
+        if isinstance(field, CharField | TextField) and not _tells_apart(field, counter.db):
+            yield Error(
+                f"The database {counter.db!r} treats different strings in {field} as equal, so counter "
+                f"{counter.name!r} would mix up their counts.",
+                hint="Give this column, and its counterpart in the counter's other model, a collation that compares "
+                "characters exactly, such as db_collation='utf8mb4_nopad_bin' on MariaDB or 'utf8mb4_0900_bin' on "
+                "MySQL.",
+                obj=field,
+                id=id_("E018"),
+            )
 
 
 def _tells_apart(field: Any, using: str) -> bool:
@@ -51,22 +57,21 @@ def _tells_apart(field: Any, using: str) -> bool:
         return cursor.fetchone()[0] == len(texts)
 
 
-@register(TAG, Tags.database, deploy=True)
-def check_index(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def _check_index(counter: Counter) -> Messages:
     """The totals have the index that top() wants, if anybody calls it."""
-    return [
-        Warning(
-            f"top() of counter {counter.name!r} sorts the whole table of {counter.totals._meta.label}, which has no "
-            "index for that.",
-            hint=f"Create an index on {_wanted(counter)}, in Meta.indexes or by RunSQL in a migration.",
+    totals: Any = counter.totals._meta
+    *first, last = (field.column for field in counter.total_fields)
+    count = totals.get_field(counter.field).column
+    if _was_ranked(counter) and not _has_index(counter, count, first):
+        wanted = f"({', '.join([f'{count} DESC', *first, last])})"
+        if first:
+            wanted += f", or on ({', '.join([*first, f'{count} DESC', last])}) if you pass within"
+        yield Warning(
+            f"top() of counter {counter.name!r} sorts the whole table of {totals.label}, which has no index for that.",
+            hint=f"Create an index on {wanted}, in Meta.indexes or by RunSQL in a migration.",
             obj=counter.totals,
             id=id_("W008"),
         )
-        for using in databases or ()
-        if not missing_tables(using)
-        for counter in sound_counters()
-        if counter.db == using and _was_ranked(counter) and not _has_index(counter)
-    ]
 
 
 def _was_ranked(counter: Counter) -> bool:
@@ -75,26 +80,12 @@ def _was_ranked(counter: Counter) -> bool:
     return False
 
 
-def _count(counter: Counter) -> str:
-    field: Any = counter.totals._meta.get_field(counter.field)
-    return field.column
-
-
-def _wanted(counter: Counter) -> str:
-    *first, last = (field.column for field in counter.total_fields)
-    count = f"{_count(counter)} DESC"
-    everyone = ", ".join([count, *first, last])
-    return f"({everyone}), or on ({', '.join([*first, count, last])}) if you pass within" if first else f"({everyone})"
-
-
-def _has_index(counter: Counter) -> bool:
-    """Return whether an index begins with the count, or with all columns of the owner but the last, and then the count.
-    Other databases than MySQL and MariaDB read it backwards, and sort only what is equal."""
-    connection, totals = connections[counter.db], counter.totals._meta
-    *first, _ = (field.column for field in counter.total_fields)
-    count = _count(counter)
+def _has_index(counter: Counter, count: str, first: list[str]) -> bool:
+    """Return whether an index begins with the count, or with the first columns of the owner, and then the count. Other
+    databases than MySQL and MariaDB read it backwards, and sort only what is equal."""
+    connection = connections[counter.db]
     with connection.cursor() as cursor:
-        constraints = connection.introspection.get_constraints(cursor, totals.db_table)
+        constraints = connection.introspection.get_constraints(cursor, counter.totals._meta.db_table)
     for found in constraints.values():
         columns = list(found["columns"] or ())
         if found["index"] and count in columns:
