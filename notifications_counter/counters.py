@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from inspect import getattr_static, ismemberdescriptor
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -58,8 +59,9 @@ class Counter(Declaration):
 
     def attach(self, objects: Iterable[Any], name: str) -> None:
         """Set the count of each of these owners as an attribute of this name. A queryset is evaluated. Costs as much as
-        ``counts``."""
+        ``counts``. ValueError if the objects need the attribute: it is a field, a property or a method."""
         found = list(many(objects))
+        _require_free(name, found)
         keys = list(map(self.key, found))
         counts = self._reader.counts(keys)
         for each, key in zip(found, keys, strict=True):
@@ -173,6 +175,15 @@ class Counter(Declaration):
     def status(self) -> list[ShardStatus]:
         """Return the state of each shard."""
         return shard_statuses(self)
+
+
+def _require_free(name: str, objects: Iterable[Any]) -> None:
+    """Raise ValueError if the class of an object computes this attribute. A cached_property, Django's or Python's, is
+    meant to be replaced."""
+    for kind in {each.__class__ for each in objects}:
+        computed = getattr_static(kind, name, None)
+        if hasattr(computed, "__get__") and not ismemberdescriptor(computed) and not hasattr(computed, "func"):
+            raise ValueError(f"{kind.__name__} has a {name!r} of its own. Pass another name to attach().")
 
 
 def all_counters() -> list[Counter]:

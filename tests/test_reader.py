@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -565,3 +566,25 @@ def test_attach_refuses_what_counts_refuses(healed, alice):
         unread.attach(alice, "unread")
     with pytest.raises(ValueError, match="An anonymous user has no primary key"):
         unread.attach([AnonymousUser()], "unread")
+
+
+@pytest.mark.once
+def test_attach_replaces_nothing_that_the_objects_need(healed, alice):
+    class Reader:
+        __slots__ = ("pk", "unread", "__dict__")
+        news = 0
+
+        def __init__(self):
+            self.pk = alice.pk
+
+        @cached_property
+        def later(self):
+            raise NotImplementedError
+
+    for name in ("pk", "username", "notifications", "is_authenticated", "save"):
+        with pytest.raises(ValueError, match=f"User has a '{name}' of its own. Pass another name"):
+            unread.attach([Reader(), SimpleLazyObject(lambda: alice)], name)
+    reader = Reader()
+    for name in ("unread", "news", "later"):
+        unread.attach([reader], name)
+        assert getattr(reader, name) == 0
