@@ -331,17 +331,11 @@ def test_notify_send_to_many(healed, alice, bob, make_user):
     assert Notification.objects.filter(title=f"{alice} called").count() == 2
 
 
-def test_notify_send_takes_the_address_of_the_target(healed, alice, bob, monkeypatch):
-    monkeypatch.setattr(Project, "get_absolute_url", lambda self: f"/projects/{self.pk}/", raising=False)
-    project = Project.objects.create()
-    notify.send(bob, recipient=alice, verb="closed", target=project)
-    assert alice.notifications.get().url == f"/projects/{project.pk}/"
-
-
-def test_notify_send_goes_on_if_the_target_has_no_address(healed, alice, bob, monkeypatch):
-    monkeypatch.setattr(Project, "get_absolute_url", lambda self: None, raising=False)
+@pytest.mark.parametrize(("address", "url"), [("/projects/7/", "/projects/7/"), (None, "")])
+def test_notify_send_takes_the_address_of_the_target(healed, alice, bob, monkeypatch, address, url):
+    monkeypatch.setattr(Project, "get_absolute_url", lambda self: address, raising=False)
     notify.send(bob, recipient=alice, verb="closed", target=Project.objects.create())
-    assert alice.notifications.get().url == ""
+    assert alice.notifications.get().url == url
 
 
 def test_notify_send_to_a_user_who_has_users(healed, alice, bob, monkeypatch):

@@ -112,11 +112,6 @@ def test_since(client, alice, use_tz):
             assert found.json()["notifications"][1]["created_at"] == "2026-11-22T09:30:00.123456Z"
 
 
-@pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_times_outside_of_the_calendar_are_refused(client, since):
-    assert client.get(url(), {"since": since}).status_code == 400
-
-
 def test_too_many_parameters_are_refused(client):
     response = client.get(url("counts"), {"badge": ["x"] * 1001})
     assert (response.status_code, response.json()) == (400, {"detail": "There are too many parameters."})
@@ -147,6 +142,7 @@ def test_pages(client, alice):
         ({"unread": "yes"}, "true or false"),
         *(({"limit": limit}, "from 1 to 100") for limit in ("", "0", "101", "-1", "1.0", "x", "²", "٣", "9" * 5000)),
         *(({"since": since}, "%2B") for since in ("", "yesterday", "2026-13-01T00:00Z", "2026-11-22T09:30:00 01:00")),
+        *(({"since": since}, "%2B") for since in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")),
         *(({way: cursor}, "another page") for way in ("before", "after") for cursor in ("x", "1_x", f"{10**30}_1")),
         ({"after": "1_1", "before": "x"}, "another page"),
     ],
@@ -177,11 +173,12 @@ def test_one(client, alice, bob):
 
 def test_what_is_known_is_not_sent_again(client, alice):
     (row,) = notify(alice, 1)
-    for address in (url(), url("api-open", row.pk), url("openapi")):
+    for address in (url(), url("api-open", row.pk), url("counts"), url("openapi")):
         response = client.get(address)
         again = client.get(address, headers={"If-None-Match": response["ETag"]})
-        assert (again.status_code, again.content) == (304, b"")
-    for address in (url(), url("api-open", row.pk)):
+        assert (again.status_code, again.content, again["ETag"]) == (304, b"", response["ETag"])
+        assert again.get("Cache-Control") == response.get("Cache-Control")
+    for address in (url(), url("api-open", row.pk), url("counts")):
         response = client.get(address)
         assert set(response["Cache-Control"].split(", ")) == {"private", "no-cache"}
         row.mark_as_unread() if row.is_read else row.mark_as_read()
@@ -347,7 +344,7 @@ def test_without_a_login(alice, middleware, django_assert_num_queries):
     (row,) = notify(alice, 1)
     nobody = Client(enforce_csrf_checks=True)
     with override_settings(MIDDLEWARE=middleware), django_assert_num_queries(0), sent() as commands:
-        responses = [nobody.get(url()), nobody.get(url("api-open", row.pk))]
+        responses = [nobody.get(address) for address in (url(), url("api-open", row.pk), url("counts"))]
         responses += [post(nobody, change, {"which": "all"}) for change in CHANGES]
     for response in responses:
         assert (response.status_code, response.json()) == (401, {"detail": "Authentication required."})
@@ -391,6 +388,7 @@ def test_other_methods(client, alice):
     for address, allowed in [
         (url(), "GET, HEAD, OPTIONS"),
         (url("api-open", row.pk), "GET, HEAD, OPTIONS"),
+        (url("counts"), "GET, HEAD, OPTIONS"),
         *((url(change), "POST, OPTIONS") for change in CHANGES),
     ]:
         for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "TRACE"} - set(allowed.split(", ")):
