@@ -33,6 +33,7 @@ from tests.tasks.models import Issue, Post, ProjectIssueCount, ProjectTaskCount,
 
 REDIS = "django_redis.cache.RedisCache"
 EVERY_ROW = Q()
+COMPOSITE = "tests.composite_owners.models"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 
 
@@ -314,6 +315,17 @@ def declare(monkeypatch):
     return declare
 
 
+def model(name, *bases, module="tests.tasks.models", **body):
+    return type(name, bases or (models.Model,), {"__module__": module, **body})
+
+
+def to(owner, **options):
+    return models.ForeignKey(owner, **{"on_delete": models.CASCADE, **options})
+
+
+NO_CASCADE = {"on_delete": models.DO_NOTHING, "db_constraint": False}
+
+
 def notifications() -> models.QuerySet:
     return Notification.objects.filter(user=OuterRef("user"))
 
@@ -361,17 +373,10 @@ def test_conditions_that_can_be_followed(declare, condition):
 )
 @isolate_apps("tests.tasks")
 def test_conditions_on_the_place_in_a_tree_of_mptt(declare, condition, column):
-    class Node(models.Model):
-        __module__ = "tests.tasks.models"
-        # As the class of the package, which the check does not import.
-        _mptt_meta = SimpleNamespace(left_attr="left", right_attr="rght", tree_id_attr="tree_id", level_attr="level")
-
-        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
-        level = models.PositiveIntegerField()
-        left = models.PositiveIntegerField()
-        depth = models.PositiveIntegerField()
-
-    about = declare(Node, condition=condition)
+    # As the class of the package, which the check does not import.
+    meta = SimpleNamespace(left_attr="left", right_attr="rght", tree_id_attr="tree_id", level_attr="level")
+    columns = {name: models.PositiveIntegerField() for name in ("level", "left", "depth")}
+    about = declare(model("Node", _mptt_meta=meta, user=to(get_user_model()), **columns), condition=condition)
     assert list(about) == (["W005"] if column else [])
     assert column is None or f"tasks.Node.{column}" in about["W005"]
 
@@ -406,39 +411,17 @@ DB_SET_NULL = getattr(models, "DB_SET_NULL", None) or DatabaseOnDelete()
 )
 @isolate_apps("tests.tasks")
 def test_owners_that_a_deletion_sets(declare, on_delete, good):
-    class Message(models.Model):
-        __module__ = "tests.tasks.models"
-
-        user = models.ForeignKey(get_user_model(), on_delete=on_delete, null=True, default=None)
-
-    assert ("E014" not in declare(Message)) == good
+    user = to(get_user_model(), on_delete=on_delete, null=True, default=None)
+    assert ("E014" not in declare(model("Message", user=user))) == good
 
 
 @isolate_apps("tests.tasks")
 def test_rows_that_the_database_deletes_along_with_others(declare):
     """In a chain of them, it reaches the source by a foreign key of its own. Where Django ends the chain, the database
     refuses to delete what the source refers to."""
-
-    class Forum(models.Model):
-        __module__ = "tests.tasks.models"
-
-    class Thread(models.Model):
-        __module__ = "tests.tasks.models"
-
-        forum = models.ForeignKey(Forum, on_delete=DB_CASCADE)
-
-    class Message(models.Model):
-        __module__ = "tests.tasks.models"
-
-        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
-        thread = models.ForeignKey(Thread, on_delete=DB_CASCADE)
-
-    class Draft(models.Model):
-        __module__ = "tests.tasks.models"
-
-        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
-        thread = models.ForeignKey(Thread, on_delete=models.CASCADE)
-
+    thread = model("Thread", forum=to(model("Forum"), on_delete=DB_CASCADE))
+    Message = model("Message", user=to(get_user_model()), thread=to(thread, on_delete=DB_CASCADE))
+    Draft = model("Draft", user=to(get_user_model()), thread=to(thread))
     assert "Message.thread when a row is deleted" in declare(Message)["E014"]
     assert "E014" not in declare(Draft)
 
@@ -480,23 +463,10 @@ class Hidden(models.IntegerField):
 )
 @isolate_apps("tests.tasks")
 def test_owners_with_keys_of_every_kind(declare, field, good):
-    class Owner(models.Model):
-        __module__ = "tests.tasks.models"
-
-        id = field
-
-    class Message(models.Model):
-        __module__ = "tests.tasks.models"
-
-        user = models.ForeignKey(Owner, on_delete=models.CASCADE)
-
-    class Total(BaseCount):
-        __module__ = "tests.tasks.models"
-
-        owner = models.OneToOneField(Owner, primary_key=True, on_delete=models.DO_NOTHING, db_constraint=False)
-        unread_count = models.IntegerField(default=0)
-
-    assert declare(Message, condition=Q(), totals=Total).keys() == (set() if good else {"E012"})
+    Owner = model("Owner", id=field)
+    key = models.OneToOneField(Owner, primary_key=True, **NO_CASCADE)
+    totals = model("Total", BaseCount, owner=key, unread_count=models.IntegerField(default=0))
+    assert declare(model("Message", user=to(Owner)), totals=totals).keys() == (set() if good else {"E012"})
 
 
 def test_a_counter_may_count_a_plain_model(declare):
@@ -533,13 +503,9 @@ def test_models_that_are_not_there(monkeypatch, names):
 )
 @isolate_apps("tests.tasks")
 def test_totals(declare, options, good):
-    class Total(BaseCount):
-        __module__ = "tests.tasks.models"
-
-        user = models.OneToOneField(get_user_model(), primary_key=True, **options)
-        unread_count = models.IntegerField(default=0)
-
-    assert ("E008" not in declare(Notification, totals=Total)) == good
+    user = models.OneToOneField(get_user_model(), primary_key=True, **options)
+    totals = model("Total", BaseCount, user=user, unread_count=models.IntegerField(default=0))
+    assert ("E008" not in declare(Notification, totals=totals)) == good
 
 
 @pytest.mark.parametrize("source", ["tasks.UrgentTask", "tasks.RecurringTask"])
@@ -580,11 +546,7 @@ def test_totals_of_two_counters(declare, field, batch_field, problem):
 
 @isolate_apps("tests.tasks")
 def test_an_owner_that_is_no_primary_key(declare):
-    class Message(models.Model):
-        __module__ = "tests.tasks.models"
-
-        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE, to_field="username")
-
+    Message = model("Message", user=to(get_user_model(), to_field="username"))
     assert "refers to 'username'" in declare(Message)["E011"]
 
 
@@ -627,18 +589,8 @@ def test_columns_of_a_count(declare, count, good):
 )
 @isolate_apps("tests.tasks")
 def test_columns_of_a_sum(declare, column, good):
-    class Message(models.Model):
-        __module__ = "tests.tasks.models"
-
-        user = models.ForeignKey(get_user_model(), on_delete=models.CASCADE)
-        a = models.IntegerField()
-        size = column.clone()
-
-    class Child(Message):
-        __module__ = "tests.tasks.models"
-
-        recipient = models.ForeignKey(get_user_model(), on_delete=models.CASCADE, related_name="+")
-
+    Message = model("Message", user=to(get_user_model()), a=models.IntegerField(), size=column.clone())
+    Child = model("Child", Message, recipient=to(get_user_model(), related_name="+"))
     total = totals_with(unread_count=models.BigIntegerField(default=0))
     assert declare(Message, totals=total, sum="size").keys() == (set() if good else {"E023"})
     assert "E023" in declare(Child, "recipient", totals=total, sum="size")
@@ -684,10 +636,10 @@ def test_other_columns_of_totals(declare, other, good):
 
 def totals_with(**fields):
     """A totals model of users."""
-    user = models.OneToOneField(get_user_model(), primary_key=True, on_delete=models.DO_NOTHING, db_constraint=False)
+    user = models.OneToOneField(get_user_model(), primary_key=True, **NO_CASCADE)
     # A field belongs to one model; the parameters of a test are made once.
     fields = {name: field.clone() for name, field in fields.items()}
-    return type("Total", (BaseCount,), {"__module__": "tests.tasks.models", "user": user, **fields})
+    return model("Total", BaseCount, user=user, **fields)
 
 
 # ------------------------------------------------------------------------------------------------------------- Redis
@@ -737,14 +689,23 @@ def totals_of_votes(**changed):
     """A totals model like VoteCount, but for this."""
     names = [name for name in ("shop", "item", "stars") if changed.get(name, "") is not None]
     body = {
-        "__module__": "tests.composite_owners.models",
         "pk": models.CompositePrimaryKey(*names),
         **columns_of_a_vote(),
         "vote_count": models.IntegerField(default=0),
         **changed,
     }
+    body = {name: what for name, what in body.items() if what is not None}
     with isolate_apps("tests.composite_owners"):
-        return type("Votes", (BaseCount,), {name: what for name, what in body.items() if what is not None})
+        return model("Votes", BaseCount, module=COMPOSITE, **body)
+
+
+def counted(**columns):
+    """A model, and the totals of the owners that its columns are."""
+    pk, number = models.CompositePrimaryKey(*columns), models.IntegerField(default=0)
+    same = {name: field.clone() for name, field in columns.items()}
+    with isolate_apps("tests.composite_owners"):
+        source = model("Row", module=COMPOSITE, **columns)
+        return source, model("RowCount", BaseCount, module=COMPOSITE, pk=pk, number=number, **same)
 
 
 def unique(*names, **options):
@@ -752,7 +713,6 @@ def unique(*names, **options):
 
 
 BY_NUMBER = {"pk": None, "id": models.BigAutoField(primary_key=True)}
-NO_CASCADE = {"on_delete": models.DO_NOTHING, "db_constraint": False}
 
 
 @pytest.mark.parametrize(
@@ -783,16 +743,14 @@ def test_totals_of_several_columns(declare, changed, good):
 def test_foreign_keys_of_totals_of_several_columns(declare):
     def totals(**options):
         with isolate_apps("tests.composite_owners"):
-            return type(
+            return model(
                 "Alerts",
-                (BaseCount,),
-                {
-                    "__module__": "tests.composite_owners.models",
-                    "pk": models.CompositePrimaryKey("organization", "recipient"),
-                    "organization": models.ForeignKey(Organization, related_name="+", **{**NO_CASCADE, **options}),
-                    "recipient": models.ForeignKey(get_user_model(), related_name="+", **NO_CASCADE),
-                    "unread_count": models.IntegerField(default=0),
-                },
+                BaseCount,
+                module=COMPOSITE,
+                pk=models.CompositePrimaryKey("organization", "recipient"),
+                organization=to(Organization, related_name="+", **{**NO_CASCADE, **options}),
+                recipient=to(get_user_model(), related_name="+", **NO_CASCADE),
+                unread_count=models.IntegerField(default=0),
             )
 
     columns = ("organization", "recipient")
@@ -825,25 +783,8 @@ def test_counters_with_the_same_totals_agree_on_their_owners(declare, owner, ids
 
 
 def test_each_of_several_columns_is_of_a_kind_whose_texts_are_the_same(declare):
-    with isolate_apps("tests.composite_owners"):
-
-        class Day(models.Model):
-            shop = models.IntegerField()
-            day = models.DateField()
-
-            class Meta:
-                app_label = "composite_owners"
-
-        class DayCount(BaseCount):
-            pk = models.CompositePrimaryKey("shop", "day")
-            shop = models.IntegerField()
-            day = models.DateField()
-            number = models.IntegerField(default=0)
-
-            class Meta:
-                app_label = "composite_owners"
-
-    assert declare(Day, ("shop", "day"), totals=DayCount, field="number").keys() == {"E012"}
+    Row, totals = counted(shop=models.IntegerField(), day=models.DateField())
+    assert declare(Row, ("shop", "day"), totals=totals, field="number").keys() == {"E012"}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -857,35 +798,19 @@ def test_texts_that_the_database_takes_for_the_same(declare):
                 pytest.skip("A PostgreSQL that was built without ICU tells all texts apart.")
     loose = {"postgresql": "loose", "mysql": "utf8mb4_general_ci", "sqlite": "nocase"}[connection.vendor]
     for collation, ids in ((loose, {"E018"}), (EXACT, set())):
-        with isolate_apps("tests.composite_owners"):
-
-            class Reply(models.Model):
-                user = models.IntegerField()
-                kind = models.CharField(max_length=9, db_collation=collation)
-
-                class Meta:
-                    app_label = "composite_owners"
-
-            class ReplyCount(BaseCount):
-                pk = models.CompositePrimaryKey("user", "kind")
-                user = models.IntegerField()
-                kind = models.CharField(max_length=9, db_collation=collation)
-                number = models.IntegerField(default=0)
-
-                class Meta:
-                    app_label = "composite_owners"
-
+        kind = models.CharField(max_length=9, db_collation=collation)
+        Row, totals = counted(user=models.IntegerField(), kind=kind)
         with connection.schema_editor() as editor:
-            editor.create_model(Reply)
-            editor.create_model(ReplyCount)
+            editor.create_model(Row)
+            editor.create_model(totals)
         try:
-            assert declare(Reply, ("user", "kind"), totals=ReplyCount, field="number") == {}
+            assert declare(Row, ("user", "kind"), totals=totals, field="number") == {}
             messages = run_checks(tags=[checks.TAG], include_deployment_checks=True, databases=["default"])
             assert {message.id.rpartition(".")[2] for message in messages} & {"E018"} == ids
         finally:
             with connection.schema_editor() as editor:
-                editor.delete_model(ReplyCount)
-                editor.delete_model(Reply)
+                editor.delete_model(totals)
+                editor.delete_model(Row)
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("DROP COLLATION loose")
