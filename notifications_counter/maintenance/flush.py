@@ -115,7 +115,7 @@ class Flusher:
         """Write one batch. Returns False if it is not finished, because the flush was stopped or a new epoch began."""
         started = time.monotonic()
         refused: list[str] = []
-        rejected = done = 0
+        rejected = 0
         batch_id: str | None = ""
         with closing(self._chunks(buffer, cut)) as chunks:
             for part in chunks:
@@ -125,7 +125,7 @@ class Flusher:
                     record_rejected(self.counter, buffer.reject(part.rejected))
                 refused += part.refused
                 rejected += len(part.rejected)
-                done += len(part.chunk.deltas) + len(part.rejected)
+                done = min(part.first + self.chunk_size, cut.size)
                 result.owners += len(part.chunk.deltas)
                 result.net += sum(part.chunk.deltas)
                 self.progress(done, cut.size)
@@ -200,8 +200,9 @@ class Flusher:
         return part
 
     def _apply(self, shard: int, cut: Cut, part: _Fetched) -> str | None:
-        """Write a chunk, and reject deltas that would take a count out of its column's range. Returns the id of the
-        last batch that the database has finished, or None if it does not accept the chunk."""
+        """Write a chunk, and reject deltas that would take a count out of its column's range. What another flusher has
+        written is left out of it. Returns the id of the last batch that the database has finished, or None if it does
+        not accept the chunk."""
         todo, part.chunk = [part.chunk], Chunk([], [])
         batch_id = ""
         while todo:
@@ -211,6 +212,7 @@ class Flusher:
                     stored = lock_for_batch(self.counter, shard, cut, part.first)
                     if stored is None:
                         return None
+                    is_written = stored.finished >= cut.batch or stored.progress > part.first
                     if chunk.deltas:
                         with maintained():
                             self.apply(self.target, cut.batch, chunk)
@@ -228,5 +230,5 @@ class Flusher:
                     for some in (slice(half), slice(half, None)):
                         todo.append(Chunk([column[some] for column in chunk.columns], chunk.deltas[some]))
             else:
-                part.chunk = Chunk([], part.chunk.deltas + chunk.deltas)
+                part.chunk = Chunk([], part.chunk.deltas + chunk.deltas * (not is_written))
         return batch_id

@@ -14,7 +14,8 @@ from notifications_counter.buffer.shard import Buffer
 from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ConfigurationError, NotInTransaction
-from notifications_counter.maintenance.flush import Flusher
+from notifications_counter.maintenance import flush
+from notifications_counter.maintenance.flush import Flusher, FlushResult
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
@@ -320,11 +321,8 @@ def test_deltas_that_no_column_holds(buffer, delta):
     assert_exact(keys)
 
 
-def test_a_user_is_not_taken_off_the_recount_by_a_stalled_flusher(buffer, monkeypatch):
-    """The other one has finished the batch, and sent the user whose delta no column holds to a recount."""
-    (key,) = make_keys(1)
-    notify({key: 3})
-    wait_in_redis(buffer, {str(key): 10**12})
+def flush_late(monkeypatch: pytest.MonkeyPatch) -> FlushResult:
+    """Flush, but have another flusher write each chunk before."""
     apply = Flusher._apply
 
     def late(self: Flusher, *args: Any) -> bool:
@@ -335,7 +333,23 @@ def test_a_user_is_not_taken_off_the_recount_by_a_stalled_flusher(buffer, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(Flusher, "_apply", late)
-        assert unread.flush().batches == 0
+        return unread.flush()
+
+
+def test_a_flush_does_not_count_what_another_has_written(buffer, monkeypatch):
+    keys = make_keys(2)
+    notify(dict.fromkeys(keys, 1))
+    result = flush_late(monkeypatch)
+    assert (result.owners, result.net, result.batches) == (0, 0, 0)
+    assert_exact(keys)
+
+
+def test_a_user_is_not_taken_off_the_recount_by_a_stalled_flusher(buffer, monkeypatch):
+    """The other one has finished the batch, and sent the user whose delta no column holds to a recount."""
+    (key,) = make_keys(1)
+    notify({key: 3})
+    wait_in_redis(buffer, {str(key): 10**12})
+    assert flush_late(monkeypatch).batches == 0
     assert buffer.status().dirty == 1
     unread.heal()
     unread.flush()
