@@ -12,6 +12,7 @@ Redis server. Every function raises BufferUnavailable if Redis is unreachable or
 from __future__ import annotations
 
 import math
+import traceback
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,8 +80,11 @@ class TimeSeries:
         given = {"PRECISIONS": precisions, "SAMPLES": samples, "CACHE_ALIAS": alias}
         check_name(name)
         check_entries({entry: value for entry, value in given.items() if value is not None})
-        self._precisions, self._samples, self._name, self._alias = precisions, samples, name, alias
-        self._shared = shared
+        self._precisions, self._samples, self._name = precisions, samples, name
+        self._alias, self._shared, self._declared = alias, shared, "NOTIFICATIONS_COUNTER['PRECISIONS']"
+        if precisions:
+            caller = traceback.extract_stack(limit=2)[0]
+            self._declared = f"the TimeSeries in {caller.filename}, line {caller.lineno}"
 
     @property
     def precisions(self) -> list[int]:
@@ -229,10 +233,9 @@ class TimeSeries:
 
     def _check_precision(self, precision: object) -> None:
         if not is_integer(precision) or precision not in self.precisions:
-            configured = ", ".join(map(str, reversed(self.precisions)))
             raise ValueError(
-                f"Nothing is counted at a precision of {precision!r}; pass one of {configured} (seconds), or add it to "
-                "NOTIFICATIONS_COUNTER['PRECISIONS']."
+                f"Nothing is counted at a precision of {precision!r}; pass one of "
+                f"{', '.join(map(str, reversed(self.precisions)))} (seconds), or add it to {self._declared}."
             )
 
     # ----------------------------------------------------------------- async
@@ -275,10 +278,7 @@ def _check_count(count: Any) -> None:
 def _seconds(time: object, rounded: Callable[[float], int] = math.floor) -> int:
     if isinstance(time, datetime):
         if time.utcoffset() is None:
-            raise ValueError(
-                f"{time!r} is a naive datetime; pass an aware one, such as datetime.now(tz=UTC), or seconds since "
-                "the epoch."
-            )
+            raise ValueError(f"{time!r} is a naive datetime; pass an aware one, such as datetime.now(tz=UTC).")
         time = time.timestamp()
     if not isinstance(time, int | float) or isinstance(time, bool):
         raise ValueError(f"{time!r} is not a time; pass seconds since the epoch, or an aware datetime.")

@@ -136,6 +136,12 @@ def test_bad_precisions(precision):
         get_counter("hits", precision)
 
 
+def test_a_bad_precision_of_a_family_with_its_own_names_where_it_is_declared():
+    series = TimeSeries([60])
+    with pytest.raises(ValueError, match=r"pass one of 60 \(seconds\), or add it to .*test_counting\.py, line \d+\.$"):
+        series.get_counter("hits", 3600)
+
+
 def test_a_count_too_large_for_redis_is_refused_whole():
     most = 2**53 - 1
     key = f"{TimeSeries().base}:86400:hits"
