@@ -30,6 +30,8 @@ logger = logging.getLogger("notifications_counter")
 told: set[str] = set()
 """Warnings that this process has logged."""
 
+ASKED = "_notifications_counter_asked"
+
 THE_USER = object()
 """The owner of a badge that names none."""
 
@@ -142,9 +144,10 @@ def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
 def notification_bell(context: Context, max: int = 99) -> dict[str, Any]:
     """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. Brings its style
     and scripts. Needs ``notifications_counter.urls``. Nothing for an anonymous user."""
-    if user_of(request_of(context)) is None:
+    request = request_of(context)
+    if user_of(request) is None:
         return {}
-    return {**show_badge(context, max=max), **unread_badge_script(context)}
+    return {**show_badge(context, max=max), **unread_badge_script(context), "request": request}
 
 
 @register.simple_tag
@@ -157,6 +160,15 @@ def notification_icon(notification: Any) -> dict[str, str]:
         return {"image": link}
     icon = options.ICONS.get(notification.kind, options.ICONS.get("", ""))
     return {"file" if "." in icon else "text": icon} if options.ICONS else {}
+
+
+@register.filter
+def first_on_page(request: Any, what: str) -> bool:
+    """Return whether this is asked for the first time in a request. The bell and the inbox bring the same files."""
+    asked: set[str] = getattr(request, ASKED, set())
+    if request:
+        setattr(request, ASKED, {*asked, what})
+    return what not in asked
 
 
 @register.filter(expects_localtime=True)

@@ -407,6 +407,8 @@ def test_a_bell_is_one_line_in_a_template(alice, django_assert_num_queries):
         "notifications.css", "badge.js", "list.js", "inbox.js"
     ]  # fmt: skip
     assert show(BELL, request_of(alice), {"csp_nonce": "abc"}).count(' nonce="abc" defer></script>') == 3
+    twice = badge(alice, BELL * 2 + '{% include "notifications_counter/head.html" %}')
+    assert [twice.count(name) for name in ("notifications.css", "list.js", "inbox.js")] == [1, 1, 1]
 
 
 def test_nobody_has_no_bell():
