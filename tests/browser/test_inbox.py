@@ -622,11 +622,16 @@ def test_several_bells_and_an_inbox_on_one_page(open_inbox, alice):
 
 
 def test_a_bell_on_a_phone_opens_a_sheet(open_inbox, alice):
-    rows = notify(alice)
+    rows = notify(alice, 3, read=1)
     page = open_inbox(path=f"/notifications/{rows[0].pk}/", viewport={"width": 390, "height": 844})
     page.click(".nc-bell button")
+    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(3)
     box = page.locator(".nc-bell-panel").bounding_box()
     assert (box["x"], box["width"], box["y"] + box["height"]) == (0, 390, 844)
+    assert box["height"] < 600, "as high as what it shows"
+    page.locator(".nc-bell-panel").get_by_role("link", name="Unread").click()
+    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(2)
+    assert page.locator(".nc-bell-panel").bounding_box() == box
 
 
 # ------------------------------------------------------------------------------------------------- on other pages

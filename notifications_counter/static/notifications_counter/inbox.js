@@ -112,6 +112,7 @@
     const filter = list.root.dataset.url && event.target.closest(".nc-filters a");
     if (!filter || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
+    list.root.style.minBlockSize = `${list.root.offsetHeight}px`; // the filter stays where it was clicked
     list.turn(filter.href);
   });
 
@@ -159,7 +160,10 @@
     if (!bells.length) return;
     if (!document.getElementById("nc-bell-panel")) {
       const panel = document.querySelector('template[data-state="panel"]').content.cloneNode(true).firstElementChild;
-      panel.addEventListener("toggle", () => listOf(panel).refresh()); // if it is open
+      panel.addEventListener("toggle", () => {
+        panel.style.minBlockSize = "";
+        listOf(panel).refresh(); // if it is open
+      });
       document.body.append(panel);
     }
     for (const bell of bells) {
