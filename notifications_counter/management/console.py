@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import signal
+import sys
 import threading
 import time
 from argparse import ArgumentTypeError
@@ -30,6 +32,25 @@ SIGN_OF_LIFE = 5.0
 """Seconds between two lines of progress in a long step."""
 
 
+class Lines:
+    """The lines that a command prints, each at once: the output of a service is not a terminal, and would be buffered.
+    If nobody reads on, as after `| head -1`, the command ends."""
+
+    def __init__(self, out: Any):
+        self.out = out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.out, name)
+
+    def write(self, text: str) -> None:
+        try:
+            self.out.write(text)
+            self.out.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at the end
+            raise SystemExit(128 + signal.SIGPIPE) from None  # as if the signal had ended it
+
+
 class CounterCommand(BaseCommand):
     """A command that prints a line of its own if Redis or the database is unreachable."""
 
@@ -38,6 +59,7 @@ class CounterCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command. It reports outages itself, so the log need not."""
+        options["stdout"] = Lines(options.get("stdout") or sys.stdout)
         unneeded = {"redis_lost", "redis_found"} | ({"redis_behind"} if self.heals else set())
 
         def is_needed(record: logging.LogRecord) -> bool:
@@ -152,27 +174,38 @@ class OutageLog:
         self.interval = interval
         # The kinds of errors in the previous run, and in this one: the class, and the database or the counter.
         self._before: set[tuple[type[Exception], str | None]] = set()
-        self._now: set[tuple[type[Exception], str | None]] = set()
+        self.errors: set[tuple[type[Exception], str | None]] = set()
+
+    @contextmanager
+    def watch(self, local: LocalCounter[Counter] | None = None) -> Iterator[None]:
+        """Note an error, so that the loop continues."""
+        try:
+            yield
+        except Exception as error:
+            if local:
+                connections[local.place.alias].close()
+            self.failed(error, local)
 
     def failed(self, error: Exception, local: LocalCounter[Counter] | None = None) -> None:
-        """Note an error. The loop continues. A mistake in the code is logged with its traceback, for each counter."""
+        """Note an error. A mistake in the code is logged with its traceback, for each counter."""
         where = None
         if local and not isinstance(error, BufferUnavailable):
             where = local.place.alias if isinstance(error, OUTAGES) else local.name
         kind = type(error), where
-        if kind not in self._before | self._now:
+        if kind not in self._before | self.errors:
             reason, counter = reason_of(error), local.name if local else None
             about = {"event": "run_failed", "command": self.command, "counter": counter, "reason": reason}
             what = f"{counter}: {reason}" if counter else reason
             mistake = None if isinstance(error, EXPECTED) else error
             logger.error("%s (trying again every %g s)", what, self.interval, exc_info=mistake, extra=about)
-        self._now.add(kind)
+        self.errors.add(kind)
 
-    def end_run(self) -> None:
-        """Note the end of a run. If it had no errors, the outage is over."""
-        if self._before and not self._now:
+    def end_run(self) -> bool:
+        """Note the end of a run. If it had no errors, the outage is over. Returns whether it had some."""
+        if self._before and not self.errors:
             logger.warning("%s works again.", self.command, extra={"event": "run_works", "command": self.command})
-        self._before, self._now = self._now, set()
+        self._before, self.errors = self.errors, set()
+        return bool(self._before)
 
 
 def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
@@ -226,7 +259,6 @@ class Meter:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         elif self.verbosity:
             self.stdout.write(line)
-            self.stdout.flush()  # a service's output is not a terminal, so it would be buffered
 
     def end(self) -> None:
         """End the step and remove the bar."""

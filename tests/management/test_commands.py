@@ -104,11 +104,6 @@ def test_recount_says_that_users_see_the_rows(make_user):
         assert of_unread(run("recount_counters"))[-1].endswith("(DEPLOY_SECONDS). Then the flusher recounts everyone.")
 
 
-def test_flush_is_silent_if_told_so(few_healed, make_user):
-    notify(make_user())
-    assert run("flush_counters", verbosity=0) == []
-
-
 def test_flush_tells_of_shards_and_chunks_if_told_so(few_healed, make_user):
     for _ in range(3):
         notify(make_user())
@@ -416,6 +411,17 @@ def test_check_fails_when_a_change_waits_for_too_long(few_healed, wait):
 
 
 @pytest.mark.once
+def test_a_command_ends_when_nobody_reads_on(child_environment, few_healed):
+    """As those before `head` in a shell."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "django", "flush_counters"]
+    with open(writer) as stdout:
+        result = subprocess.run(command, env=child_environment, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.once
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_signal_ends_a_check_that_waits(start, signum, status):
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -576,8 +582,10 @@ def test_recount_of_owners_of_a_counter(wrong, with_unseen):
         run("recount_counters", "--counter", "unraed")
 
 
-def test_recount_is_silent_if_told_so(wrong):
-    assert run("recount_counters", verbosity=0) == []
+@pytest.mark.parametrize("command", ["flush_counters", "recount_counters"])
+def test_a_command_is_silent_if_told_so(wrong, command):
+    notify(wrong)
+    assert run(command, verbosity=0) == []
 
 
 def test_recount_says_what_is_wrong_with_a_key(few_healed):

@@ -8,15 +8,7 @@ from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
 from ...maintenance.cleaning import clean_everywhere
-from ..console import (
-    CounterCommand,
-    Meter,
-    OutageLog,
-    Stop,
-    number,
-    plain_errors,
-    stop_on_signals,
-)
+from ..console import CounterCommand, Meter, OutageLog, Stop, number, plain_errors, stop_on_signals
 
 MINUTE = 60
 
@@ -45,11 +37,9 @@ class Command(CounterCommand):
         while not stop.asked():
             started = monotonic()
             close_old_connections()
-            try:
+            with outages.watch():
                 # As in the book: a counter with slices of an hour is cleaned once an hour.
                 self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
-            except Exception as error:
-                outages.failed(error)
             outages.end_run()
             passes += 1
             stop.wait(max(0, started + MINUTE - monotonic()))

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import close_old_connections, connections
+from django.db import close_old_connections
 
 from ...counters import Counter, all_counters
 from ...maintenance.flush import heal_and_flush
@@ -107,33 +107,22 @@ class Command(CounterCommand):
         while not stop.asked():
             close_old_connections()
             todo: list[LocalCounter[Counter]] = []
-            unfinished, failed = False, False
-            try:
+            unfinished = False
+            with outages.watch():
                 todo = self.find_counters()
-            except Exception as error:
-                failed = True
-                outages.failed(error)
             for local in todo:
                 close_old_connections()
-                try:
+                with outages.watch(local):
                     unfinished |= self.run(local, stop, quiet=True)
                     if local.name not in told:
                         told.add(local.name)
                         self.tell_why_waiting(local)
-                except Exception as error:  # the other counters go on
-                    connections[local.place.alias].close()
-                    failed = True
-                    outages.failed(error, local)
                 if stop.asked():
                     return
-            if not failed:
-                try:
+            with outages.watch():
+                if not outages.errors:
                     verify(todo, stop.asked)
-                except Exception as error:
-                    failed = True
-                    outages.failed(error)
-            outages.end_run()
-            if failed or not unfinished:
+            if outages.end_run() or not unfinished:
                 stop.wait(interval)
 
     def run_to_end(self, local: LocalCounter[Counter], stop: Stop) -> None:
@@ -200,7 +189,6 @@ class Command(CounterCommand):
         with at(local.place):
             if self.verbosity and (reason := why_waiting(local.counter)):
                 self.stdout.write(f"{local.name}: {reason}")
-                self.stdout.flush()  # a service's output is not a terminal, so it would be buffered
 
     def tell_shards(self, counter: Counter, name: str) -> None:
         for shard in counter.status():
