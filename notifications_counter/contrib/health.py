@@ -11,7 +11,7 @@ from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from ..exceptions import CounterError
-from ..monitoring.problems import MAX_AGE
+from ..monitoring.problems import MAX_AGE, sentences
 from ..monitoring.report import look
 
 
@@ -37,4 +37,4 @@ class Counters(HealthCheck):  # type: ignore[misc]
         if report.errors:
             raise ServiceUnavailable(_("Redis or the database is unreachable.")) from CounterError(*report.errors)
         if problems := report.problems(self.max_age):
-            raise ServiceWarning(" ".join(str(replace(problem, reason="")) for problem in problems))
+            raise ServiceWarning(" ".join(sentences(replace(problem, reason="") for problem in problems)))

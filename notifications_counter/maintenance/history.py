@@ -21,7 +21,7 @@ LENGTH = 10_000
 """How many events are kept."""
 
 MESSAGES = {
-    "flush": "flushed %(owners)d owner(s) in %(batches)d batch(es), net %(net)+d, rejected %(rejected)d, "
+    "flush": "flushed %(owners)d owner(s), finished %(batches)d batch(es), net %(net)+d, rejected %(rejected)d, "
     "%(seconds).2f s.",
     "recount": "recounted %(checked)d owner(s), %(wrong)d wrong, corrected %(corrected)d.",
     "mismatched": "%(wrong)d of %(checked)d owner(s) compared had a wrong count, now corrected: %(examples)s. "

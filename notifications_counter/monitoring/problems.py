@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -39,33 +39,44 @@ class Problem:
         return f"{self.counter}: {text}" if self.counter else text
 
 
+def sentences(problems: Iterable[Problem]) -> list[str]:
+    """Return each sentence once, after the names of all counters that it is about."""
+    about: dict[Problem, list[str | None]] = {}
+    for problem in problems:
+        about.setdefault(replace(problem, counter=None), []).append(problem.counter)
+    return [str(replace(problem, counter=", ".join(filter(None, names)))) for problem, names in about.items()]
+
+
 def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Problem]:
     """Yield what is wrong with a counter, if changes, owners and requests may wait for ``max_age`` seconds."""
     if text := _why_rows_are_counted(counter, max_age):
         yield Problem(counter.name, "recovering", text)
     if counter.backlog_age > max_age:
         text = _(
-            "The oldest change has waited for %(age)s s, more than %(limit)s s: is flush_counters running, with the "
+            "The oldest change has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
             "current code?"
         )
-        yield Problem(counter.name, "backlog", text % _grouped(age=counter.backlog_age, limit=max_age))
+        yield Problem(counter.name, "backlog", text % _times(age=counter.backlog_age, limit=max_age))
     if counter.requests_age > max_age:
         text = ngettext(
-            "%(count)s recount request, written while Redis was unreachable, has waited for %(age)s s, more "
-            "than %(limit)s s: is flush_counters running?",
-            "%(count)s recount requests, written while Redis was unreachable, have waited for up to %(age)s s, "
-            "more than %(limit)s s: is flush_counters running?",
+            "%(count)s recount request, written while Redis was unreachable, has waited for %(age)s, more than "
+            "%(limit)s: is flush_counters running?",
+            "%(count)s recount requests, written while Redis was unreachable, have waited for up to %(age)s, more "
+            "than %(limit)s: is flush_counters running?",
             counter.requests,
         )
-        values = _grouped(count=counter.requests, age=round(counter.requests_age), limit=max_age)
+        values = {"count": grouped(counter.requests), **_times(age=counter.requests_age, limit=max_age)}
         yield Problem(counter.name, "requests", text % values)
     if counter.overdue > MAX_OVERDUE:
         text = _(
-            "%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s s), the oldest for "
-            "%(age)s s. Their owners are recounted. Find out whether processes are killed, Redis answers too late, "
-            "or a COMMIT takes that long."
+            "%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s), the oldest for %(age)s. "
+            "Their owners are recounted. Find out whether processes are killed, Redis answers too late, or a COMMIT "
+            "takes that long."
         )
-        values = _grouped(count=counter.overdue, age=counter.oldest_intent, limit=options.HEAL_AFTER)
+        values = {
+            "count": grouped(counter.overdue),
+            **_times(age=counter.oldest_intent, limit=options.HEAL_AFTER),
+        }
         yield Problem(counter.name, "overdue", text % values)
     if counter.rejected:
         text = ngettext(
@@ -75,7 +86,7 @@ def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Pr
             "has their names and deltas. Then delete the key.",
             counter.rejected,
         )
-        yield Problem(counter.name, "rejected", text % _grouped(count=counter.rejected))
+        yield Problem(counter.name, "rejected", text % {"count": grouped(counter.rejected)})
 
 
 def warnings_of(counter: CounterReport) -> Iterator[Problem]:
@@ -99,15 +110,25 @@ def _why_rows_are_counted(counter: CounterReport, max_age: float) -> str:
     if any(shard.status.heartbeat_at is not None for shard in counter.shards):
         text = _(
             "The counter is new, or its declaration has changed. Rows are counted until no process of another "
-            "release has been heard of for %(limit)s s (DEPLOY_SECONDS) and flush_counters has counted everyone."
+            "release has been heard of for %(limit)s (DEPLOY_SECONDS) and flush_counters has counted everyone."
         )
-        return text % _grouped(limit=counter.wait)
+        return text % _times(limit=counter.wait)
+    if not counter.epoch:
+        return _(
+            "Nobody has been counted yet. Until flush_counters has counted everyone, counts are read from the "
+            "database. Start flush_counters."
+        )
     if counter.audit_age is not None and counter.audit_age <= max_age:
-        text = _(
-            "Redis was restarted or replaced, or lost data. flush_counters is recounting everyone: up to owner "
-            "%(last)s, %(age)s s ago. Until it is done, the first read of each owner counts rows."
+        text = (
+            _("flush_counters is counting everyone for the first time: up to owner %(last)s, %(age)s ago.")
+            if counter.epoch == 1
+            else _(
+                "Redis was restarted or replaced, or lost data. flush_counters is recounting everyone: up to owner "
+                "%(last)s, %(age)s ago."
+            )
         )
-        return text % {"last": counter.audited, "age": grouped(counter.audit_age)}
+        text += " " + _("Until it is done, the first read of each owner counts rows.")
+        return text % {"last": counter.audited, **_times(age=counter.audit_age)}
     if not counter.recovering:
         return ""
     text = _(
@@ -139,7 +160,7 @@ def other_shards(name: str, number: int) -> Problem:
         "counts rows, and its changes reach other processes with the next run of flush_counters. Correct the "
         "setting, and restart what has the wrong one."
     )
-    return Problem(name, "other_shards", text % _grouped(mine=options.SHARDS, its=number))
+    return Problem(name, "other_shards", text % {"mine": options.SHARDS, "its": number})
 
 
 def problem_of(trouble: Trouble) -> Problem:
@@ -165,5 +186,5 @@ def problem_of(trouble: Trouble) -> Problem:
     return Problem(None, f"redis_{trouble.kind}", texts[trouble.kind], trouble.reason)
 
 
-def _grouped(**numbers: float) -> dict[str, str]:
-    return {name: grouped(number) for name, number in numbers.items()}
+def _times(**seconds: float) -> dict[str, str]:
+    return {name: duration(each) for name, each in seconds.items()}

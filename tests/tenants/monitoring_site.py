@@ -94,9 +94,9 @@ def test_the_health_check_looks_at_all_schemas(waiting: None) -> None:
             return str(error)
         return ""
 
-    assert all(f"unread ({name}): " in warning() for name in NAMES)
+    assert all(f"unread ({name})" in warning() for name in NAMES)
     with schema_context("blue"):
-        assert "unread: " in warning()
+        assert warning().startswith("unread")
         assert not any(name in warning() for name in NAMES)
 
 

@@ -11,7 +11,8 @@ from ...maintenance.flush import heal_and_flush
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import RecountResult
 from ...maintenance.verification import verify
-from ...monitoring.problems import MAX_AGE
+from ...monitoring.display import duration
+from ...monitoring.problems import MAX_AGE, sentences
 from ...monitoring.report import look
 from ..console import (
     CounterCommand,
@@ -163,11 +164,9 @@ class Command(CounterCommand):
         meter.end()
         if flushed.owners or flushed.rejected:
             rejected = f", rejected {flushed.rejected:,}" if flushed.rejected else ""
-            batches = number(flushed.batches, "batch", "es")
-            meter.say(
-                f"{name}: flushed {number(flushed.owners, 'owner')} in {batches}, net {flushed.net:+,}{rejected}, "
-                f"{flushed.seconds:.2f} s."
-            )
+            batches = f" in {number(flushed.batches, 'batch', 'es')}" if flushed.batches else ""
+            owners = f"{number(flushed.owners, 'owner')}{batches}, net {flushed.net:+,}"
+            meter.say(f"{name}: flushed {owners}{rejected}, {flushed.seconds:.2f} s.")
         elif not quiet:
             meter.say(f"{name}: {self.nothing(counter)}")
 
@@ -205,12 +204,13 @@ class Command(CounterCommand):
         report = look(local=self.find_counters())
         if as_json:
             self.stdout.write(json.dumps(report.as_json(max_age), indent=2))
-        for warning in report.warnings if self.verbosity and not as_json else ():
-            self.stdout.write(f"Warning: {warning}")
+        elif self.verbosity:
+            for warning in sentences(report.warnings):
+                self.stdout.write(f"Warning: {warning}")
         if problems := report.problems(max_age):
-            raise CommandError("\n".join(map(str, problems)))
+            raise CommandError("\n".join(sentences(problems)))
         if self.verbosity and not as_json:
-            self.stdout.write(f"All is well. The oldest change has waited for {report.age:,.0f} s.")
+            self.stdout.write(f"All is well. The oldest change has waited for {duration(report.age)}.")
             if requests := sum(counter.requests for counter in report.counters):
                 waiting = number(requests, "recount request")
                 self.stdout.write(f"Waiting for the next run: {waiting}. Until then, some counts can lag.")
