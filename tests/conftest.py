@@ -80,6 +80,17 @@ def healed() -> None:
 
 
 @pytest.fixture
+def allow(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that leaves everybody these permissions of the app, and no others."""
+
+    def allow(*permissions: str) -> None:
+        has = {f"notifications_counter.{permission}" for permission in permissions}
+        monkeypatch.setattr(get_user_model(), "has_perm", lambda self, name, obj=None: name in has)
+
+    return allow
+
+
+@pytest.fixture
 def with_unseen() -> Iterator[None]:
     """The counter of unseen notifications is switched on, and both are healed."""
     with entries(COUNTERS=["unread", "unseen"]):

@@ -36,7 +36,7 @@ class DashboardAdmin(Maintains, ReadOnly):
             return self.act(request)
         context = {
             **self.admin_site.each_context(request),
-            **dashboard.page(request.GET.get("by", ""), request.GET.get("at", "")),
+            **dashboard.page(*(request.GET.get(name, "") for name in ("by", "at", "counter"))),
             "title": _("Dashboard"),
             "opts": self.opts,
             "refresh": "refresh" in request.GET,

@@ -37,20 +37,11 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """A chart of one column: its ``title``, the ``total`` of the column, and whether there is nothing to draw."""
-
-    title: str
-    total: str
-    is_empty: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Activity:
-    """A ``table``, newest slice first, and for its ``charts`` the ``labels`` of the axis as JSON and the thousands
-    ``separator``."""
+    """A ``table``, newest slice first, and for the charts of its columns the ``totals`` by title, the ``labels`` of the
+    axis as JSON and the thousands ``separator``."""
 
-    charts: list[Chart]
+    totals: dict[str, str]
     labels: str
     separator: str
     table: Table
@@ -93,7 +84,7 @@ def activity(counter: Counter, precision: Precision) -> Activity:
 
     columns = {_("Added"): counts("added"), _("Removed"): counts("removed")}
     return Activity(
-        [Chart(title, grouped(sum(column)), not any(column)) for title, column in columns.items()],
+        {title: grouped(sum(column)) for title, column in columns.items()},
         json.dumps([precision.label(at) for at in times]),
         grouped(1000)[1:-3],
         Table(

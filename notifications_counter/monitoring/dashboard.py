@@ -25,7 +25,7 @@ from ..maintenance.epochs import ShardStatus
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
 from .display import Table, duration, grouped, moment
-from .problems import MAX_AGE, MAX_OVERDUE
+from .problems import MAX_AGE, MAX_OVERDUE, problems_of, sentences
 from .recent import event_table
 from .report import look
 from .since import well_since, wrong_since
@@ -110,18 +110,23 @@ def figures(report: CounterReport) -> list[Figure]:
         ),
         Figure(
             _("Compared with the rows"),
-            _("%(wrong)s wrong of %(number)s") % {"wrong": grouped(report.wrong), "number": grouped(report.everyone)},
+            _("nobody yet")
+            if report.everyone_age is None and not report.everyone
+            else _("%(wrong)s wrong of %(number)s")
+            % {"wrong": grouped(report.wrong), "number": grouped(report.everyone)},
             _("The flusher compares every count with its rows, again and again, and corrects what is wrong."),
-            _comparison(report.everyone_age),
+            _comparison(report),
             bad=report.wrong > 0,
         ),
     ]
 
 
-def _comparison(age: float | None) -> str:
+def _comparison(report: CounterReport) -> str:
     if not options.VERIFY_SECONDS:
         return _("switched off")
-    return _("not everyone yet") if age is None else _("everyone in the last %s") % duration(age)
+    if report.everyone_age is not None:
+        return _("everyone in the last %s") % duration(report.everyone_age)
+    return _("the first pass is under way") if report.everyone else _("the first pass has not begun")
 
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
@@ -203,7 +208,7 @@ def _number_in(info: Mapping[str, str], name: str, text: Callable[[int], str]) -
     return text(int(info[name])) if name in info else ""
 
 
-# ------------------------------------------------------------------------ places
+# ---------------------------------------------------------------------- counters
 def visible() -> list[LocalCounter[Counter]]:
     """Return every counter at the places that a user of this database may see."""
     return visible_counters(all_counters(), for_users=True)
@@ -214,16 +219,21 @@ def key_of(place: Place) -> str:
     return "/".join(filter(None, place))
 
 
-def place_table(reports: Sequence[CounterReport], by: str) -> Table:
-    """Return each counter at each place, with a link."""
+def counter_table(reports: Sequence[CounterReport], by: str) -> Table:
+    """Return each counter at each place in a line, with a link that shows its part of the page."""
+    has_places = len({report.place for report in reports}) > 1
     return Table(
-        [_("Database or schema"), _("Counter"), _("State"), pgettext("changes", "Waiting"),
+        [_("Counter"), *[_("Database or schema")] * has_places, _("State"), pgettext("changes", "Waiting"),
          pgettext("changes", "Oldest"), _("To recount"), _("In flight"), _("Rejected")],
         [
             [
-                format_html('<a href="?{}">{}</a>', urlencode({"by": by, "at": key_of(report.place)}), report.place),
-                report.counter,
-                _("to be recovered") if report.recovering else _("in order"),
+                format_html(
+                    '<a href="?{}">{}</a>',
+                    urlencode({"by": by, "at": key_of(report.place), "counter": report.counter}),
+                    report.counter,
+                ),
+                *[str(report.place)] * has_places,
+                _state(report),
                 grouped(report.backlog_owners),
                 duration(report.age),
                 grouped(report.dirty_owners),
@@ -232,50 +242,50 @@ def place_table(reports: Sequence[CounterReport], by: str) -> Table:
             ]
             for report in reports
         ],
-        numbers=3,
+        numbers=2 + has_places,
     )  # fmt: skip
 
 
+def _state(report: CounterReport) -> str:
+    if report.recovering:
+        return _("to be recovered")
+    return _("has a problem") if any(problems_of(report)) else _("in order")
+
+
 # -------------------------------------------------------------------------- page
-def page(by: str, where: str) -> dict[str, Any]:
+def page(by: str, where: str, chosen: str = "") -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day, for the database or schema that ``where``
-    names, or else the first. If Redis is unreachable, the page has fewer parts."""
+    names, or else the first. There, it shows the counters that have problems and the ``chosen`` one; if there is
+    none of these, the first. If Redis is unreachable, the page has fewer parts."""
     choices = precisions()
     by = by if by in choices else next(iter(choices), "")
     counters = visible()
     report = look(local=counters)
     keys = {key_of(local.place): local.place for local in counters}
     where = where if where in keys else next(iter(keys), "")
+    problems = sentences(report.problems())
     found: dict[str, Any] = {
         "by": by,
         "at": where if len(keys) > 1 else "",  # if there is a choice
         "choices": [(name, precision.title) for name, precision in choices.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
-        "now": moment(time.time()),
-        "problems": list(map(str, report.problems())),
-        "warnings": list(map(str, report.warnings)),
+        "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
+        "problems": problems,
+        "warnings": sentences(report.warnings),
+        "counters": counter_table(report.counters, by) if len(report.counters) > 1 else None,
     }
-    if len(keys) > 1:
-        found["places"] = place_table(report.counters, by)
     try:
         if where:
             with at(keys[where]):
                 here = [counter for counter in report.counters if counter.place == keys[where]]
-                found |= details(here, choices.get(by), found["problems"])
+                infos = servers(here)
+                problems += dict.fromkeys(f"{error.msg} {error.hint}" for info in infos for error in check_server(info))
+                shown = [each for each in here if each.counter == chosen or any(problems_of(each))] or here[:1]
+                found["panels"] = [panel(each, choices.get(by)) for each in shown]
+                found |= {"servers": server_table(infos), "events": event_table()}
     except CounterError as error:
         if not report.errors:
-            found["problems"].append(str(error))
+            problems.append(str(error))
         found["note"] = _("Counts are still right, but slower, because they are read from the database.")
-    since = wrong_since(report) if found["problems"] else well_since(report)
-    return {**found, "since": since and moment(since)}
-
-
-def details(reports: Sequence[CounterReport], precision: Precision | None, problems: list[str]) -> dict[str, Any]:
-    """Return the parts of the page for the current database or schema. Problems of its servers go to ``problems``."""
-    infos = servers(reports)
-    problems += dict.fromkeys(f"{error.msg} {error.hint}" for info in infos for error in check_server(info))
-    return {
-        "panels": [panel(report, precision) for report in reports],
-        "servers": server_table(infos),
-        "events": event_table(),
-    }
+    since = wrong_since(report) if problems else well_since(report)
+    return {**found, "since": since and moment(since).removesuffix(".")}

@@ -52,6 +52,5 @@ def duration(seconds: float) -> str:
 
 
 def moment(timestamp: float) -> str:
-    """Return a date and time, to the second, in the active time zone."""
-    at = datetime.fromtimestamp(timestamp, timezone.get_current_timezone())
-    return f"{date_format(at, 'SHORT_DATE_FORMAT')} {date_format(at, 'H:i:s')}"
+    """Return a date and time as the admin's lists show them."""
+    return date_format(datetime.fromtimestamp(timestamp, timezone.get_current_timezone()), "DATETIME_FORMAT")

@@ -130,7 +130,7 @@ def test_the_dashboard_shows_the_database_of_its_users() -> None:
     for name in NAMES:
         with working_for(name):
             page = dashboard.page("", "green")
-            assert "places" not in page
+            assert not page["at"]
             assert {local.place.alias for local in dashboard.visible()} == {name}
 
 
