@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django.apps import apps
 from django.contrib import admin, messages
+from django.contrib.admin.utils import label_for_field
 from django.contrib.auth import get_user_model
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
@@ -52,14 +53,8 @@ class Explained(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         columns = [name for name in self.get_list_display(request) if name in self.help_texts]
-        words = [(self.label_of(name), self.help_texts[name]) for name in columns]
+        words = [(label_for_field(name, self.model, self), self.help_texts[name]) for name in columns]
         return super().changelist_view(request, {"words": words, **(extra_context or {})})
-
-    def label_of(self, name: str) -> object:
-        """Return the title of a column, which is a method or a field."""
-        method: Any = getattr(self, name, None)
-        field: Any = None if method else self.opts.get_field(name)
-        return method.short_description if method else field.verbose_name
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         return super().get_form(request, obj, change, help_texts=self.help_texts, **kwargs)
@@ -101,22 +96,23 @@ class Maintains:
     def do_recount(self, request: HttpRequest, counter: Counter, owners: Iterable[Any] | None) -> None:
         stopped = out_of_patience()
         result = self._try(request, counter, lambda: counter.recount(owners, stopped=stopped, resume=True))
-        if result:
-            text = ngettext(
-                "%(checked)s owner was recounted, %(corrected)s corrected.",
-                "%(checked)s owners were recounted, %(corrected)s corrected.",
-                result.checked,
-            )
-            numbers = {"checked": result.checked, "corrected": result.corrected}
-            self._say(request, counter, text % {name: grouped(number) for name, number in numbers.items()})
-        if result and result.postponed:
+        if not result:
+            return
+        text = ngettext(
+            "%(checked)s owner was recounted, %(corrected)s corrected.",
+            "%(checked)s owners were recounted, %(corrected)s corrected.",
+            result.checked,
+        )
+        text %= {"checked": grouped(result.checked), "corrected": grouped(result.corrected)}
+        self._say(request, counter, text)
+        if result.postponed:
             text = ngettext(
                 "%(owners)s owner in doubt is left to flush_counters.",
                 "%(owners)s owners in doubt are left to flush_counters.",
                 result.postponed,
             )
             self._say(request, counter, text % {"owners": grouped(result.postponed)})
-        if result and owners is None and stopped():
+        if owners is None and stopped():
             self._say(request, counter, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
 
     def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:

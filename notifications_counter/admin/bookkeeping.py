@@ -10,22 +10,30 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ..counters import all_counters
+from ..maintenance.audit import Progress
 from ..models import CounterShard, RecountRequest
 from .base import ReadOnly
+
+AUDITED = _("How far the recount of everyone has come. Empty if none is under way.")
 
 
 @admin.register(CounterShard)
 class CounterShardAdmin(ReadOnly):
-    list_display = ["counter", "shard", "shards", "epoch", "closed", "audited"]
+    list_display = ["counter", "shard", "shards", "epoch", "closed", "audited_up_to"]
     help_texts: ClassVar[dict[str, Any]] = {
         "shard": _("A part of the owners, with keys of its own in Redis."),
         "epoch": _("Rises when everyone is to be recounted, as after Redis has lost data."),
         "finished": _("The last group of changes that the flusher has written to the database."),
         "closed": _("No group of changes up to this one is accepted anymore."),
-        "audited": _("How far the recount of everyone has come. Empty if none is under way."),
+        "audited": AUDITED,
+        "audited_up_to": AUDITED,
         "verified": _("How far the comparison with the rows has come, and what it has found."),
         "declared": _("Stands for what the counter counts. After a deploy, it may be another one."),
     }
+
+    @admin.display(description=_("audited up to"))
+    def audited_up_to(self, row: CounterShard) -> str | None:
+        return Progress.of(row.audited).end.partition(":")[2] or None
 
 
 class CounterFilter(admin.SimpleListFilter):

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
+from ..inbox.views import MarkAsReadView, MarkAsUnreadView
 from ..models import Notification, NotificationQuerySet
-from ..monitoring.display import grouped
 from .base import USERNAME, Explained, FirstPages
 
 RECENT = 1000
@@ -65,16 +64,8 @@ class NotificationAdmin(Explained):
 
     @admin.action(description=_("Mark selected notifications as read"), permissions=["change"])
     def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
-        count = queryset.mark_as_read()
-        text = ngettext(
-            "%(count)s notification was marked as read.", "%(count)s notifications were marked as read.", count
-        )
-        self.message_user(request, text % {"count": grouped(count)})
+        self.message_user(request, MarkAsReadView.told % {"n": queryset.mark_as_read()})
 
     @admin.action(description=_("Mark selected notifications as unread"), permissions=["change"])
     def mark_as_unread(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
-        count = queryset.mark_as_unread()
-        text = ngettext(
-            "%(count)s notification was marked as unread.", "%(count)s notifications were marked as unread.", count
-        )
-        self.message_user(request, text % {"count": grouped(count)})
+        self.message_user(request, MarkAsUnreadView.told % {"n": queryset.mark_as_unread()})
