@@ -8,22 +8,19 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import timedelta
 
 import pytest
-from django.conf import settings
 from django.core import checks
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test.utils import override_settings
-from django.utils import timezone
 
 import servers
 from notifications_counter.counters import Counter, all_counters, unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.maintenance.places import LocalCounter, Place
 from notifications_counter.management.console import OutageLog, Stop
-from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from tests.support import PATIENCE, buffer, entries, redis_out_of_reach, stored, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -55,11 +52,8 @@ def test_flush_says_what_it_has_written(few_healed, make_user):
     assert (stored(user), stored(other)) == (2, 1)
 
 
-def test_flush_says_that_there_is_nothing(few_healed):
+def test_flush_says_that_there_is_nothing_and_what_is_left_for_the_next_run(few_healed):
     assert run("flush_counters") == [f"{counter.name}: nothing to flush." for counter in all_counters()]
-
-
-def test_flush_says_what_is_left_for_the_next_run(few_healed):
     unread.buffers[0].announce("part", ["7"]).read()
     assert of_unread(run("flush_counters")) == [
         "unread: nothing flushed; for the next runs: 0 changes, 0 owners to recount, 1 intent in flight."
@@ -131,22 +125,6 @@ def test_no_database_is_asked_before_the_command_can_say_that_it_is_out_of_reach
 def test_flush_refuses_what_makes_no_sense(arguments):
     with pytest.raises(CommandError):
         call_command("flush_counters", *arguments)
-
-
-def test_shards_can_be_changed(few_healed, make_user):
-    user = make_user()
-    for _ in range(2):
-        notify(user)
-        run("flush_counters")
-    assert of_unread(run("flush_counters")) == ["unread: nothing to flush."]
-    for shards in (2, 1, 3):
-        with override_settings(NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, "SHARDS": shards}):
-            run("flush_counters")
-            notify(user)
-            rows = Notification.objects.filter(user=user).count()
-            assert unread.count(user) == rows
-            run("flush_counters")
-            assert unread.count(user) == stored(user) == rows
 
 
 def test_flush_names_a_cache_that_is_not_redis():
@@ -360,44 +338,6 @@ def test_a_large_batch_has_a_bar_on_a_terminal(child_environment, few_healed, ma
 
 
 # ----------------------------------------------------------------------------------------------------------- --check
-def wait_since(seconds: int, hash_field: str) -> None:
-    buffer = unread.buffers[0]
-    status = buffer.status()
-    if not status.pending:
-        buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, 1, "7")
-    buffer.client.call(buffer.keys.state, "HSET", buffer.keys.state, hash_field, status.now - seconds)
-
-
-def dirty_since(seconds: int) -> None:
-    buffer = unread.buffers[0]
-    buffer.mark_dirty(["7"])
-    buffer.client.call(buffer.keys.dirty, "ZADD", buffer.keys.dirty, buffer.status().now - seconds, "7")
-
-
-def requested_since(seconds: int) -> None:
-    request = RecountRequest.objects.create(counter="unread", owner="7")
-    RecountRequest.objects.filter(pk=request.pk).update(created_at=timezone.now() - timedelta(seconds=seconds))
-
-
-@pytest.mark.parametrize(
-    "wait",
-    [
-        lambda seconds: wait_since(seconds, "waiting_since"),
-        lambda seconds: wait_since(seconds, "flushing_since"),
-        dirty_since,
-        requested_since,
-    ],
-)
-def test_check_fails_when_a_change_waits_for_too_long(few_healed, wait):
-    wait(200)
-    well, *more = run("flush_counters", "--check")
-    assert well == "All is well. The oldest change has waited for 3 min."
-    lag = ["Waiting for the next run: 1 recount request. Until then, some counts can lag."]
-    assert more == (lag if wait is requested_since else [])
-    with pytest.raises(CommandError, match=r"^unread: .* waited for 3 min, more than 100 s: is flush_"):
-        run("flush_counters", "--check", "--max-age", "100")
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_signal_ends_a_check_that_waits(start, signum, status):
