@@ -27,6 +27,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
 from django.core.management import CommandError, call_command
 from django.db import connections
+from django.test import override_settings
 
 import servers
 from notifications_counter.counters import all_counters
@@ -193,7 +194,6 @@ def _redis(prefix: str) -> Iterator[str]:
 def _move_to(database: Path, redis_url: str, prefix: str) -> None:
     """Point this process, as Django's own test runner would, and those that it starts to a place of their own."""
     os.environ.update(
-        DJANGO_SETTINGS_MODULE="demo_project.settings",
         DEMO_DATABASE=str(database),
         DEMO_KEY_PREFIX=prefix,
         DEMO_SECRET_KEY=secrets.token_hex(),
@@ -201,8 +201,10 @@ def _move_to(database: Path, redis_url: str, prefix: str) -> None:
     )
     connections["default"].close()
     settings.DATABASES["default"]["NAME"] = connections["default"].settings_dict["NAME"] = str(database)
-    settings.CACHES["default"]["LOCATION"] = redis_url
-    settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"] = prefix
+    override_settings(
+        CACHES={"default": {**settings.CACHES["default"], "LOCATION": redis_url}},
+        NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, "KEY_PREFIX": prefix},
+    ).enable()
 
 
 def _create_users(count: int) -> list:

@@ -33,7 +33,7 @@ def site() -> Iterator[str]:
     process = subprocess.Popen(
         dies_with_parent([sys.executable, "-m", "tests.browser.site"]),
         cwd=ROOT,
-        env=environment | {"DJANGO_SETTINGS_MODULE": "demo_project.settings"},
+        env=environment | {"DJANGO_SETTINGS_MODULE": "tests.browser.settings"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -14,16 +14,12 @@ import django
 
 from .moments import Countdown, Moments, of_a_flush, of_healing
 
-CHUNK = 2
-
 
 def main(wanted: str = "", times: str = "1") -> None:
     django.setup()
-    from django.conf import settings
-
     from notifications_counter.counters import unread
+    from tests.support import entries
 
-    settings.NOTIFICATIONS_COUNTER["FLUSH_CHUNK"] = CHUNK
     countdown = Countdown(wanted, int(times))
 
     def reached(step: str) -> None:
@@ -36,10 +32,11 @@ def main(wanted: str = "", times: str = "1") -> None:
     print("ready", flush=True)
     if wanted and not sys.stdin.readline():
         os._exit(1)  # the test is dead
-    while countdown.left if wanted else not select.select([sys.stdin], [], [], 0)[0]:
-        unread.heal()
-        unread.flush()
-        time.sleep(0.01)  # so that SQLite has room for others
+    with entries(FLUSH_CHUNK=2):
+        while countdown.left if wanted else not select.select([sys.stdin], [], [], 0)[0]:
+            unread.heal()
+            unread.flush()
+            time.sleep(0.01)  # so that SQLite has room for others
 
 
 if __name__ == "__main__":
