@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from asgiref.sync import SyncToAsync
 from django.apps.registry import Apps
 from django.core.handlers.exception import response_for_exception

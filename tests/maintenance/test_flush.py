@@ -14,7 +14,6 @@ from notifications_counter.buffer.shard import Buffer
 from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ConfigurationError, NotInTransaction
-from notifications_counter.maintenance import flush
 from notifications_counter.maintenance.flush import Flusher, FlushResult
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from notifications_counter.sql import dialect
