@@ -24,19 +24,7 @@ from typing import Any, NamedTuple
 
 from .search import Found, command_line, interleavings, misread, rule, search, show
 
-RULES = {
-    "leave": "who enters with another id than the last one leaves the last one's keys: they are not ready any more",
-    "announce": "nothing is announced on keys that were left",
-    "confirm": "nor is anything confirmed there: its owners are recounted under the new id",
-    "along": "the intents of keys that are left go along to the new ones",
-    "aloft": "their owners are in flight there, too",
-    "last": "keys that were left are never entered again, by nobody",
-    "renew": "a database whose keys were left gets a new id",
-    "fix": "nothing is corrected or completed on keys that were left",
-    "elsewhere": "who enters a Redis that is behind the database announces nothing, and leaves requests",
-    "astray": "so does who comes to such a Redis later, because its address leads elsewhere",
-}
-BREAKS = {  # the scenario in which that is found soonest
+RULES = {  # with the scenario that soonest shows what breaks without it
     "leave": "writer, healer, reader",
     "announce": "writer, healer, reader",
     "confirm": "writer, healer under suspicion, reader",

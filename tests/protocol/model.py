@@ -20,63 +20,13 @@ goes through a batch one owner at a time, and a recount looks at an owner once, 
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from .search import Found, command_line, rule, search
 
-RULES = {
-    "registry": "confirm finds its intent in `intents`, else marks the owner dirty",
-    "flying": "readers count the rows of an owner in flight, whose intent is announced and not confirmed",
-    "marked": "also where their total is cached",
-    "fix_flying": "nothing is corrected or kept while the owner is in flight",
-    "flying_lost": "a confirm that does not find its owner in flight marks the owner dirty",
-    "intents": "nobody is in flight while there is no intent: then `in_flight` is what is left after a loss",
-    "given_up": "the owners of an intent that a healer drops or grounds are dirty",
-    "stays": "the intent of a transaction that may live is not dropped, but grounded: its owners leave flight",
-    "grounded": "a grounded intent that is confirmed is not added but recounted",
-    "slow": "a call returns at its COMMIT only if nobody can have grounded its intents, else when they are confirmed",
-    "lease": "a confirm, a dirty mark or a fix ends the leases: no correction or count that is under way is taken",
-    "dirty_counts": "marking dirty drops the total and the group, and readers count the rows of a dirty owner",
-    "guard": "a batch is applied to a row only once",
-    "fetch_batch": "only the current batch is fetched",
-    "finish_batch": "only the current batch is dropped",
-    "later": "a reader that finds a later batch in the row than in its snapshot counts rows",
-    "request": "a confirm of which the process notices that it was not accepted leaves a RecountRequest",
-    "server": "a Redis that restarted is recovered",
-    "epoch": "apply, fix and complete refuse what belongs to an earlier epoch",
-    "completed": "a Redis without `ready` is lost: complete turns '7?' into '7', and nothing else",
-    "ready": "under '7?' a reader without a total counts rows, and no total is one from before",
-    "announced_ready": "an intent that was announced under another epoch is not added but recounted",
-    "straddle": "nor is one that was announced under '7?' and is confirmed under '7'",
-    "witness": "under '7?' a confirm adds only to owners with a total, who are repaired; others are recounted",
-    "repair_fix": "a repaired total is set only with an accepted correction",
-    "unknown": "a change that is not known sends its owner to a recount",
-    "refused": "an owner whose change the database refuses is recounted",
-    "closed": "a total is removed only when no batch that it may have is taken any more",
-    "removal_lease": "a removal ends the leases, too",
-    "everyone": "a statement that does not say whose counts it changed commits together with a RecountRequest",
-    "forget": "before that commit `ready` goes, so that readers count rows, also if the process is killed right after",
-    "forget_again": "after it, too",
-    "always": "a request for everyone starts an epoch, although Redis is the one that was left",
-    "epoch_first": "the request is deleted when the epoch has been started",
-    "past": "a database whose last finished batch is behind that of Redis went back",
-    "past_apply": "a batch is taken only if the database has finished the one before it",
-    "past_note": "the database notes a batch as finished with its last chunk, before Redis drops it",
-    "batch_id": "a finished batch has a random id in both: equal numbers with other ids are a database that went back",
-    "progress": "a chunk is taken only where those before it are",
-    "behind": "a Redis whose batch is behind the last that the database has finished went back",
-    "above": "an audit looks at every stored total, even one of zero: each may have a batch from elsewhere",
-    "claims": "a recovery is complete when every page of the audit that somebody has claimed is done",
-    "ahead": "a recount that meets a flushed_batch above the batch of Redis starts an epoch above it",
-    "window": "after a change of the declaration, no epoch begins until the last process of another one is gone",
-    "declared": "a confirm of another declaration is not added but recounted",
-    "declared_read": "a reader of another declaration counts rows",
-    "declared_flush": "a flusher of another declaration flushes nothing",
-    "waiting": "a Redis that says since when changes wait, and has none, has lost `pending`",
-    "doubted": "a Redis that counts more dirty owners than it has lost `dirty`",
-}
-BREAKS = {  # the scenario in which that is found soonest
+RULES = {  # the page says what each means; here is the scenario that soonest shows what breaks without it
     "registry": "2 owners in two intents, healer, flusher",
     "flying": "writer, healer, reader",
     "marked": "writer, healer, 2 readers",
@@ -128,7 +78,7 @@ BREAKS = {  # the scenario in which that is found soonest
     "doubted": "writer without knowledge, healer, loss of dirty",
 }
 HISTORIES = [  # others of a rule show what is cached
-    *BREAKS.items(),
+    *RULES.items(),
     ("lease", "2 writers, flusher, reader"),
     ("lease", "2 writers, 2 readers of a group"),
     ("lease", "writer without knowledge, 2 readers of a group"),
@@ -273,6 +223,11 @@ def looked_at(waiting: Waiting) -> Waiting:
 
 def counter(redis: Redis, db: Database, owner: int) -> int | None:
     return value(redis.owners[owner], redis.cut, redis.batch, db.owners[owner])
+
+
+def of_all(redis: Redis, **fields: Any) -> Redis:
+    """Redis with these fields of every owner."""
+    return redis._replace(owners=tuple(waiting._replace(**fields) for waiting in redis.owners))
 
 
 def without_total(waiting: Waiting, ready: int | None) -> Waiting:
@@ -636,9 +591,7 @@ class Flusher(NamedTuple):
                 yield "refused", redis, db, following._replace(refused=(*self.refused, owner))
         elif self.step == "finish":
             if redis.cut and (redis.batch == self.seen or not rule("finish_batch")):
-                redis = redis._replace(
-                    owners=tuple(w._replace(flushing=None) for w in redis.owners), batch_id=self.batch_id
-                )
+                redis = of_all(redis, flushing=None)._replace(batch_id=self.batch_id)
                 if rule("refused"):
                     redis = mark_dirty(redis, self.refused)
             yield "", redis, db, again
@@ -934,7 +887,7 @@ class Remover(NamedTuple):
         if self.step == "look":
             idle = tuple(i for i, w in enumerate(redis.owners) if not (w.pending or w.flushing or w.dirty))
             if rule("removal_lease"):
-                redis = redis._replace(owners=tuple(w._replace(lease=None) for w in redis.owners))
+                redis = of_all(redis, lease=None)
             yield "", redis, db, Remover("remove", (redis.batch - redis.cut, idle)) if idle else done
         elif self.step == "remove" and not db.locked:
             last, idle = self.seen
@@ -945,6 +898,17 @@ class Remover(NamedTuple):
                         owners = change(owners, owner, owners[owner]._replace(batch=0))
                 db = db._replace(owners=owners, closed=max(db.closed, last))
             yield "", redis, db, done
+
+
+KEYS_LOST: dict[str, Callable[[Redis], Redis]] = {
+    "eviction": lambda redis: redis._replace(ready=None, phase=""),
+    "expiry": lambda redis: of_all(redis, total=None, group=None),
+    "pending": lambda redis: of_all(redis, pending=None),
+    "flushing": lambda redis: of_all(redis, flushing=None),
+    "dirty": lambda redis: of_all(redis, dirty=False),
+    "in_flight": lambda redis: of_all(redis, in_flight=0),
+    "intents": lambda redis: redis._replace(intents=(), lost=frozenset(intent.number for intent in redis.intents)),
+}
 
 
 class Fault(NamedTuple):
@@ -962,25 +926,13 @@ class Fault(NamedTuple):
         fired, run = Fault(self.what, "fired"), redis.run + 1
         if self.step == "fired":
             return
-        if self.what == "loss":
+        if self.what in KEYS_LOST:
+            yield "", KEYS_LOST[self.what](redis), db, fired
+        elif self.what == "loss":
             owners = tuple(Waiting() for _ in redis.owners)
             yield "", Redis(owners, epoch=None, batch=0, server=-1, run=run, ready=None), db, fired
         elif self.what == "restart":
             yield "", redis._replace(run=run), db, fired
-        elif self.what == "eviction":
-            yield "", redis._replace(ready=None, phase=""), db, fired
-        elif self.what == "expiry":
-            yield "", redis._replace(owners=tuple(w._replace(total=None, group=None) for w in redis.owners)), db, fired
-        elif self.what in ("pending", "flushing"):
-            owners = tuple(w._replace(**{self.what: None}) for w in redis.owners)
-            yield "", redis._replace(owners=owners), db, fired
-        elif self.what == "dirty":
-            yield "", redis._replace(owners=tuple(w._replace(dirty=False) for w in redis.owners)), db, fired
-        elif self.what == "in_flight":
-            yield "", redis._replace(owners=tuple(w._replace(in_flight=0) for w in redis.owners)), db, fired
-        elif self.what == "intents":
-            lost = frozenset(intent.number for intent in redis.intents)
-            yield "", redis._replace(intents=(), lost=lost), db, fired
         elif self.what == "loaded":  # the owner of a total that somebody writes is recounted
             owners = change(db.owners, 0, db.owners[0]._replace(count=3, batch=9 * BATCHES + 5))
             yield "", redis, db._replace(owners=owners, requests=db.requests | {(99, 0)}), fired
@@ -1028,9 +980,7 @@ class Space:
     def __init__(self, start: World):
         self.things: list[Any] = []
         self.numbers: dict[Any, int] = {}
-        self.steps: dict[tuple, list[tuple[str, int, int, int]]] = {}
-        self.observed: dict[tuple, int] = {}
-        self.unnoticed: dict[tuple, bool] = {}
+        self.work_out, self.note, self.is_unnoticed = map(cache, (self._work_out, self._note, self._is_unnoticed))
         self.writers = [i for i, p in enumerate(start.processes, 2) if type(p) is Writer]
         self.readers = [i for i, p in enumerate(start.processes, 2) if type(p) is Reader]
         self.healers = {i for i, p in enumerate(start.processes, 2) if type(p) is Healer}
@@ -1052,14 +1002,11 @@ class Space:
             about = (*state[:2], state[i])
             if i in self.healers:  # only they ask who lives
                 about += tuple(state[w] for w in self.writers)
-            steps = self.steps.get(about)
-            if steps is None:
-                steps = self.steps[about] = self.work_out(about)
-            for label, redis, db, moved in steps:
+            for label, redis, db, moved in self.work_out(about):
                 new = (redis, db, *state[2:i], moved, *state[i + 1 :])
                 yield i, label, self.observe(state, new) if self.readers else new
 
-    def work_out(self, about: tuple[int, ...]) -> list[tuple[str, int, int, int]]:
+    def _work_out(self, about: tuple[int, ...]) -> list[tuple[str, int, int, int]]:
         redis, db, process, *writers = (self.things[number] for number in about)
         suspects = type(process) is Healer and "suspects" in process.flags
         lives = [w for w in writers if (w.may_commit if suspects else w.lives)]
@@ -1072,27 +1019,22 @@ class Space:
 
     def observe(self, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
         """Readers note what they may return."""
-        unnoticed = self.is_unnoticed(before[:2]) or self.is_unnoticed(after[:2])
+        unnoticed = self.is_unnoticed(*before[:2]) or self.is_unnoticed(*after[:2])
         for i in self.readers:
-            reader = after[i]
             writers = tuple(before[w] for w in self.writers), tuple(after[w] for w in self.writers)
-            key = (reader, unnoticed, *writers)
-            if key not in self.observed:
-                mine = self.things[reader]
-                rows = self.at_first[mine.owner]
-                allowed = allowed_values((self.things[w] for w in writers[0]), mine.owner, rows)
-                allowed |= allowed_values((self.things[w] for w in writers[1]), mine.owner, rows)
-                self.observed[key] = self.number(mine.observe(allowed, unnoticed))
-            after = (*after[:i], self.observed[key], *after[i + 1 :])
+            after = (*after[:i], self.note(after[i], unnoticed, *writers), *after[i + 1 :])
         return after
 
-    def is_unnoticed(self, where: tuple[int, ...]) -> bool:
-        if where not in self.unnoticed:
-            redis, db = self.things[where[0]], self.things[where[1]]
-            self.unnoticed[where] = (
-                is_lost(redis, db) or bool(db.requests) or bool(redis.lost) or redis.owners != redis.by_intents
-            )
-        return self.unnoticed[where]
+    def _note(self, reader: int, unnoticed: bool, *moments: tuple[int, ...]) -> int:
+        mine = self.things[reader]
+        at_first = self.at_first[mine.owner]
+        allowed = (allowed_values((self.things[w] for w in writers), mine.owner, at_first) for writers in moments)
+        return self.number(mine.observe(frozenset().union(*allowed), unnoticed))
+
+    def _is_unnoticed(self, redis: int, db: int) -> bool:
+        """Whether a fault was not noticed yet."""
+        there, stored = self.things[redis], self.things[db]
+        return bool(is_lost(there, stored) or stored.requests or there.lost) or there.owners != there.by_intents
 
 
 def run(process: Any, redis: Redis, db: Database) -> tuple[Redis, Database]:
@@ -1143,22 +1085,20 @@ def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -
     processes = (SCENARIOS | LARGE)[scenario]
     number = max((len(deltas) for p in processes if type(p) is Writer for _, deltas in p.intents + p.unsaid), default=1)
     fresh = Redis((Waiting(),) * number), Database((Row(),) * number)
-    begun = {"recovery": LOST, "declaration": DECLARED}.get(scenario.partition(":")[0], fresh)
-    start = STARTS.get(scenario, begun)
+    start = next((start for beginning, start in STARTS.items() if scenario.startswith(beginning)), fresh)
     space = Space(World(*start, processes))
-    totals: dict[tuple[int, ...], str] = {}
-    ends: dict[tuple[int, ...], str] = {}
+
+    @cache
+    def total(redis: int, db: int) -> str:
+        return wrong_total(space.things[redis], space.things[db])
+
+    @cache
+    def end(redis: int, db: int) -> str:
+        return wrong_end(space.things[redis], space.things[db])
 
     def wrong(state: tuple[int, ...], final: bool) -> str:
-        where = state[:2]
-        if where not in totals:
-            totals[where] = wrong_total(space.things[state[0]], space.things[state[1]])
-        broken = totals[where] or wrong_read(space.things[state[i]] for i in space.readers)
-        if not final or broken:
-            return broken
-        if where not in ends:
-            ends[where] = wrong_end(space.things[state[0]], space.things[state[1]])
-        return ends[where]
+        broken = total(*state[:2]) or wrong_read(space.things[state[i]] for i in space.readers)
+        return broken or (end(*state[:2]) if final else "")
 
     def show(state: tuple[int, ...], step: tuple) -> tuple[Move, World]:
         i, label, following = step
@@ -1169,13 +1109,22 @@ def explore(scenario: str, drop: Iterable[str] = (), first_only: bool = False) -
 
 
 # ---------------------------------------------------------------------------------------------------------- scenarios
-def W(intent: int, delta: int, *faults: str) -> Writer:
-    return Writer(((intent, (delta,)),), frozenset(faults))
+def W(intent: int, delta: int | tuple[int, ...], *faults: str) -> Writer:
+    """A writer with one intent: the delta of the only owner, or of each."""
+    return W2({intent: delta}, *faults)
 
 
-def D(intent: int, delta: int, *faults: str) -> Writer:
+def W2(intents: dict[int, Any], *faults: str) -> Writer:
+    return Writer(tuple((number, as_deltas(delta)) for number, delta in intents.items()), frozenset(faults))
+
+
+def D(intent: int, delta: int | tuple[int, ...], *faults: str) -> Writer:
     """A request for everyone."""
-    return Writer((), frozenset(faults), "statement", ((intent, (delta,)),))
+    return Writer((), frozenset(faults), "statement", ((intent, as_deltas(delta)),))
+
+
+def as_deltas(delta: int | tuple[int, ...]) -> tuple[int, ...]:
+    return delta if isinstance(delta, tuple) else (delta,)
 
 
 TOKENS = map("r{}".format, itertools.count())
@@ -1223,21 +1172,18 @@ ELSEWHERE = (  # totals of another database, and a Redis that is new
     Redis((Waiting(),), epoch=None, batch=0, server=-1, ready=None),
     Database((Row(batch=9 * BATCHES + 5),), epoch=0, finished=0),
 )
-STARTS = {
-    "totals from elsewhere, writer, flusher, healer": ELSEWHERE,
-    "totals from elsewhere, writer, flusher, healer, reader": ELSEWHERE,
-    "totals from elsewhere, writer, 2 healers": ELSEWHERE,
-    "recovery: 2 owners, 2 healers": LOST_TWO,
-    "recovery: 2 owners, writer, 2 healers": LOST_TWO,
-    "recovery: intent from before, healer, reader": LOST_AND_ANNOUNCED,
-    "recovery: intent from before, writer, healer, flusher, reader": LOST_AND_ANNOUNCED,
-    "recovery: nothing wrong, writer, healer, flusher, reader": RIGHT,
-    "row that nobody was told of: healer, late reader of a group": UNTOLD,
-    "recovery begins: late flusher, healer, 2 readers": CUT,
-    "recovery begins: late flusher, writer, healer, reader": CUT,
-    "recovery begins: late flusher, writer, 2 healers, reader": CUT,
+STARTS = {  # by what the names of scenarios begin with
+    "totals from elsewhere": ELSEWHERE,
+    "row that nobody was told of": UNTOLD,
+    "recovery begins": CUT,
+    "recovery: 2 owners": LOST_TWO,
+    "recovery: intent from before": LOST_AND_ANNOUNCED,
+    "recovery: nothing wrong": RIGHT,
+    "recovery": LOST,
+    "declaration": DECLARED,
 }
 
+# fmt: off
 SCENARIOS: dict[str, tuple] = {
     "2 writers, flusher, reader": (W(1, 1), W(2, -1), F(2), R()),
     "writer, 2 flushers, 2 readers": (W(1, 1), F(2), F(1), R(), R()),
@@ -1251,11 +1197,8 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers under suspicion, flusher, healer twice": (W(1, 1), W(2, -1), F(1), H("h", 2, SUSPECTS)),
     "writer killed under suspicion, healer twice, reader": (W(1, 1, "kill"), H("h", 2, SUSPECTS), R()),
     "writer that is refused, writer, healer, reader": (W(1, 1, "refused"), W(2, 1), H("h"), R()),
-    "writer that is refused, healer under suspicion, reader of a group": (
-        W(1, 1, "refused"),
-        H("h", 1, SUSPECTS),
-        B("b"),
-    ),
+    "writer that is refused, healer under suspicion, reader of a group":
+        (W(1, 1, "refused"), H("h", 1, SUSPECTS), B("b")),
     "writer under suspicion, 2 healers, reader": (W(1, 1), H("h", 1, SUSPECTS), H("i"), R()),
     "writer without announce, writer, healer, flusher": (W(1, 1, "announce"), W(2, 1), H("h"), F(1)),
     "writer without confirm, flusher, healer twice, reader": (W(1, 1, "confirm"), F(1), H("h", 2), R("lags")),
@@ -1273,15 +1216,11 @@ SCENARIOS: dict[str, tuple] = {
     # A recovery: while everyone is recounted, readers repair their owners.
     "recovery: writer, healer, 2 readers": (W(1, -1), H("h"), R(), R()),
     "recovery: 2 writers, flusher, healer, reader": (W(1, -1), W(2, 1), F(1), H("h"), R()),
-    "recovery: writer of two intents, writer, healer, reader": (Writer(((1, (1,)), (2, (-1,)))), W(3, -1), H("h"), R()),
-    "recovery: writer killed or retried, flusher, healer twice, reader": (
-        W(1, -1, "kill", "retry"),
-        F(1),
-        H("h", 2),
-        R(),
-    ),
+    "recovery: writer of two intents, writer, healer, reader": (W2({1: 1, 2: -1}), W(3, -1), H("h"), R()),
+    "recovery: writer killed or retried, flusher, healer twice, reader":
+        (W(1, -1, "kill", "retry"), F(1), H("h", 2), R()),
     "recovery: 2 owners, 2 healers": (H("h"), H("i")),
-    "recovery: 2 owners, writer, 2 healers": (Writer(((1, (-1, 0)),)), H("h"), H("i")),
+    "recovery: 2 owners, writer, 2 healers": (W(1, (-1, 0)), H("h"), H("i")),
     "recovery: nothing wrong, writer, healer, flusher, reader": (W(1, -1), H("h"), F(1), R()),
     "recovery: intent from before, healer, reader": (ANNOUNCED, H("h"), R()),
     "recovery: intent from before, writer, healer, flusher, reader": (ANNOUNCED, W(1, 1), H("h"), F(1), R()),
@@ -1322,23 +1261,13 @@ SCENARIOS: dict[str, tuple] = {
     "request for everyone, 2 healers": (D(1, 1, "kill"), H("h"), H("i")),
     "writer, request for everyone, flusher twice, healer": (W(1, 1), D(2, -1, "kill"), F(2), H("h")),
     "2 doubts about everyone, healer, reader": (D(1, 1), D(2, 1, "kill"), H("h"), R()),
-    "writer with a request for everyone, flusher, healer, reader": (
-        Writer(((1, (1,)),), frozenset({"kill", "retry"}), "statement", ((2, (1,)),)),
-        F(1),
-        H("h"),
-        R(),
-    ),
-    "request for everyone, writer without announce or confirm, healer": (
-        D(1, 1, "kill"),
-        W(2, 1, "announce", "confirm"),
-        H("h"),
-    ),
+    "writer with a request for everyone, flusher, healer, reader":
+        (Writer(((1, (1,)),), frozenset({"kill", "retry"}), "statement", ((2, (1,)),)), F(1), H("h"), R()),
+    "request for everyone, writer without announce or confirm, healer":
+        (D(1, 1, "kill"), W(2, 1, "announce", "confirm"), H("h")),
     "request for everyone not delivered, flusher, healer, reader": (D(1, 1, "forget"), F(1), H("h"), R("lags")),
-    "request for everyone in a manual transaction, healer twice, reader": (
-        D(1, 1, "manual", "kill"),
-        H("h", 2),
-        R("lags"),
-    ),
+    "request for everyone in a manual transaction, healer twice, reader":
+        (D(1, 1, "manual", "kill"), H("h", 2), R("lags")),
     "request for everyone, healer, eviction of ready, reader": (D(1, 1, "kill"), H("h"), EVICTION, R()),
     "request for everyone, flusher, healer, restart, reader": (D(1, 1, "kill"), F(1), H("h"), RESTART, R("lags")),
     "request for everyone, healer, failover, reader": (D(1, 1, "kill"), H("h"), FAILOVER, R("lags")),
@@ -1346,65 +1275,33 @@ SCENARIOS: dict[str, tuple] = {
     # The declaration changes, and processes of the old one go on.
     "declaration: silent old writer, healer, reader": (old(1, 1, 0, "silent"), H("h"), R()),
     "declaration: old writer, healer, flusher, reader": (old(1, 1, -1, "kill", "retry"), H("h"), F(1), R()),
-    "declaration: old writer without announce or confirm, healer, reader": (
-        old(1, 1, 2, "announce", "confirm"),
-        H("h"),
-        R("lags"),
-    ),
-    "declaration: old writer, silent old writer, writer, healer": (
-        old(1, -1, 1),
-        old(2, 1, 0, "silent"),
-        W(3, 1),
-        H("h"),
-    ),
+    "declaration: old writer without announce or confirm, healer, reader":
+        (old(1, 1, 2, "announce", "confirm"), H("h"), R("lags")),
+    "declaration: old writer, silent old writer, writer, healer":
+        (old(1, -1, 1), old(2, 1, 0, "silent"), W(3, 1), H("h")),
     "declaration: writer, old flusher, healer": (W(1, 1), F(2, declared=OLD), H("h")),
     "declaration: writer, old flusher, healer, reader": (W(1, 1), F(1, declared=OLD), H("h"), R()),
-    "declaration: writer, old writer, old flusher, healer, flusher": (
-        W(1, 1),
-        old(2, 1, 2),
-        F(1, declared=OLD),
-        H("h"),
-        F(1),
-    ),
+    "declaration: writer, old writer, old flusher, healer, flusher":
+        (W(1, 1), old(2, 1, 2), F(1, declared=OLD), H("h"), F(1)),
     "declaration: old writer, 2 healers, reader": (old(1, 1, 2), H("h"), H("i"), R()),
     "declaration: old writer, writer, healer, reader": (old(1, 1, 0), W(2, -1), H("h"), R()),
     "declaration: old writer, healer, restart, reader": (old(1, 1, 0), H("h"), RESTART, R("lags")),
     "declaration: old writer, request for everyone, healer, reader": (old(1, 1, 0), D(2, 1, "kill"), H("h"), R()),
     # Two owners, the second one last in each tuple of deltas.
-    "2 owners, 2 writers, 2 flushers": (Writer(((1, (1, 0)),)), Writer(((2, (0, 1)),)), F(2), F(1)),
-    "2 owners in one intent, 2 flushers, reader": (Writer(((1, (1, 1)),)), F(2), F(1), R()),
-    "2 owners in two intents, healer, flusher": (
-        Writer(((1, (1, 0)), (2, (0, 1))), frozenset({"kill", "retry"})),
-        H("h"),
-        F(1),
-    ),
-    "2 owners in two intents under suspicion, writer, healer": (
-        Writer(((1, (1, 0)), (2, (0, 1)))),
-        Writer(((3, (-1, 0)),)),
-        H("h", 1, SUSPECTS),
-    ),
-    "2 owners in two intents without announce or confirm, healer": (
-        Writer(((1, (1, 0)), (2, (0, 1))), frozenset({"announce", "confirm"})),
-        H("h", 2),
-    ),
-    "2 owners, writer, request for everyone, flusher, healer": (
-        Writer(((1, (1, 0)),)),
-        Writer((), frozenset({"kill"}), "statement", ((2, (-1, 1)),)),
-        F(1),
-        H("h"),
-    ),
-    "2 owners in two intents, flusher, healer, failover": (Writer(((1, (1, 0)), (2, (0, 1)))), F(1), H("h"), FAILOVER),
+    "2 owners, 2 writers, 2 flushers": (W(1, (1, 0)), W(2, (0, 1)), F(2), F(1)),
+    "2 owners in one intent, 2 flushers, reader": (W(1, (1, 1)), F(2), F(1), R()),
+    "2 owners in two intents, healer, flusher": (W2({1: (1, 0), 2: (0, 1)}, "kill", "retry"), H("h"), F(1)),
+    "2 owners in two intents under suspicion, writer, healer":
+        (W2({1: (1, 0), 2: (0, 1)}), W(3, (-1, 0)), H("h", 1, SUSPECTS)),
+    "2 owners in two intents without announce or confirm, healer":
+        (W2({1: (1, 0), 2: (0, 1)}, "announce", "confirm"), H("h", 2)),
+    "2 owners, writer, request for everyone, flusher, healer": (W(1, (1, 0)), D(2, (-1, 1), "kill"), F(1), H("h")),
+    "2 owners in two intents, flusher, healer, failover": (W2({1: (1, 0), 2: (0, 1)}), F(1), H("h"), FAILOVER),
     # The database goes back, or gets totals from elsewhere.
     "2 writers, flusher twice, healer, database goes back": (W(1, 1), W(2, 1), F(2), H("h"), BACK),
     "2 writers, 2 flushers, database goes back": (W(1, 1), W(2, 1), F(2), G, BACK),
     "2 writers, flusher twice, remover, database goes back": (W(1, 1), W(2, -1), F(2), Remover(), BACK),
-    "2 owners, 2 writers, 2 flushers, database goes back": (
-        Writer(((1, (1, 1)),)),
-        Writer(((2, (1, 0)),)),
-        F(2),
-        G,
-        BACK,
-    ),
+    "2 owners, 2 writers, 2 flushers, database goes back": (W(1, (1, 1)), W(2, (1, 0)), F(2), G, BACK),
     "totals from elsewhere, writer, flusher, healer": (W(1, 1), F(1), H("h")),
     "totals from elsewhere, writer, flusher, healer, reader": (W(1, 1), F(1), H("h"), R("lags")),
     "totals from elsewhere, writer, 2 healers": (W(1, 1), H("h"), H("i")),
@@ -1420,12 +1317,8 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers, healer, loss of dirty": (W(1, 1), W(2, 1), H("h"), Fault("dirty")),
     "writer, healer, loss of in_flight": (W(1, 1), H("h"), Fault("in_flight")),
     "2 writers, flusher, healer, loss of in_flight": (W(1, 1), W(2, 1), F(1), H("h"), Fault("in_flight")),
-    "writer killed or retried, writer, healer twice, loss of in_flight": (
-        W(1, 1, "kill", "retry"),
-        W(2, 1, "refused"),
-        H("h", 2),
-        Fault("in_flight"),
-    ),
+    "writer killed or retried, writer, healer twice, loss of in_flight":
+        (W(1, 1, "kill", "retry"), W(2, 1, "refused"), H("h", 2), Fault("in_flight")),
     "writer, healer, loss of in_flight, reader": (W(1, 1), H("h"), Fault("in_flight"), R("lags")),
     "writer, healer, loss of in_flight, reader of a group": (W(1, 1), H("h"), Fault("in_flight"), B("b", "lags")),
     "writer, healer, loss of intents": (W(1, 1), H("h"), Fault("intents")),
@@ -1433,21 +1326,12 @@ SCENARIOS: dict[str, tuple] = {
 }
 
 LARGE: dict[str, tuple] = {  # for the command line only
-    "writer without announce or confirm, healer twice, 2 readers of a group": (
-        W(1, 1, "announce", "confirm"),
-        H("h", 2),
-        B("b", "lags"),
-        B("c", "lags"),
-    ),
+    "writer without announce or confirm, healer twice, 2 readers of a group":
+        (W(1, 1, "announce", "confirm"), H("h", 2), B("b", "lags"), B("c", "lags")),
     "writer, healer, failover, 2 readers": (W(1, 1), H("h"), FAILOVER, R("lags"), R("lags")),
     "writer, healer, failover, 2 readers of a group": (W(1, 1), H("h"), FAILOVER, B("b", "lags"), B("c", "lags")),
-    "recovery: writer of two intents, writer, flusher, healer, reader": (
-        Writer(((1, (1,)), (2, (-1,)))),
-        W(3, -1),
-        F(1),
-        H("h"),
-        R(),
-    ),
+    "recovery: writer of two intents, writer, flusher, healer, reader":
+        (W2({1: 1, 2: -1}), W(3, -1), F(1), H("h"), R()),
     "recovery: writer, flusher, healer twice, failover, reader": (W(1, -1), F(1), H("h", 2), FAILOVER, R("lags")),
     "recovery: writer, healer, failover, 2 readers": (W(1, -1), H("h"), FAILOVER, R("lags"), R("lags")),
     "recovery begins: late flusher, writer, 2 healers, reader": (W(1, -1), LATE, H("h"), H("i"), R("lags")),
@@ -1455,6 +1339,7 @@ LARGE: dict[str, tuple] = {  # for the command line only
     "2 doubts about everyone, healer twice, reader": (D(1, 1), D(2, 1, "kill"), H("h", 2), R()),
     "writer, request for everyone, flusher, healer twice, reader": (W(1, 1), D(2, 1, "kill"), F(1), H("h", 2), R()),
 }
+# fmt: on
 
 
 def lines(found: Found) -> Iterator[str]:

@@ -18,14 +18,7 @@ from typing import Any, NamedTuple
 
 from .search import Found, command_line, interleavings, misread, rule, search, show
 
-RULES = {
-    "retire": "nothing is announced or confirmed in old shards",
-    "register": "their intents are added to the new ones",
-    "highest": "a process without a row of its number is behind all others",
-    "reuse": "a shard that was retired is used again as if its Redis were new",
-    "alone": "shards are replaced by one flusher at a time, which holds the locks of all rows",
-}
-BREAKS = {  # the scenario in which that is found soonest
+RULES = {  # with the scenario that soonest shows what breaks without it
     "retire": "writer, flusher, reader",
     "register": "writer, flusher, reader",
     "highest": "new writer, flusher, reader",

@@ -17,4 +17,4 @@ def test_no_history_breaks_a_promise(model: str, scenario: str) -> None:
 
 @pytest.mark.parametrize(("model", "rule"), [(name, one) for name, m in MODELS.items() for one in m.RULES])
 def test_each_rule_is_needed(model: str, rule: str) -> None:
-    assert MODELS[model].explore(MODELS[model].BREAKS[rule], [rule], first_only=True).what
+    assert MODELS[model].explore(MODELS[model].RULES[rule], [rule], first_only=True).what
