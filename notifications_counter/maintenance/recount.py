@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from ..buffer import Buffer, Snapshot
 from ..buffer.commands import OWNERS_PER_CALL, chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
+from ..exceptions import BufferUnavailable
 from ..reader import NOT_STORED, Reader
 from ..sql.everyone import Counted, Everyone, Page
 from .epochs import start_epoch
@@ -119,13 +121,19 @@ class Recounter:
     ) -> None:
         """Recount everyone who has rows that count, a stored total, or something waiting in Redis. ``resume``: go on
         after the last page of a call that was interrupted."""
-        for position in self._recount_pages(self.counter.buffers[0].recounted() if resume else ""):
-            self._note(position)
-            if progress:
-                progress(self.result.checked)
-            if stopped():
-                return
-        self._note("")
+        position = self.counter.buffers[0].recounted() if resume else ""
+        self._note("")  # another recount begins with the first owner
+        try:
+            for position in self._recount_pages(position):
+                if progress:
+                    progress(self.result.checked)
+                if stopped():
+                    return
+            position = ""
+        finally:
+            if position:
+                with suppress(BufferUnavailable):
+                    self._note(position)
 
     def _recount_pages(self, after: str) -> Iterator[str]:
         """Yield, after each page, from where to resume."""

@@ -272,6 +272,18 @@ def test_a_recount_goes_on_where_it_was(interrupted):
     assert_exact(*interrupted[:3], *interrupted[-3:])
 
 
+def test_a_recount_beside_another_one_begins_with_the_first_owner(interrupted):
+    checked: list[int] = []
+
+    def recount(_: int) -> None:
+        if not checked:
+            checked.append(0)
+            checked.append(unread.recount(resume=True).checked)
+
+    assert unread.recount(resume=True, progress=recount).checked == 1300
+    assert checked[1:] == [2300]
+
+
 def test_the_command_goes_on_where_it_was(interrupted, capsys):
     assert unread.recount(dry_run=True).checked == 2300
     call_command("recount_counters")
