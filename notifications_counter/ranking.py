@@ -46,18 +46,18 @@ class Ranking(Reader):
 
     def _of_totals(self, ledger: Ledger, largest: Largest) -> Top | None:
         """Return what the stored totals say, with all that waits in Redis. None if that cannot be known: Redis is not
-        ready, too much waits there, or a flush came in between (`later`)."""
+        ready, too much waits there, or a flush came in between (rule: later)."""
         counter, group = self.counter, group_of(largest.first) if largest.first else ""
         buffers = [counter.buffer_of(group)] if group else counter.buffers
         doubted = {owner_key for owner_key in ledger.all_touched(counter) if owner_key.startswith(group)}
         waiting: dict[str, Snapshot] = {}
         batches: dict[int, int] = {}
         for buffer, snapshot in zip(buffers, snapshots_of(buffers, group, MOST), strict=True):
-            if snapshot is None or not snapshot.complete:  # `ready`, `declared_read`
+            if snapshot is None or not snapshot.complete:  # rules: ready, declared_read
                 return None
             batches[buffer.shard] = snapshot.batch
             waiting |= dict.fromkeys(snapshot.owners, snapshot)
-            # `flying`, `dirty_counts`
+            # rules: flying, dirty_counts
             doubted |= {owner_key for owner_key, its in snapshot.owners.items() if its.in_doubt}
         sure = self._decoded(waiting.keys() - doubted)
         found = largest.of_totals(list(sure), list(self._decoded(doubted)), batches)

@@ -196,8 +196,8 @@ class Reader:
         if snapshot.auditing and token:
             return self._repair(buffer, snapshot, token, owner_keys)
         trusted = {}
-        if snapshot.complete and view.is_current:  # `ready`, `declared_read`
-            # `flying`, `dirty_counts`
+        if snapshot.complete and view.is_current:  # rules: ready, declared_read
+            # rules: flying, dirty_counts
             trusted = {
                 owner_key: key for owner_key, key in owner_keys.items() if not snapshot.owners[owner_key].in_doubt
             }
@@ -208,7 +208,7 @@ class Reader:
         right = {owner_key: total for owner_key, total in totals.items() if total >= least}
         if trusted and token:
             with suppress(BufferUnavailable):  # the totals are right all the same
-                buffer.keep(snapshot, token, {key: right.get(key) for key in trusted})  # `lease`, `fix_flying`
+                buffer.keep(snapshot, token, {key: right.get(key) for key in trusted})  # rules: lease, fix_flying
         return result | {owner_keys[owner_key]: total for owner_key, total in right.items()}
 
     def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, owner_keys: dict[str, Key]) -> dict[Key, int]:

@@ -208,7 +208,7 @@ class Buffer(Upkeep):
 
     def announce_call(self, intent: str, owners: str) -> Call:
         """Return the call of ``announce`` for owners as JSON, to be sent together with others. BufferUnavailable if
-        Redis is behind the database, because the next flush may come from another Redis (`elsewhere`)."""
+        Redis is behind the database, because the next flush may come from another Redis (rule: elsewhere)."""
         if not self._entered:
             self.enter()
         if self._is_behind:

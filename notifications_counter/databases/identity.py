@@ -86,7 +86,7 @@ class Database:
         return DAY if self.row.startswith(OF_TESTS) else ""
 
     def epoch_of(self, counter: str, shard: int, shards: int) -> int:
-        """Return the epoch of a shard. If another number of shards is in use, this one is behind all (`highest`)."""
+        """Return the epoch of a shard. If another number of them is in use, this one is behind all (rule: highest)."""
         others = (epoch for (name, *_), epoch in self.epochs.items() if name == counter)
         return self.epochs.get((counter, shard, shards)) or max(others, default=0)
 
@@ -120,7 +120,7 @@ def look_up_changed(connection: BaseDatabaseWrapper) -> Database:
 
 
 def look_up(connection: BaseDatabaseWrapper) -> Database:
-    """Ask the database for its id. If it has none, or its keys were left (`renew`), make a new one, except in a
+    """Ask the database for its id. If it has none, or its keys were left (rule: renew), make a new one, except in a
     transaction, which may be rolled back.
 
     BufferUnavailable if it has none.

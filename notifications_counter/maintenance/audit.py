@@ -127,7 +127,7 @@ class Audit:
                 return "", False
             token = progress.claim(progress.claimed.pop(late[0])._replace(at=now))
         else:
-            self._complete(shards)  # `claims`
+            self._complete(shards)  # rule: claims
             return "", False
         progress.at = now
         written = str(progress)

@@ -65,10 +65,10 @@ def damage(status: Status, epoch: int) -> str:
         return "its first audit begins"
     if status.unreadable:
         return "the key `state` in Redis cannot be read, because something else wrote to it"
-    # `epoch`, `completed`
+    # rules: epoch, completed
     if status.epoch != epoch or status.batch // BATCHES != epoch or status.ready.rstrip("?") != str(epoch):
         return OTHER_REDIS
-    return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""  # `waiting`, `doubted`
+    return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""  # rules: waiting, doubted
 
 
 def reason_for_epoch(status: Status, stored: Any, server: str, ahead: int = 0) -> str:
@@ -86,16 +86,16 @@ def reason_for_epoch(status: Status, stored: Any, server: str, ahead: int = 0) -
         return "processes with a different declaration of the counter were running"
     if found := damage(status, stored.epoch):
         return found
-    if status.server != server or status.batch < stored.finished:  # `server`, `behind`
+    if status.server != server or status.batch < stored.finished:  # rules: server, behind
         return OTHER_REDIS
-    is_other = status.finished == stored.finished and status.batch_id != stored.batch_id  # `batch_id`
-    if status.finished > stored.finished or is_other:  # `past`
+    is_other = status.finished == stored.finished and status.batch_id != stored.batch_id  # rule: batch_id
+    if status.finished > stored.finished or is_other:  # rule: past
         return "the database went back in time"
-    return "a stored total has a batch that is still to come" if ahead > status.batch else ""  # `ahead`
+    return "a stored total has a batch that is still to come" if ahead > status.batch else ""  # rule: ahead
 
 
 def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: int = 0) -> bool:
-    """Start an epoch if there is a reason: the given one (`always`), or one that ``reason_for_epoch`` finds. It lies
+    """Start an epoch for the given reason (rule: always), or for one that ``reason_for_epoch`` finds, if any. It lies
     above ``ahead``, and above those that Redis and the rows of the shards know. If other totals have later batches, the
     audit meets them, and starts another epoch.
 
@@ -115,14 +115,15 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
         status = buffer.status()
         if not (reason := reason or reason_for_epoch(status, stored, server, ahead)):
             return False
-        if stored.declared != counter.fingerprint or _is_too_early(stored, status, deploy_seconds(buffer)):  # `window`
+        # rule: window
+        if stored.declared != counter.fingerprint or _is_too_early(stored, status, deploy_seconds(buffer)):
             buffer.forget(stored.declared)
             return False
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
         if status.unreadable or status.epoch > highest + AHEAD:
             buffer.drop_state()
             status = buffer.status()
-        epoch = max(highest, status.epoch, ahead // BATCHES) + 1  # `ahead`
+        epoch = max(highest, status.epoch, ahead // BATCHES) + 1  # rule: ahead
         buffer.recover(epoch, server)
         rows.update(epoch=epoch, finished=epoch * BATCHES, batch_id="", progress=0, audited="")
     level = logging.WARNING if stored.epoch else logging.INFO

@@ -131,7 +131,7 @@ class Flusher:
                 self.progress(done, cut.size)
                 if done < cut.size and self.stopped():
                     return False
-        # `refused`: the script marks them dirty.
+        # rule: refused: the script marks them dirty.
         if not buffer.finish(cut.batch, batch_id or "", refused, time.monotonic() - started):
             return False
         result.batches += 1

@@ -132,7 +132,7 @@ class Healer:
                 if not found:
                     return True
                 if any(request.everyone for request in found):
-                    # `always`, and `epoch_first`: before the requests are deleted
+                    # rules: always, epoch_first: before the requests are deleted
                     start_epochs(self.counter, "a statement did not say whose counts it changed")
                 owners = dict.fromkeys(request.owner for request in found if not request.everyone)
                 for buffer, owner_keys in self.counter.by_shard(list(owners)):

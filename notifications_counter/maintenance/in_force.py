@@ -77,18 +77,18 @@ def _replace(counter: Declaration) -> bool:
     with transaction.atomic(using=counter.db):
         found = list(rows.order_by("pk").select_for_update())
         mine, old = ([row for row in found if (row.shards == number) == is_mine] for is_mine in (True, False))
-        if old and len(mine) < number:  # `alone`
+        if old and len(mine) < number:  # rule: alone
             return False
         # By key: MariaDB would lock the rows by another index, in another order than flushers. It locks SQLite, too.
         rows.filter(pk__in=[row.pk for row in mine]).update(**declaration)
         for buffer in counter.buffers if old else ():
-            buffer.reuse()  # `reuse`
+            buffer.reuse()  # rule: reuse
         for row in old:
             retired = counter.make_buffer(database, row.shard, row.shards)
-            retired.retire()  # `retire`: before its intents are read
+            retired.retire()  # rule: retire: before its intents are read
             for intent in retired.intents():
                 for buffer, owner_keys in counter.by_shard(intent.owners or ()):
-                    buffer.register(intent.id, owner_keys)  # `register`
+                    buffer.register(intent.id, owner_keys)  # rule: register
             retired.drop_intents()
             row.delete()
     return True

@@ -47,9 +47,9 @@ def remove_orphans(counter: Declaration, within: Page | None = None) -> int:
 def _remove(counter: Declaration, shard: int, owner_keys: Sequence[str], gone: QuerySet[Any]) -> int:
     """Delete the totals of these owner keys of a shard.
 
-    `closed`: a row remembers which batches it has. Without it, a late flusher could apply one of them again, so the
-    shard rejects them from now on, for every counter with a total in the row. `removal_lease`: corrections under way
-    may have seen such a batch and not the total, so their leases end.
+    A row remembers which batches it has. Without it, a late flusher could apply one of them again, so the shard rejects
+    them from now on, for every counter with a total in the row (rule: closed). Corrections under way may have seen such
+    a batch and not the total, so their leases end (rule: removal_lease).
     """
     ended: dict[Declaration, int] = {}
     for sharing in counter.sharing:

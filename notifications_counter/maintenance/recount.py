@@ -123,8 +123,9 @@ class Recounter:
         after the last page of a call that was interrupted."""
         position = self.counter.buffers[0].recounted() if resume else ""
         self._note("")  # another recount begins with the first owner
+        pages = self._recount_pages(position)
         try:
-            for position in self._recount_pages(position):
+            for position in pages:  # noqa: B007
                 if progress:
                     progress(self.result.checked)
                 if stopped():
@@ -236,11 +237,11 @@ class Recounter:
 
     def _fix(self, look: Look, counts: Counts) -> dict[str, Key]:
         """Correct what is wrong. Returns the owners who were active meanwhile, or whose count is unknown:
-        the script refuses to correct them (`lease`, `fix_flying`)."""
+        the script refuses to correct them (rules: lease, fix_flying)."""
         buffer, snapshot = look.buffer, look.snapshot
         ahead = max((counts[owner_key].batch for owner_key in counts.keys() & look.keys.keys()), default=0)
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
-            # `ahead`: no flusher of this epoch wrote such a total, which would refuse every correction.
+            # rule: ahead: no flusher of this epoch wrote such a total, which would refuse every correction.
             self.started_epoch |= start_epoch(self.counter, buffer, ahead=ahead)
         compared = look.compare(counts)
         corrections = dict.fromkeys(look.keys, 0)

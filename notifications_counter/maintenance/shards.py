@@ -73,13 +73,13 @@ def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> An
     of this one.
     """
     stored = _lock(counter, shard).get(counter.name)
-    if stored is None or stored.epoch != cut.batch // BATCHES or cut.batch <= stored.closed:  # `epoch`, `closed`
+    if stored is None or stored.epoch != cut.batch // BATCHES or cut.batch <= stored.closed:  # rules: epoch, closed
         return None
-    if stored.declared != counter.fingerprint:  # `declared_flush`
+    if stored.declared != counter.fingerprint:  # rule: declared_flush
         return None
-    if stored.finished >= cut.batch:  # another flusher was faster; its rows refuse the batch: `guard`
+    if stored.finished >= cut.batch:  # another flusher was faster; its rows refuse the batch (rule: guard)
         return stored
-    # `past_apply`, `batch_id`, `progress`
+    # rules: past_apply, batch_id, progress
     continues = stored.finished == cut.batch - 1 and stored.batch_id == cut.batch_id and stored.progress >= first
     return stored if continues else None
 
@@ -89,7 +89,7 @@ def note_progress(stored: Any, cut: Cut, end: int) -> None:
     A finished batch gets a random id."""
     if cut.batch <= stored.finished:
         return
-    if end < cut.size:  # `past_note`
+    if end < cut.size:  # rule: past_note
         stored.progress = max(stored.progress, end)
     else:
         stored.finished, stored.batch_id, stored.progress = cut.batch, uuid4().hex, 0
@@ -97,7 +97,7 @@ def note_progress(stored: Any, cut: Cut, end: int) -> None:
 
 
 def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Declaration, int]) -> bool:
-    """Lock the shard until the transaction ends, and accept no batch up to these anymore (`closed`), for each counter
+    """Lock the shard until the transaction ends, and accept no batch up to these (rule: closed), for each counter
     whose totals are in the same rows. Returns False if a batch belongs to another epoch."""
     stored = _lock(counter, shard)
     for sharing, batch in batches.items():

@@ -75,8 +75,8 @@ class Everyone:
         return Page(after, keys[-1], {str(key): key for key in keys}, len(keys) < size) if keys else None
 
     def counts(self, page: Page, batch: int, owner_keys: Sequence[str], only: Sequence[Any] = ()) -> dict[str, Counted]:
-        """Count these owners, and those in the page whose total differs from the number of rows or has a later batch:
-        `above`. ``only``: of the page, count no more than these keys."""
+        """Count these owners, and those in the page whose total differs from the number of rows or has a later batch
+        (rule: above). ``only``: of the page, count no more than these keys."""
         rows, totals = self._rows(page.after, page.last), self._totals(page.after, page.last)
         if only:
             rows = rows.filter(of_owners(self.counter, self.counter.owner_fields, only, self.counter.db))

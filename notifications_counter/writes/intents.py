@@ -167,7 +167,7 @@ class Intents:
 
     def may_leave(self) -> bool:
         """Return whether nobody has to wait for the reply to a confirmation: the owners are in flight until it has
-        arrived. After HEAL_AFTER seconds, they may be so no longer (`slow`)."""
+        arrived. After HEAL_AFTER seconds, they may be so no longer (rule: slow)."""
         return time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
 
 
@@ -212,7 +212,7 @@ def _finish_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
 
 
 def write_requests(using: str, failed: Sequence[Owner]) -> None:
-    """Write RecountRequests for owners whose deltas Redis did not accept (`request`)."""
+    """Write RecountRequests for owners whose deltas Redis did not accept (rule: request)."""
     try:
         request_recounts(using, failed)
     except Error:

@@ -68,7 +68,7 @@ class Ledger(Follower):
         if not deltas and not change.everyone:
             return
         if change.everyone:
-            request_recounts(self.using, [(counter, None) for counter in change.everyone])  # `everyone`
+            request_recounts(self.using, [(counter, None) for counter in change.everyone])  # rule: everyone
         if connection.in_atomic_block:
             log = self._transaction_log(connection)
             if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that

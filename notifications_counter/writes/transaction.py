@@ -59,7 +59,7 @@ class TransactionLog(Intents):
             return
         with in_schema(connection, self.schema):
             for counter in unsaid:
-                forget(counter)  # `forget`
+                forget(counter)  # rule: forget
             try:
                 self.announce(owners, connection)
             finally:
@@ -75,7 +75,7 @@ class TransactionLog(Intents):
 
     # ----------------------------------------------------------------- record
     def add(self, deltas: Mapping[Declaration, Mapping[str, Delta]], everyone: Iterable[Declaration] = ()) -> None:
-        """Add what a statement has changed. A delta of None means that the owner is recounted (`unknown`). So is
+        """Add what a statement has changed. A delta of None means that the owner is recounted (rule: unknown). So is
         everyone of the ``everyone`` counters."""
         for entry in deltas.items():
             self.entries.append(entry)
@@ -221,7 +221,7 @@ class TransactionLog(Intents):
             net.setdefault(counter, {})[owner_key] = None
         if self.everyone:
             for counter in self._unsaid(0):
-                forget(counter)  # `forget_again`
+                forget(counter)  # rule: forget_again
         failed = self.confirm(net)
         for counter, sums in net.items():
             if rest := sums.keys() - self.announced.get(counter, ()):
