@@ -30,7 +30,7 @@ from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import report as monitoring
 from notifications_counter.timeseries import TimeSeries
-from notifications_counter.writes.recounts import request_recounts
+from notifications_counter.writes.requests import request_recounts
 
 from .bench import table
 

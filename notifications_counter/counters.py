@@ -1,7 +1,8 @@
 """Counters: start reading here.
 
-A counter knows how many rows of a source model satisfy a condition, for each owner. It is always right: each owner has
-a row with a stored total, changes that are not flushed yet wait in Redis, and a read adds the two.
+A counter knows how many rows of a source model satisfy a condition, for each owner. Each owner has a row with a stored
+total, and changes that are not flushed yet wait in Redis. A read returns what Redis has cached; else it adds the two;
+and while the owner is in flight, it counts the rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .maintenance.dry_run import DryRun
 from .maintenance.epochs import ShardStatus, shard_statuses
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, invalidate
-from .maintenance.history import record_event
+from .maintenance.history import record
 from .maintenance.owners import owner_keys_of
 from .maintenance.recount import Correction, Recounter, RecountResult
 from .ranking import Ranking
@@ -161,7 +162,7 @@ class Counter(Declaration):
         else:
             recounter.recount_all(progress, stopped, resume and not dry_run)
         if recounter.result.checked and not dry_run:
-            record_event("recount", self, recounter.result)
+            record("recount", self, recounter.result)
         return recounter.result
 
     def invalidate(self) -> None:

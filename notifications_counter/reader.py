@@ -28,7 +28,7 @@ from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
 from .writes.follower import READ_COMMITTED
 from .writes.ledger import Ledger
-from .writes.recounts import mark_dirty
+from .writes.requests import mark_dirty
 from .writes.rows import chunks
 
 Breakdown = dict[Any, int]

@@ -13,7 +13,7 @@ from notifications_counter import ranking
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.sql.largest import Largest
-from notifications_counter.writes.recounts import mark_dirty
+from notifications_counter.writes.requests import mark_dirty
 from tests.composite_owners.counters import points, unread_by_app, votes
 from tests.composite_owners.models import CourseNotification, Vote
 from tests.faults.history import History

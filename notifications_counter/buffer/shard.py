@@ -85,7 +85,7 @@ def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snaps
 
 
 class Buffer(Upkeep):
-    """One shard of one counter in Redis: what readers and writers do with it, besides the flusher's methods."""
+    """One shard of one counter in Redis."""
 
     # ------------------------------------------------------------------ reads
     def total(self, owner: str, is_sum: object = None) -> int | None:

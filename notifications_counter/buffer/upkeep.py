@@ -1,4 +1,4 @@
-"""What only the flusher does with a shard: it flushes, heals and recovers."""
+"""What flushes, recounts, recoveries and monitoring do with a shard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR = 3600
 
 
 class Upkeep(Entered):
-    """The flusher's methods of a shard."""
+    """The methods of a shard that no reader or writer of the site needs."""
 
     # ------------------------------------------------------------------ flush
     def cut(self, epoch: int, finished: int = 0) -> Cut | None:

@@ -20,7 +20,7 @@ from ..conf import options
 from ..declaration import Declaration
 from ..sql.everyone import Page
 from . import recount
-from .history import record_event
+from .history import record
 from .recount import Recounter
 from .shards import InRow, shard_rows
 
@@ -168,4 +168,4 @@ class Audit:
             buffer, epoch = self.counter.buffers[shard], self.epochs.pop(shard)
             if buffer.complete(epoch, buffer.server()):
                 self._stored([shard]).filter(epoch=epoch).update(audited="")
-                record_event("recovered", self.counter, shard=shard, epoch=epoch)
+                record("recovered", self.counter, shard=shard, epoch=epoch)

@@ -20,7 +20,7 @@ from ..buffer import Buffer, Status
 from ..buffer.upkeep import BATCHES
 from ..conf import options
 from ..declaration import Declaration
-from .history import record_event
+from .history import record
 from .shards import make_row, rows_of_shard, shard_rows
 
 AHEAD = 1000
@@ -127,7 +127,7 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
         buffer.recover(epoch, server)
         rows.update(epoch=epoch, finished=epoch * BATCHES, batch_id="", progress=0, audited="")
     level = logging.WARNING if stored.epoch else logging.INFO
-    record_event("recovery", counter, level=level, reason=reason, shard=buffer.shard, epoch=epoch)
+    record("recovery", counter, level=level, reason=reason, shard=buffer.shard, epoch=epoch)
     return True
 
 

@@ -15,7 +15,7 @@ from ..databases.routing import own_rows
 from ..declaration import Declaration
 from .audit import Audit
 from .epochs import reason_for_epoch, start_epoch, start_epochs
-from .history import record_event
+from .history import record
 from .in_force import begin_run, put_in_force, shards_in_force
 from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
 from .shards import refuse_in_transaction, rows_of_shard
@@ -68,7 +68,7 @@ class Healer:
             self.recounter.started_epoch = False
             self._recover()
         if self.result.checked:
-            record_event("recount", self.counter, self.result)
+            record("recount", self.counter, self.result)
         if self.uncounted:
             raise self.uncounted
         return self.result

@@ -51,7 +51,7 @@ def log_event(
     return event
 
 
-def record_event(type: str, counter: Declaration, result: Any = None, level: int = logging.INFO, **fields: Any) -> None:
+def record(type: str, counter: Declaration, result: Any = None, level: int = logging.INFO, **fields: Any) -> None:
     """Log an event, and record it unless RECORD_EVENTS is off. Does not raise if Redis is unreachable."""
     event = log_event(type, counter, result, level, **fields)
     if not options.RECORD_EVENTS:
@@ -75,4 +75,4 @@ def record_rejected(counter: Declaration, rejected: Mapping[str, str]) -> None:
         else:
             column = counter.totals._meta.get_field(counter.field)
             reason = f"{column} cannot hold it. Its rows are counted. Use a larger column, or sum up a coarser unit"
-        record_event("rejected", counter, level=logging.ERROR, member=member, delta=delta, reason=reason)
+        record("rejected", counter, level=logging.ERROR, member=member, delta=delta, reason=reason)

@@ -12,7 +12,7 @@ from ..conf import options
 from ..databases.identity import identify, look_up_changed
 from ..declaration import Declaration, switched_off
 from .epochs import deploy_seconds
-from .history import record_event
+from .history import record
 from .shards import all_shard_rows, make_row, shard_rows
 
 _started: dict[tuple[str, str], tuple[int, bool]] = {}
@@ -52,9 +52,9 @@ def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
         if not _replace(counter):
             return False
         is_in_force = True
-        record_event("declared", counter, level=logging.WARNING, wait=deploy_seconds(counter.buffers[0]))
+        record("declared", counter, level=logging.WARNING, wait=deploy_seconds(counter.buffers[0]))
     elif not is_in_force and was_in_force and not is_first:
-        record_event("replaced", counter, level=logging.ERROR)
+        record("replaced", counter, level=logging.ERROR)
     _started[about] = options.SHARDS, is_in_force
     return is_in_force
 

@@ -24,7 +24,7 @@ from ..sql.everyone import Page
 from .audit import SLOW
 from .dry_run import DryRun
 from .epochs import reason_for_epoch
-from .history import record_event
+from .history import record
 from .orphans import remove_orphans
 from .places import LocalCounter, at_each
 from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Counts, Look, Recounter, RecountResult
@@ -212,7 +212,7 @@ def _compare(local: LocalCounter[Any]) -> bool:
     if result.wrong:
         shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in comparison.corrections[:EXAMPLES]]
         about = {"checked": result.checked, "wrong": result.wrong, "examples": ", ".join(shown)}
-        record_event("mismatched", counter, level=logging.WARNING, **about)
+        record("mismatched", counter, level=logging.WARNING, **about)
     state.add(result, page, time.time(), time.monotonic() - started)
     row.filter(verified=claimed).update(verified=str(state))
     return True

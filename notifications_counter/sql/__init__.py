@@ -1,4 +1,4 @@
-"""Adds the deltas of a batch to the stored totals, with one statement for each chunk."""
+"""SQL of our own: what a flush writes, and what recounts and rankings read. A module for each database that differs."""
 
 from importlib import import_module
 from typing import Any

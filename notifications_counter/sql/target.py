@@ -1,4 +1,4 @@
-"""What a flush writes, and where."""
+"""The table of totals, and what a flush writes there."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from ..databases.routing import in_schema, schema_of
 from ..databases.transactions import in_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable, DatabaseChanged
-from .recounts import request_recounts
+from .requests import request_recounts
 
 logger = logging.getLogger("notifications_counter")
 

@@ -20,7 +20,7 @@ from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction, in_manual_transaction
 from ..signals import counts_changed
 from .follower import Follower, NotAnnounced
-from .recounts import forget, mark_dirty, request_recounts
+from .requests import forget, mark_dirty, request_recounts
 from .rows import Change
 from .transaction import TransactionLog
 

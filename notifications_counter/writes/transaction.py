@@ -24,7 +24,7 @@ from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
 from ..timeseries import LARGEST, TimeSeries
 from .intents import Intents, Owner, write_requests
-from .recounts import forget, mark_dirty, request_recounts
+from .requests import forget, mark_dirty, request_recounts
 
 logger = logging.getLogger("notifications_counter")
 

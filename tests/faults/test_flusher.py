@@ -11,7 +11,7 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
-from notifications_counter.writes.recounts import request_recounts
+from notifications_counter.writes.requests import request_recounts
 from tests.support import PATIENCE, assert_heals, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]

@@ -16,7 +16,7 @@ from notifications_counter.declaration.primary_keys import as_bytes
 from notifications_counter.maintenance import audit, healing, recount
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.reader import Reader
-from notifications_counter.writes.recounts import request_recounts
+from notifications_counter.writes.requests import request_recounts
 from tests.support import (
     PATIENCE,
     OtherConnection,

@@ -21,7 +21,7 @@ from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.maintenance.verification import Pace, Verification, verify
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.state import look_at
-from notifications_counter.writes.recounts import request_recounts
+from notifications_counter.writes.requests import request_recounts
 from tests.support import OtherConnection, assert_exact, assert_reads, buffer, entries, sent, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True)]

@@ -25,7 +25,7 @@ from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target
 from notifications_counter.writes.intents import Intents
-from notifications_counter.writes.recounts import request_recounts
+from notifications_counter.writes.requests import request_recounts
 from notifications_counter.writes.totals import maintained
 from tests import support
 from tests.composite_owners.counters import votes
