@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 
 MONITOR, ALERTS = page("howto/monitor.md"), page("howto/alerts.yml")
 
-EVENT_FUNCTIONS = ("log_event", "record_event")
+EVENT_FUNCTIONS = ("log_event", "record")
 
 
 @cache
