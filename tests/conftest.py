@@ -18,12 +18,15 @@ from django_redis import get_redis_connection
 
 import servers
 from notifications_counter import counters
+from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.counters import BUILT_IN, all_counters, unread, unseen
 from notifications_counter.declaration import declarations
 from notifications_counter.testing import delete_keys, isolated_counters
 
 from .faults.child import Child
 from .support import entries, redis_out_of_reach
+
+numbers = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -151,6 +154,29 @@ def through_pgbouncer() -> Iterator[None]:
             other.rollback()
             other.close()
         yield
+
+
+@pytest.fixture
+def use(settings: Any) -> Iterator[Callable[..., Client]]:
+    """A function that puts the cache on another server, or gives it other options, and returns the client."""
+    before = settings.CACHES
+
+    def put(location: str = "", **options: Any) -> Client:
+        cache = {**before["default"], "OPTIONS": {**before["default"]["OPTIONS"], **options}}
+        if location:  # django-redis keeps a pool for each address, and servers take turns on a port
+            cache["LOCATION"] = f"{location}#{next(numbers)}"
+        settings.CACHES = {"default": cache}
+        return client_of("default")
+
+    yield put
+    settings.CACHES = before  # the keys of the test are deleted there
+
+
+@pytest.fixture
+def server() -> Iterator[servers.Server]:
+    """A Redis of the test's own."""
+    with servers.redis() as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,10 +1,13 @@
 """What tests of exactness share."""
 
+import os
 import re
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 from uuid import uuid4
@@ -13,11 +16,13 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connection, connections, transaction
+from django.db.models import Count, Sum
 from django.test import override_settings
 from django.utils import timezone
 from django_redis import get_redis_connection
 
 from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
@@ -26,6 +31,9 @@ from servers import HOST
 
 # Its name before Django 6.1.
 savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
+
+CLUSTER = "notifications_counter.buffer.cluster.ClusterConnectionFactory"
+"""Connects a cache to a Redis Cluster."""
 
 PATIENCE = 180
 """Seconds after which a test takes something for hung. However busy the machine is, nothing takes that long."""
@@ -91,6 +99,14 @@ def rows(user: Any, counter: Counter = unread) -> int:
     return counter.source._base_manager.filter(counter.q, **{counter.owner: counter.key(user)}).count()
 
 
+def truth(counter: Counter) -> dict[Any, int]:
+    """COUNT(*) or SUM() for each owner that has rows."""
+    names = counter.owner_attnames
+    found = counter.source._base_manager.filter(counter.q, **{f"{name}__isnull": False for name in names}).order_by()
+    sums = found.values_list(*names).annotate(found=Sum(counter.sum, default=0) if counter.sum else Count("pk"))
+    return {tuple(owner) if len(names) > 1 else owner[0]: number for *owner, number in sums}
+
+
 def stored(user: Any, counter: Counter = unread) -> int:
     """What the database has for a user, 0 if nothing."""
     totals = counter.totals._base_manager.filter(pk=counter.key(user))
@@ -113,6 +129,7 @@ def begin_now() -> None:
 
 def assert_exact(*users: Any, counter: Counter = unread, dirty: int = 0) -> None:
     """Reads give COUNT(*), so do the stored totals once healed and flushed; this many users needed a recount."""
+    read_all_owed()  # on a busy machine, what other threads have sent may arrive after what this one sends
     status = [shard.status for shard in counter.status()]
     assert (sum(s.dirty for s in status), sum(s.intents for s in status)) == (dirty, 0)
     assert_reads(*users, counter=counter)
@@ -124,7 +141,7 @@ def assert_exact(*users: Any, counter: Counter = unread, dirty: int = 0) -> None
 def assert_heals(*users: Any, counter: Counter = unread) -> None:
     """A run of the flusher makes everything exact, with transactions that never came back overdue at once."""
     with entries(HEAL_AFTER=0):
-        counter.heal()
+        counter.heal(PATIENCE)
     counter.flush()
     right = {counter.key(user): rows(user, counter) for user in users}
     assert {key: stored(key, counter) for key in right} == right
@@ -187,6 +204,23 @@ def waits(session: int) -> bool:
         return any("LOCK WAIT" in text and re.search(rf"thread id {session}\b", text) for text in transactions)
 
 
+@contextmanager
+def fork(work: Callable[[], Any]) -> Iterator[None]:
+    """A fork of this process, which does this work beside the block, and must not fail."""
+    connections.close_all()
+    if not (pid := os.fork()):
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    yield
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 class OtherConnection:
     """Runs functions in a thread, and so on a connection, of its own."""
 
@@ -203,3 +237,16 @@ class OtherConnection:
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         return self.start(function, *args, **kwargs).result(PATIENCE)
+
+
+def together(*works: Callable[[], Any]) -> list[Any]:
+    """Run functions at the same moment, each on a connection of its own. Returns what they return."""
+    barrier = threading.Barrier(len(works))
+
+    def run(work: Callable[[], Any]) -> Any:
+        barrier.wait(PATIENCE)
+        return work()
+
+    with ExitStack() as stack:
+        running = [stack.enter_context(OtherConnection()).start(run, work) for work in works]
+        return [future.result(PATIENCE) for future in running]

@@ -1,57 +1,31 @@
-"""The one module that talks to Redis: stale connections, refusals, closed doors."""
+"""The one module that talks to Redis: stale connections, refusals, outages."""
 
-import itertools
 import logging
 import os
-import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import IntegrityError, transaction
 from django.db.models.signals import pre_save
 
 import servers
 from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer import connections as connections_module
-from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.buffer.commands import Command
 from notifications_counter.buffer.connections import Connections
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, begin_now, entries, notify, stored
+from tests.support import assert_exact, assert_heals, assert_reads, begin_now, entries, fork, notify, stored, together
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 LOGGER = "notifications_counter"
-numbers = itertools.count()
-
-
-@pytest.fixture
-def use(settings) -> Iterator[Callable[..., Client]]:
-    """A function that puts the cache on another server, or gives it other options."""
-    before = settings.CACHES
-
-    def put(location: str = "", **options: Any) -> Client:
-        cache = {**before["default"], "OPTIONS": {**before["default"]["OPTIONS"], **options}}
-        if location:  # django-redis keeps a pool for each address, and servers take turns on a port
-            cache["LOCATION"] = f"{location}#{next(numbers)}"
-        settings.CACHES = {"default": cache}
-        return client_of("default")
-
-    yield put
-    settings.CACHES = before  # the keys of the test are deleted there
-
-
-@pytest.fixture
-def server() -> Iterator[servers.Server]:
-    with servers.redis() as server:
-        yield server
 
 
 @contextmanager
@@ -185,58 +159,7 @@ def test_one_warning_for_want_of_memory(use, server, alice, caplog):
     assert [level for level, _ in messages(caplog)] == [logging.WARNING] * 2
 
 
-# ---------------------------------------------------------------------------- closed doors
-class Door:
-    """A port that closes every connection at once, and counts them."""
-
-    def __init__(self) -> None:
-        self.socket = socket.create_server((servers.HOST, 0))
-        self.knocks = 0
-        self.thread = threading.Thread(target=self._open)
-        self.thread.start()
-
-    def _open(self) -> None:
-        while True:
-            visitor, _ = self.socket.accept()
-            with visitor:
-                if self.knocks < 0:
-                    return
-                self.knocks += 1
-
-    @property
-    def url(self) -> str:
-        return "redis://{}:{}/0".format(*self.socket.getsockname())
-
-    def close(self) -> None:
-        self.knocks = -1
-        socket.create_connection(self.socket.getsockname()).close()
-        self.thread.join()
-        self.socket.close()
-
-
-@pytest.fixture
-def door() -> Iterator[Door]:
-    door = Door()
-    yield door
-    door.close()
-
-
-def test_no_knocking_at_a_closed_door(use, door, alice, bob, caplog):
-    use(door.url)
-    for _ in range(5):
-        notify_quietly(alice)
-        assert_reads(alice, bob)
-    knocks = door.knocks
-    assert 1 <= knocks <= 2  # redis-py itself tries a second time
-    assert len(messages(caplog)) == 1
-    with entries(RETRY_AFTER=0):
-        unread.buffers[0].client.breaker.retry_at = 0.0  # as if the time had passed
-        assert_reads(alice)
-    assert door.knocks > knocks
-    assert len(messages(caplog)) == 1
-    assert RecountRequest.objects.count() == 5
-
-
+# ---------------------------------------------------------------------------- outages
 def notify_quietly(user: Any) -> None:
     Notification.objects.create(user=user, title="x")
 
@@ -279,24 +202,30 @@ def test_what_has_begun_is_committed_although_redis_failed_meanwhile(use, server
     assert_heals(alice, bob)
 
 
-def test_a_server_that_does_not_answer(use, server, alice, monkeypatch):
-    """Only one write waits for it, however many there are before RETRY_AFTER."""
+@pytest.mark.parametrize("state", ["gone", "silent"])
+def test_one_write_waits_for_a_server_that_does_not_answer(use, server, state, alice, bob, caplog, monkeypatch):
+    """However many there are before RETRY_AFTER."""
     breaker = use(server.url, SOCKET_TIMEOUT=2, SOCKET_CONNECT_TIMEOUT=2).breaker
     unread.heal()
     notify(alice)
     waited: list[Exception] = []
     trip = breaker.trip
     monkeypatch.setattr(breaker, "trip", lambda error: waited.append(error) or trip(error))
-    server.pause()
+    end, begin = (server.kill, server.start) if state == "gone" else (server.pause, server.resume)
+    end()
     try:
         with entries(RETRY_AFTER=600):
             for _ in range(5):
                 notify_quietly(alice)
-                assert_reads(alice)
-        assert len(waited) == 1
+                assert_reads(alice, bob)
+            assert len(waited) == 1
+            breaker.retry_at = 0.0  # as if the time had passed
+            assert_reads(alice)
+        assert len(waited) == 2
+        assert len(messages(caplog)) == 1
         assert RecountRequest.objects.count() == 5
     finally:
-        server.resume()
+        begin()
     breaker.retry_at = 0.0
     assert_heals(alice)
 
@@ -418,25 +347,14 @@ def test_forks(healed, alice, bob):
     """A child must not speak over the connections of its parent."""
     notify(alice)
     assert_reads(alice)
-    connections.close_all()
-    pids = []
-    for _ in range(3):
-        pid = os.fork()
-        if not pid:
-            status = 1
-            try:
-                for _ in range(20):
-                    notify_quietly(bob)
-                    assert unread.count(alice) == 3
-                connections.close_all()
-                status = 0
-            finally:
-                os._exit(status)
-        pids.append(pid)
-    for _ in range(20):
-        notify_quietly(bob)
-        assert unread.count(alice) == 3
-    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
+
+    def work() -> None:
+        for _ in range(20):
+            notify_quietly(bob)
+            assert unread.count(alice) == 3
+
+    with fork(work), fork(work), fork(work):
+        work()
     assert unread.count(bob) == 80
     assert_exact(alice, bob)
 
@@ -458,39 +376,26 @@ def test_a_fork_with_more_idle_connections_than_python_recurses():
     idle = Connections(pool)
     for used in [idle.get_connection() for _ in range(2 * sys.getrecursionlimit())]:
         idle.release(used)
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            status = int(idle.get_connection().pid != os.getpid())
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def work() -> None:
+        assert idle.get_connection().pid == os.getpid()
+
+    with fork(work):
+        pass
 
 
-def test_threads(healed, alice, bob):
-    failed: list[BaseException] = []
-    together = threading.Barrier(6)
+def test_threads(healed, bob, make_user):
+    """Each reads what it has written, although the reply to that is owed on a connection that another may use next."""
+    users = [make_user() for _ in range(6)]
 
-    def work(user: Any, other: Any) -> None:
-        try:
-            together.wait()
-            for _ in range(15):
+    def work(user: Any) -> None:
+        for number in range(1, 16):
+            notify_quietly(user)
+            with transaction.atomic():
+                notify_quietly(bob)
                 notify_quietly(user)
-                assert set(unread.counts([alice, bob])) == {alice.pk, bob.pk}
-                with transaction.atomic():
-                    notify_quietly(other)
-                    notify_quietly(user)
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            connection.close()
+            assert unread.counts([user, bob])[user.pk] == unread.count(user) == 2 * number
 
-    threads = [threading.Thread(target=work, args=pair) for pair in [(alice, bob), (bob, alice)] * 3]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert unread.counts([alice, bob]) == {alice.pk: 135, bob.pk: 135}
-    assert_exact(alice, bob)
+    together(*[partial(work, user) for user in users])
+    assert unread.count(bob) == 90
+    assert_exact(bob, *users)

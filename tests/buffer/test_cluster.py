@@ -14,7 +14,7 @@ from notifications_counter.buffer.client import client_of
 from notifications_counter.buffer.cluster import NodeBreaker
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, entries, stored, wait_until
+from tests.support import CLUSTER, assert_exact, assert_heals, assert_reads, entries, stored, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
 
@@ -28,13 +28,9 @@ def nodes() -> Iterator[list[servers.Server]]:
 
 
 @pytest.fixture
-def cluster(nodes, settings) -> Iterator[redis.RedisCluster]:
+def cluster(nodes, use) -> Iterator[redis.RedisCluster]:
     """The cache is on the cluster."""
-    options = {
-        **settings.CACHES["default"]["OPTIONS"],
-        "CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory",
-    }
-    settings.CACHES = {"default": {**settings.CACHES["default"], "LOCATION": nodes[0].url, "OPTIONS": options}}
+    use(nodes[0].url, CONNECTION_FACTORY=CLUSTER)
     with entries(SHARDS=SHARDS, RETRY_AFTER=0):
         client = client_of("default").redis
         yield client
@@ -165,16 +161,12 @@ def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, djang
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "asked first"])
-def test_a_node_that_does_not_answer(nodes, cluster, users, settings, is_known):
+def test_a_node_that_does_not_answer(nodes, cluster, users, use, is_known):
     """Neither for what it is asked, nor where the keys are. The test would hang otherwise."""
     unread.heal()
     notify(users)
     assert_reads(*users)
-    never = {"SOCKET_TIMEOUT": 600, "SOCKET_CONNECT_TIMEOUT": 600}
-    default, before = settings.CACHES["default"], settings.CACHES
-    options = {**default["OPTIONS"], **never}
-    settings.CACHES = {"default": {**default, "LOCATION": f"{default['LOCATION']}#never", "OPTIONS": options}}
-    client = client_of("default")
+    client = use(nodes[0].url, CONNECTION_FACTORY=CLUSTER, SOCKET_TIMEOUT=600, SOCKET_CONNECT_TIMEOUT=600)
     if is_known:
         assert_reads(*users)
     for node in nodes:
@@ -187,21 +179,17 @@ def test_a_node_that_does_not_answer(nodes, cluster, users, settings, is_known):
             assert_reads(*users)
     for node in nodes:
         node.resume()
-    settings.CACHES = before
+    use(nodes[0].url, CONNECTION_FACTORY=CLUSTER)
     assert_heals(*users)
 
 
-def test_a_process_that_starts_while_the_cluster_is_down(settings, users):
+def test_a_process_that_starts_while_the_cluster_is_down(use, users):
     """Nothing can be asked where the shards are."""
-    options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
-    location = f"redis://{servers.HOST}:{servers.free_port()}/0"
-    caches = settings.CACHES
-    settings.CACHES = {"default": {**caches["default"], "LOCATION": location, "OPTIONS": options}}
+    use(f"redis://{servers.HOST}:{servers.free_port()}/0", CONNECTION_FACTORY=CLUSTER)
     with entries(SHARDS=SHARDS):
         notify(users)
         assert_reads(*users)
         assert RecountRequest.objects.count() == len(users)
-    settings.CACHES = caches  # the keys of the test are deleted there
 
 
 def test_a_master_whose_replica_takes_over(nodes, cluster, users):

@@ -1,8 +1,7 @@
 """No password is told by a message, a log or a traceback."""
 
-import itertools
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -17,23 +16,7 @@ from notifications_counter.signals import redis_called
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
-numbers = itertools.count()
-
 SECRET = "hunt3r/two"
-
-
-@pytest.fixture
-def use(settings) -> Iterator[Callable[..., None]]:
-    """A function that puts the cache on another server."""
-    before = settings.CACHES
-
-    def put(location: str, **options: Any) -> None:
-        # django-redis keeps a pool for each address, and servers take turns on a port
-        cache = {**before["default"], "LOCATION": f"{location}#{next(numbers)}"}
-        settings.CACHES = {"default": {**cache, "OPTIONS": {**cache["OPTIONS"], **options}}}
-
-    yield put
-    settings.CACHES = before  # the keys of the test are deleted there
 
 
 @pytest.fixture

@@ -1,17 +1,14 @@
 """Nobody waits for the reply to a confirmation: whoever uses the connection next reads it, or sees to its loss."""
 
-import os
 import select
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
-from django.db import connections, transaction
+from django.db import transaction
 
 import servers
 from notifications_counter.buffer import connections as connections_module
@@ -29,6 +26,7 @@ from tests.support import (
     assert_reads,
     buffer,
     entries,
+    fork,
     sent,
     wait_until,
 )
@@ -37,15 +35,11 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 
 @pytest.fixture
-def server(settings) -> Iterator[servers.Server]:
-    """A server of the test's own."""
-    before = settings.CACHES
-    with servers.redis() as server:
-        settings.CACHES = {"default": {**before["default"], "LOCATION": f"{server.url}#{time.time_ns()}"}}
-        unread.heal()
-        with entries(RETRY_AFTER=0):
-            yield server
-        settings.CACHES = before
+def server(use, server) -> Iterator[servers.Server]:
+    use(server.url)
+    unread.heal()
+    with entries(RETRY_AFTER=0):
+        yield server
 
 
 @pytest.fixture
@@ -115,9 +109,8 @@ def test_redis_called_is_sent_once(ready, alice):
     assert calls == [("announce", None), ("confirm", None), ("MGET", None)]
 
 
-def test_a_limited_pool_waits(settings, ready, alice):
-    options = {**settings.CACHES["default"]["OPTIONS"], "CONNECTION_POOL_KWARGS": {"max_connections": 1}}
-    settings.CACHES = {"default": {**settings.CACHES["default"], "OPTIONS": options}}
+def test_a_limited_pool_waits(use, server, ready, alice):
+    use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 1})
     for _ in range(2):
         write(alice)
         assert_reads(alice)
@@ -165,18 +158,15 @@ def test_a_process_that_ends_right_after_a_write(child_environment, alice, end):
 def test_a_fork_between_a_write_and_a_read(ready, alice):
     write(alice)
     assert owed() == 1
-    connections.close_all()
-    if not (pid := os.fork()):
-        status = 1
-        try:
-            assert unread.count(alice) == 2
-            write(alice)
-            read_all_owed()
-            assert unread.count(alice) == 3
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def work() -> None:
+        assert unread.count(alice) == 2
+        write(alice)
+        read_all_owed()
+        assert unread.count(alice) == 3
+
+    with fork(work):
+        pass
     assert owed() == 1
     assert unread.count(alice) == 3
     assert owed() == 0
@@ -187,78 +177,16 @@ def test_a_fork_between_a_write_and_a_read(ready, alice):
 def test_a_fork_that_ends_without_a_word_to_redis(ready, alice):
     """What its parent is owed is none of its business."""
     write(alice)
-    connections.close_all()
-    if not (pid := os.fork()):
-        status = 1
-        try:
-            read_all_owed()
-            assert not RecountRequest.objects.exists()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def work() -> None:
+        read_all_owed()
+        assert not RecountRequest.objects.exists()
+
+    with fork(work):
+        pass
     assert owed() == 1
     assert_reads(alice)
     assert_exact(alice)
-
-
-def test_threads_read_what_others_are_owed(ready, make_user):
-    """Each write leaves a reply on a connection that another thread may use next."""
-    users, failed = [make_user() for _ in range(3)], []
-
-    def work(user: Any) -> None:
-        try:
-            for i in range(20):
-                write(user)
-                assert unread.count(user) == i + 1
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=work, args=(user,)) for user in users]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert_exact(*users)
-
-
-GREENLETS = """
-from gevent import monkey
-monkey.patch_all()
-import json, os, signal, sys, django, gevent
-django.setup()
-from notifications_counter.buffer.client import client_of
-from notifications_counter.counters import unread
-from notifications_counter.models import Notification
-from notifications_counter.writes.intents import Intents
-
-user, server = sys.argv[1], int(sys.argv[2])
-Notification.objects.create(user_id=user, title="x")
-assert unread.count(user) == 2
-confirm = Intents._confirm
-Intents._confirm = lambda *args: (os.kill(server, signal.SIGSTOP), confirm(*args))[1]
-Notification.objects.create(user_id=user, title="x")
-idle = client_of("default")._connections._idle
-greenlets = [gevent.spawn(unread.count, user) for _ in range(2)]
-while idle:
-    gevent.sleep(0.01)
-greenlets[0].kill()
-os.kill(server, signal.SIGCONT)
-print(json.dumps([greenlets[1].get(), unread.count(user), unread.count(user)]))
-"""
-
-
-def test_a_greenlet_that_is_killed_while_it_reads_what_is_owed(ready, server, child_environment, alice):
-    """It was the first, and so had that connection."""
-    environment = {**child_environment, "TEST_REDIS_URL": server.url}
-    command = [sys.executable, "-c", GREENLETS, str(alice.pk), str(server.process.pid)]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert (found.stdout, found.stderr) == ("[3, 3, 3]\n", "")
-    assert RecountRequest.objects.count() == 1
-    assert_heals(alice)
 
 
 # ------------------------------------------------------------------------------------------------------------- failures
@@ -280,17 +208,6 @@ def test_a_connection_that_is_lost_after_the_reply(ready, alice, other, fresh_se
     other.client_kill_filter(_type="normal", skipme=True)
     assert_reads(alice)
     assert not RecountRequest.objects.exists()
-    assert_exact(alice)
-
-
-def test_a_server_that_has_forgotten_confirm(ready, alice, other):
-    write_then(other.script_flush, alice)
-    assert owed() == 1
-    assert unread.count(alice) == 2
-    assert not RecountRequest.objects.exists()
-    with sent() as commands:
-        assert unread.count(alice) == 2
-    assert commands == ["MGET"]
     assert_exact(alice)
 
 

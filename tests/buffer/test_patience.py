@@ -1,18 +1,16 @@
 """A Redis that answers late: the site does not wait for it, and the flusher does."""
 
-import itertools
 import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
 
 import pytest
 import redis
 from django.db import transaction
 
-import servers
-from notifications_counter.buffer.client import Client, client_of
+from notifications_counter.buffer.client import Client
 from notifications_counter.buffer.patience import Patience, current, limit
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
@@ -32,32 +30,19 @@ from tests.support import (
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
-numbers = itertools.count()
+
+@pytest.fixture
+def relay(server) -> Iterator[SlowRelay]:
+    relay = SlowRelay(server)
+    yield relay
+    relay.hurry.set()
+    relay.socket.close()
 
 
 @pytest.fixture
-def relay() -> Iterator[SlowRelay]:
-    with servers.redis() as server:
-        relay = SlowRelay(server)
-        yield relay
-        relay.hurry.set()
-        relay.socket.close()
-
-
-@pytest.fixture
-def use(settings, relay) -> Iterator[Callable[..., Client]]:
-    """A function that puts the cache behind the relay, with these options. No timeout of the cache is shorter than the
-    test."""
-    before = settings.CACHES
-    patient = {"SOCKET_TIMEOUT": NEVER, "SOCKET_CONNECT_TIMEOUT": NEVER}
-
-    def put(**options: Any) -> Client:
-        cache = {**before["default"], "LOCATION": f"{relay.url}#{next(numbers)}", "OPTIONS": {**patient, **options}}
-        settings.CACHES = {"default": cache}
-        return client_of("default")
-
-    yield put
-    settings.CACHES = before
+def use(use, relay) -> Callable[..., Client]:
+    """A function that puts the cache behind the relay. No timeout of the cache is shorter than the test."""
+    return partial(use, relay.url, SOCKET_TIMEOUT=NEVER, SOCKET_CONNECT_TIMEOUT=NEVER)
 
 
 POOLS = {
@@ -203,14 +188,10 @@ def test_the_shorter_of_two_limits_counts():
             assert limit() == 0.5
         assert limit() == 1
     assert limit() is None
-
-
-def test_a_limit_without_an_end_has_no_effect():
-    """As if an exception struck before the end."""
-    patience = Patience(1)
-    patience.__enter__()
+    without_end = Patience(1)
+    without_end.__enter__()  # as if an exception struck before the end
     assert limit() == 1
-    del patience
+    del without_end
     assert limit() is None
 
 

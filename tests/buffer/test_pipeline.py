@@ -52,15 +52,12 @@ class Wire(Relay):
 
 
 @pytest.fixture
-def wire(settings) -> Iterator[Wire]:
-    before = settings.CACHES
-    with servers.redis() as server:
-        wire = Wire(server)
-        settings.CACHES = {"default": {**before["default"], "LOCATION": wire.url}}
-        with entries(RETRY_AFTER=0):
-            yield wire
-        settings.CACHES = before
-        wire.socket.close()
+def wire(use, server) -> Iterator[Wire]:
+    wire = Wire(server)
+    use(wire.url)
+    with entries(RETRY_AFTER=0):
+        yield wire
+    wire.socket.close()
 
 
 @pytest.fixture

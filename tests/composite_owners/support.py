@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import Count, Sum
-
 from notifications_counter.counters import Counter
+from tests.support import truth
 
 from .counters import COUNTERS
 
@@ -27,14 +26,6 @@ TEXTS = [
     "%s",
 ]
 """What must not be taken for another text, or for syntax."""
-
-
-def truth(counter: Counter) -> dict[Any, int]:
-    """COUNT(*) or SUM() for each owner that has rows."""
-    there = {f"{name}__isnull": False for name in counter.owner_attnames}
-    rows = counter.source._base_manager.filter(counter.q, **there).order_by()
-    found = Sum(counter.sum, default=0) if counter.sum else Count("pk")
-    return {tuple(owner): n for *owner, n in rows.values_list(*counter.owner_attnames).annotate(found=found)}
 
 
 def grouped(counts: dict[Any, int]) -> dict[Any, dict[Any, int]]:

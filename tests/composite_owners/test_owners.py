@@ -5,21 +5,19 @@ from dataclasses import replace
 import pytest
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
+from django.db import transaction
 
 from notifications_counter.maintenance import recount
 from notifications_counter.maintenance.audit import Progress
 from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.models import RecountRequest
 from notifications_counter.monitoring.dashboard import recovery
-from notifications_counter.sql import dialect
-from notifications_counter.sql.target import Chunk, Target
 from notifications_counter.testing import delete_keys
-from tests.support import buffer, entries, unheard
+from tests.support import buffer, entries, truth, unheard
 
 from .counters import COUNTERS, alerts, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
-from .support import TEXTS, assert_counted, assert_stored, truth
+from .support import TEXTS, assert_counted, assert_stored
 
 
 def vote(shop: int, item: int = 1, stars: int = 1, number: int = 1) -> None:
@@ -110,16 +108,6 @@ def test_counters_of_one_table_of_totals_are_flushed_apart(alice):
         (text, int(text != "likes"), 1) for text in TEXTS
     )
     assert_stored(unread_by_app, unseen_by_app)
-
-
-def test_a_batch_is_added_once():
-    vote(1, number=2)
-    vote(2, item=7)
-    batch = buffer(votes).cut(votes.status()[0].epoch)
-    chunk = Chunk([[1, 2], [1, 7], [1, 1]], [2, 1])
-    for _ in range(2):
-        dialect(connection.vendor).apply(Target(votes, connection), batch.batch, chunk)
-    assert_stored(votes)
 
 
 def test_redis_is_lost(alice, redis_client):

@@ -11,7 +11,6 @@ from django.contrib.auth import get_user_model
 from django.db import connections
 
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification, UserNotificationsCount
 from tests.support import PATIENCE
 
 from .actors import Reader, Writer
@@ -91,19 +90,3 @@ def traffic(users: list[Any]) -> Callable[..., Any]:
         assert here.history.impossible() == []
 
     return run
-
-
-@pytest.fixture
-def assert_exact(users: list[Any]) -> Callable[..., None]:
-    """A function: are counts and stored counts the numbers of rows, and does a recount find nothing wrong?"""
-
-    def compare(of: list[Any] | None = None) -> None:
-        of = users if of is None else of
-        rows = {user: Notification.objects.unread().for_user(user).count() for user in of}
-        stored = dict(UserNotificationsCount.objects.filter(pk__in=of).values_list("pk", "unread_count"))
-        assert {user: stored.get(user, 0) for user in of} == rows
-        assert unread.counts(of) == rows
-        assert {user: unread.count(user) for user in of} == rows
-        assert unread.recount(of, dry_run=True).wrong == 0
-
-    return compare

@@ -48,16 +48,9 @@ LOSSES = (
 PAST = ("database_restored", "database_failed_over")
 SLOW = {"sentinel_failed_over", "deployed", *PAST}
 SINGLE = (
-    *KILLS,
-    *STOPS,
-    *MISFORTUNES,
-    *INTERRUPTIONS,
-    *DISTURBANCES,
-    "database_connections_broken",
-    "deployed",
-    *LOSSES,
+    *KILLS, *STOPS, *MISFORTUNES, *INTERRUPTIONS, *DISTURBANCES, "database_connections_broken", "deployed", *LOSSES,
     *PAST,
-)
+)  # fmt: skip
 ROUNDS: dict[str, tuple[str, ...]] = {
     **{fault: (fault,) for fault in SINGLE},
     "all_but_a_loss": (*KILLS, *STOPS, *MISFORTUNES, "interrupted", *DISTURBANCES),

@@ -19,7 +19,7 @@ import notifications_counter
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_heals, entries, rows
+from tests.support import PATIENCE, assert_heals, entries, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
 
@@ -140,15 +140,12 @@ def read(user: Any) -> None:
 
 
 @pytest.fixture
-def one_connection(settings) -> Iterator[None]:
+def one_connection(use) -> Iterator[None]:
     """The site allows only one connection to Redis. If it is not given back, the next command fails."""
-    before = settings.CACHES
-    options = {**before["default"]["OPTIONS"], "CONNECTION_POOL_KWARGS": {"max_connections": 1}}
-    settings.CACHES = {"default": {**before["default"], "OPTIONS": options}}
+    use(CONNECTION_POOL_KWARGS={"max_connections": 1})
     with entries(RECORD_ACTIVITY=True):
         unread.heal()
         yield
-    settings.CACHES = before
 
 
 @pytest.mark.usefixtures("one_connection")
@@ -253,7 +250,7 @@ def is_seen(error: BaseException, caught: BaseException | None) -> bool:
 
 def assert_counts(users: list[Any], places: dict[Any, str]) -> None:
     with entries(HEAL_AFTER=0):
-        unread.heal()
+        unread.heal(PATIENCE)
     unread.flush()
     right = {user.pk: rows(user) for user in users}
     found = unread.counts(users)
