@@ -1,9 +1,12 @@
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from .models import Agent, Queue
 from .support import assert_stored, heal
+
+ANN, BEN, DESK = 10**6, 10**6 + 1, UUID(int=5)  # primary keys
 
 
 @pytest.fixture(autouse=True)
@@ -14,17 +17,17 @@ def healed(_own_keys: None, transactional_db: None) -> None:
 
 @pytest.fixture
 def ann() -> Agent:
-    return Agent.objects.create(name="ann")
+    return Agent.objects.create(pk=ANN, name="ann")
 
 
 @pytest.fixture
 def ben() -> Agent:
-    return Agent.objects.create(name="ben")
+    return Agent.objects.create(pk=BEN, name="ben")
 
 
 @pytest.fixture
 def desk() -> Queue:
-    return Queue.objects.create()
+    return Queue.objects.create(pk=DESK)
 
 
 @pytest.fixture

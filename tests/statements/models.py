@@ -75,33 +75,31 @@ class Watch(models.Model):
         constraints = [models.UniqueConstraint(fields=["agent", "ticket"], name="one_watch")]
 
 
-class OpenCount(BaseCount):
-    agent = models.OneToOneField(
-        Agent, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+def owner(to):
+    return models.OneToOneField(
+        to, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
     )
+
+
+class OpenCount(BaseCount):
+    agent = owner(Agent)
     open_count = models.IntegerField(default=0)
     open_points = models.BigIntegerField(default=0)
     points_batch = models.BigIntegerField(default=0)
 
 
 class UrgentCount(BaseCount):
-    agent = models.OneToOneField(
-        Agent, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    agent = owner(Agent)
     urgent_count = models.IntegerField(default=0)
 
 
 class NewCount(BaseCount):
-    queue = models.OneToOneField(
-        Queue, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    queue = owner(Queue)
     new_count = models.IntegerField(default=0)
 
 
 class WatchCount(BaseCount):
-    agent = models.OneToOneField(
-        Agent, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    agent = owner(Agent)
     watch_count = models.IntegerField(default=0)
     weight = models.BigIntegerField(default=0)
     weight_batch = models.BigIntegerField(default=0)

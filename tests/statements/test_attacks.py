@@ -481,22 +481,6 @@ def test_a_column_that_was_of_another_type(house):
         assert_heals(house, counter=counter)
 
 
-class Meddling(models.CharField):
-    """Not the only field of its kind: a slug or a status may be set along with others."""
-
-    def pre_save(self, instance, add):
-        instance.sold = True
-        return super().pre_save(instance, add)
-
-
-def test_a_field_that_sets_another_one(house):
-    fields = {"slug": Meddling(max_length=10, default=""), "sold": models.BooleanField(default=False)}
-    with counted("meddling", Q(sold=False), **fields) as (model, counter):
-        model.objects.create(project=house)
-        model.objects.bulk_create([model(project=house), model(project=house)])
-        assert_exact(house, counter=counter)
-
-
 class Flags(models.IntegerField):
     """As in django-bitfield: ``flags=1`` finds every row that has this bit."""
 

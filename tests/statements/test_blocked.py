@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Case, F, Value, When
+from django.db.models import Case, F, Q, Value, When
 
 from tests.support import PATIENCE, OtherConnection, session, wait_until, waits
 
+from .conftest import ANN, BEN
 from .counters import open_tickets, urgent_tickets
 from .models import BaseTicket, Ticket, UncountedTicket
 from .support import assert_counted, heal, named
@@ -23,74 +24,77 @@ pytestmark = pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite le
 COUNTED = (open_tickets, urgent_tickets)
 
 Model = type[BaseTicket]
-Work = Callable[[Model, int, int], Any]
+Work = Callable[[Model], Any]
+
+
+def change(*conditions: Q, **values: Any) -> Work:
+    return lambda model: model.objects.filter(*conditions).update(**values)
+
+
+def delete(*conditions: Q) -> Work:
+    return lambda model: model.objects.filter(*conditions)._raw_delete("default")
+
+
+def both(*works: Work) -> Work:
+    return lambda model: [work(model) for work in works]
+
+
+def within(model: Model, found: Q) -> Any:
+    """Rows that a subquery finds."""
+    return model.objects.filter(pk__in=model.objects.filter(found).values("pk"))
+
 
 # Of ticket 2, which is ann's and open; ticket 4 is hers and closed, ticket 9 is ben's.
 FIRST: dict[str, Work] = {
-    "closes": lambda model, ann, ben: model.objects.filter(pk=2).update(closed=True),
-    "reopens": lambda model, ann, ben: model.objects.filter(pk=4).update(closed=False),
-    "moves": lambda model, ann, ben: model.objects.filter(pk=2).update(agent=ben),
-    "closes and moves": lambda model, ann, ben: (
-        model.objects.filter(pk=2).update(closed=True),
-        model.objects.filter(pk=2).update(agent=ben),
-    ),
-    "deletes": lambda model, ann, ben: model.objects.filter(pk=2)._raw_delete("default"),
-    "replaces": lambda model, ann, ben: (
-        model.objects.filter(pk=2)._raw_delete("default"),
-        model(pk=2, agent_id=ann, due=None).save(force_insert=True),
-    ),
-    "inserts": lambda model, ann, ben: model(pk=7, agent_id=ann, priority=2).save(force_insert=True),
-    "changes the key": lambda model, ann, ben: model.objects.filter(pk=2).update(id=40),
-    "swaps the keys": lambda model, ann, ben: (
-        model.objects.filter(pk=2).update(id=40),
-        model.objects.filter(pk=4).update(id=2),
-        model.objects.filter(pk=40).update(id=4),
-    ),
+    "closes": change(Q(pk=2), closed=True),
+    "reopens": change(Q(pk=4), closed=False),
+    "moves": change(Q(pk=2), agent=BEN),
+    "closes and moves": both(change(Q(pk=2), closed=True), change(Q(pk=2), agent=BEN)),
+    "deletes": delete(Q(pk=2)),
+    "replaces": both(delete(Q(pk=2)), lambda model: model(pk=2, agent_id=ANN, due=None).save(force_insert=True)),
+    "inserts": lambda model: model(pk=7, agent_id=ANN, priority=2).save(force_insert=True),
+    "changes the key": change(Q(pk=2), id=40),
+    "swaps the keys": both(change(Q(pk=2), id=40), change(Q(pk=4), id=2), change(Q(pk=40), id=4)),
 }
+
+HERS, URGENT = Q(agent=ANN), Q(closed=False, priority=2)
 
 SECOND: dict[str, Work] = {
-    "decided": lambda model, ann, ben: model.objects.filter(agent=ann, closed=False, priority=2).update(closed=True),
-    "decided owner": lambda model, ann, ben: model.objects.filter(agent=ann, closed=False, priority=2).update(
-        agent=ben
-    ),
-    "by keys": lambda model, ann, ben: model.objects.filter(pk__in=[1, 2, 3, 4]).update(closed=True),
-    "by state": lambda model, ann, ben: model.objects.filter(closed=False).update(closed=True),
-    "by subquery": lambda model, ann, ben: model.objects.filter(
-        pk__in=model.objects.filter(agent=ann, closed=False).values("pk")
-    ).update(closed=True),
-    "joined": lambda model, ann, ben: model.objects.filter(agent__name="ann").update(closed=True),
-    "toggle": lambda model, ann, ben: model.objects.filter(agent=ann).update(closed=~F("closed")),
-    "from a column": lambda model, ann, ben: model.objects.filter(agent=ann).update(agent=F("reviewer")),
-    "case": lambda model, ann, ben: model.objects.filter(agent=ann).update(
-        closed=Case(When(closed=True, then=Value(False)), default=Value(True))
-    ),
-    "delete": lambda model, ann, ben: model.objects.filter(pk__lte=4)._raw_delete("default"),
-    "delete by state": lambda model, ann, ben: model.objects.filter(agent=ann, closed=False)._raw_delete("default"),
-    "delete by subquery": lambda model, ann, ben: model.objects.filter(
-        pk__in=model.objects.filter(closed=False).values("pk")
-    )._raw_delete("default"),
-    "save": lambda model, ann, ben: model(pk=2, agent_id=ben, priority=2).save(force_update=True),
-    "save new": lambda model, ann, ben: model(pk=7, agent_id=ben, closed=True).save(),
-    "save some": lambda model, ann, ben: model(pk=4, agent_id=ben, closed=True).save(update_fields=["closed"]),
-    "update_or_create": lambda model, ann, ben: model.objects.update_or_create(
-        pk=2, defaults={"closed": True}, create_defaults={"agent_id": ann}
+    "decided": change(HERS, URGENT, closed=True),
+    "decided owner": change(HERS, URGENT, agent=BEN),
+    "by keys": change(Q(pk__in=[1, 2, 3, 4]), closed=True),
+    "by state": change(Q(closed=False), closed=True),
+    "by subquery": lambda model: within(model, HERS & Q(closed=False)).update(closed=True),
+    "joined": change(Q(agent__name="ann"), closed=True),
+    "toggle": change(HERS, closed=~F("closed")),
+    "from a column": change(HERS, agent=F("reviewer")),
+    "case": change(HERS, closed=Case(When(closed=True, then=Value(False)), default=Value(True))),
+    "delete": delete(Q(pk__lte=4)),
+    "delete with children": lambda model: model.objects.filter(HERS).delete()[0],
+    "delete by state": delete(HERS, Q(closed=False)),
+    "delete by subquery": lambda model: within(model, Q(closed=False))._raw_delete("default"),
+    "save": lambda model: model(pk=2, agent_id=BEN, priority=2).save(force_update=True),
+    "save new": lambda model: model(pk=7, agent_id=BEN, closed=True).save(),
+    "save some": lambda model: model(pk=4, agent_id=BEN, closed=True).save(update_fields=["closed"]),
+    "update_or_create": lambda model: model.objects.update_or_create(
+        pk=2, defaults={"closed": True}, create_defaults={"agent_id": ANN}
     )[1],
-    "ignored conflicts": lambda model, ann, ben: len(
+    "ignored conflicts": lambda model: len(
         model.objects.bulk_create(
-            [model(pk=2, agent_id=ben), model(pk=4, agent_id=ann), model(pk=50, agent_id=ben)], ignore_conflicts=True
+            [model(pk=2, agent_id=BEN), model(pk=4, agent_id=ANN), model(pk=50, agent_id=BEN)], ignore_conflicts=True
         )
     ),
-    "bulk_update": lambda model, ann, ben: model.objects.bulk_update(
-        [model(pk=2, closed=True, agent_id=ben), model(pk=4, closed=False, agent_id=ann)], ["closed", "agent"]
+    "bulk_update": lambda model: model.objects.bulk_update(
+        [model(pk=2, closed=True, agent_id=BEN), model(pk=4, closed=False, agent_id=ANN)], ["closed", "agent"]
     ),
 }
 
 
-def fill(model: Model, ann: int, ben: int) -> None:
+def fill(model: Model) -> None:
     model.objects.all()._raw_delete("default")
     model.objects.bulk_create(
-        model(pk=pk, agent_id=agent, reviewer_id=ben, closed=pk == 4, priority=2)
-        for pk, agent in ((1, ann), (2, ann), (3, ann), (4, ann), (9, ben), (10, ben))
+        model(pk=pk, agent_id=agent, reviewer_id=BEN, closed=pk == 4, priority=2)
+        for pk, agent in ((1, ANN), (2, ANN), (3, ANN), (4, ANN), (9, BEN), (10, BEN))
     )
 
 
@@ -103,11 +107,11 @@ def wait_until_blocked(running: Future, session: int) -> None:
     wait_until(lambda: running.done() or waits(session))
 
 
-def in_autocommit(work: Work, model: Model, ann: int, ben: int) -> Any:
-    return work(model, ann, ben)
+def in_autocommit(work: Work, model: Model) -> Any:
+    return work(model)
 
 
-def at_repeatable_read(work: Work, model: Model, ann: int, ben: int) -> Any:
+def at_repeatable_read(work: Work, model: Model) -> Any:
     """In a transaction that has looked around before."""
     level = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
     with connection.cursor() as cursor:
@@ -117,7 +121,7 @@ def at_repeatable_read(work: Work, model: Model, ann: int, ben: int) -> Any:
             if connection.vendor == "postgresql":
                 cursor.execute(level)
             list(model.objects.values_list("pk"))
-            return work(model, ann, ben)
+            return work(model)
 
 
 def outcome(how: Callable[..., Any], *args: Any) -> Any:
@@ -130,22 +134,22 @@ def outcome(how: Callable[..., Any], *args: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [in_autocommit, at_repeatable_read])
-def test_statements_that_wait(how, ann, ben, owners):
-    agents = ann.pk, ben.pk
+def test_statements_that_wait(how, owners):
+    agents = ANN, BEN
     # MariaDB answers a plain UPDATE by rows of a moment ago, and a locking one by those of now: both are right.
     models = (Ticket, UncountedTicket) if connection.vendor == "postgresql" else (Ticket,)
     with OtherConnection() as other:
         its = other.run(session)
         chosen = FIRST if how is in_autocommit else {first: FIRST[first] for first in ("closes", "moves", "replaces")}
-        for (first, change), (second, work) in itertools.product(chosen.items(), SECOND.items()):
+        for (first, begin), (second, work) in itertools.product(chosen.items(), SECOND.items()):
             outcomes = []
             for model in models:
-                fill(model, *agents)
+                fill(model)
                 for counter in COUNTED:
                     counter.counts(agents)  # Redis has their totals from here on
                 with transaction.atomic():
-                    change(model, *agents)
-                    running = other.start(outcome, how, work, model, *agents)
+                    begin(model)
+                    running = other.start(outcome, how, work, model)
                     wait_until_blocked(running, its)
                 outcomes.append((running.result(PATIENCE), contents(model)))
             with named(f"{second} while the first {first}"):

@@ -33,15 +33,6 @@ def log_of(statements: str) -> str:
 @pytest.mark.parametrize(
     ("statements", "left"),
     [
-        ("a set:x b back:x c", "ac"),
-        ("a set:x b free:x c", "abc"),
-        ("a set:x b back:x c back:x d", "ad"),
-        ("a set:x b set:y c back:x d", "ad"),
-        ("a set:x b set:y c back:y d free:x e", "abde"),
-        ("a set:x b set:y c free:x d back:unknown e", "e"),
-        ("a set:x b set:x c back:x d", "abd"),
-        ("a set:x b set:x c free:x d back:x e", "ae"),
-        ("set:x a free:x b", "ab"),
         ("a back:older b", "b"),
         ("a free:older b", "ab"),
         ("a set:X b back:x c", "ac"),

@@ -6,13 +6,12 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from notifications_counter.counters import unread
@@ -26,6 +25,7 @@ from tests.support import (
     notify,
     rows,
     session,
+    together,
     wait_until,
     waits,
 )
@@ -48,6 +48,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
     way, changed = request.param, {}
     if way == "PgBouncer":
         request.getfixturevalue("through_pgbouncer")
+        assert len({session() for _ in range(3)}) == 3  # one for each transaction
     elif way != WAYS[0] and connection.vendor == "postgresql":
         changed = {"options": "-c default_transaction_isolation=" + way.replace(" ", r"\ ")}
     elif way != WAYS[0]:
@@ -62,30 +63,18 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def race(*works: Callable[[int], Any]) -> list[list[Any]]:
-    """Run each on a connection of its own, all at the same moment, ROUNDS times."""
-    barrier = threading.Barrier(len(works))
+    """Run all at the same moment, ROUNDS times. Returns what they return in each round."""
     failed: list[Exception] = []
-
-    def run(work: Callable[[int], Any]) -> list[Any]:
-        results = []
-        for number in range(ROUNDS):
-            barrier.wait(PATIENCE)
-            results.append(again(work, number, failed=failed))
-        return results
-
-    with ExitStack() as stack:
-        threads = [stack.enter_context(OtherConnection()) for _ in works]
-        running = [thread.start(run, work) for thread, work in zip(threads, works, strict=True)]
-        results = [future.result(PATIENCE) for future in running]
+    rounds = [together(*[partial(again, work, number, failed=failed) for work in works]) for number in range(ROUNDS)]
     heal_after(failed)
-    return results
+    return rounds
 
 
 def heal_after(failed: list[Exception]) -> None:
     """The users of a statement or a transaction that failed, as in a deadlock, are in doubt."""
     if failed:
         with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
-            unread.heal()
+            unread.heal(PATIENCE)
 
 
 def again(work: Callable[..., Any], *args: Any, failed: list[Exception] | None = None) -> Any:
@@ -102,40 +91,6 @@ def again(work: Callable[..., Any], *args: Any, failed: list[Exception] | None =
             if failed is not None:
                 failed.append(error)
     raise AssertionError("It never works.")
-
-
-def test_two_read_the_same_row(alice):
-    pks = [one.pk for one in notify(alice, ROUNDS)]
-    changed = race(*[lambda number: Notification.objects.get(pk=pks[number]).mark_as_read()] * THREADS)
-    assert [sum(results) for results in zip(*changed, strict=True)] == [1] * ROUNDS
-    assert unread.count(alice) == 0
-    assert_exact(alice)
-
-
-def test_two_read_everything(alice, bob):
-    notify(alice, 4)
-    notify(bob, 4)
-
-    def mark(number: int) -> int:
-        objects.filter(user__username="alice").mark_as_unread()
-        return objects.for_user(alice.pk).mark_as_read() + objects.filter(user__username="bob").mark_as_read()
-
-    race(*[mark] * THREADS)
-    assert_exact(alice, bob)
-
-
-def test_two_update_the_same_rows(alice, bob):
-    notify(alice, 6)
-
-    def there(number: int) -> int:
-        return objects.filter(user=alice.pk).update(user=bob.pk)
-
-    def back(number: int) -> int:
-        return objects.filter(user__username="bob").update(user=alice.pk, read_at=Now() if number % 2 else None)
-
-    race(there, back, there)
-    assert unread.count(alice) + unread.count(bob) == objects.unread().count()
-    assert_exact(alice, bob)
 
 
 def test_two_save_the_same_row(alice, bob):
@@ -159,28 +114,6 @@ def test_two_insert_the_same_row(alice):
     now = timezone.now()
     race(*[lambda number: Notification(pk=10**6 + number, user=alice, created_at=now).save()] * THREADS)
     assert rows(alice) == unread.count(alice) == ROUNDS
-    assert_exact(alice)
-
-
-def test_two_delete_the_same_row(alice):
-    pks = [one.pk for one in notify(alice, ROUNDS)]
-    stale = [list(objects.order_by("pk")) for _ in range(THREADS)]
-    deleted = race(*[lambda number, mine=mine: mine[number].delete()[0] for mine in stale])
-    assert [sum(results) for results in zip(*deleted, strict=True)] == [1] * ROUNDS
-    assert not objects.filter(pk__in=pks).exists()
-    assert unread.count(alice) == 0
-    assert_exact(alice)
-
-
-def test_one_reads_what_another_deletes(alice):
-    notify(alice, ROUNDS)
-    pks = list(objects.order_by("pk").values_list("pk", flat=True))
-    race(
-        lambda number: objects.filter(pk=pks[number]).mark_as_read(),
-        lambda number: objects.filter(pk=pks[number]).delete(),
-        lambda number: objects.filter(user=alice.pk, pk__lte=pks[number]).mark_as_read(),
-    )
-    assert unread.count(alice) == 0
     assert_exact(alice)
 
 
@@ -260,22 +193,6 @@ def test_two_decide_by_what_they_count(way, alice):
 
     race(add_the_first, add_the_first)
     assert unread.count(alice) == rows(alice) == (1 if way == "serializable" else 2)
-    assert_exact(alice)
-
-
-def test_a_transaction_waits_for_the_row_of_another(alice):
-    """The loser of a lock counts what it finds afterwards."""
-    if connection.vendor == "sqlite":
-        pytest.skip("One transaction at a time is SQLite's way.")
-    one, *_ = notify(alice)
-    failed: list[Exception] = []
-    with OtherConnection() as other:
-        with transaction.atomic():
-            objects.filter(pk=one.pk).update(read_at=Now())
-            marking = other.start(again, objects.for_user(alice.pk).mark_as_read, failed=failed)
-        assert marking.result(PATIENCE) == 2
-    assert unread.count(alice) == 0
-    heal_after(failed)
     assert_exact(alice)
 
 
