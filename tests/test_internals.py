@@ -47,87 +47,38 @@ pytestmark = pytest.mark.once
 
 # ---------------------------------------------------------------- where such names are used
 UNDOCUMENTED = {
-    "can_read",
-    "connection_class",
-    "connection_factory",
-    "connection_kwargs",
-    "disconnect_connection_pools",
-    "get_redis_connection",
-    "nodes_manager",
-    "pool_cls_kwargs",
-    "send_packed_command",
-}
+    "can_read", "connection_class", "connection_factory", "connection_kwargs", "disconnect_connection_pools",
+    "get_redis_connection", "nodes_manager", "pool_cls_kwargs", "send_packed_command",
+}  # fmt: skip
 """Names of redis-py and django-redis that look public, and are not documented."""
 
 DOCUMENTED = {"_asdict", "_replace", "_base_manager", "_default_manager", "_meta", "_state"}
 """Names of Python and Django that look private, and are documented."""
 
-DOCUMENTED_OF_DJANGO = {"alias", "close", "cursor", "get_autocommit", "ops", "quote_name", "vendor"} | {
-    "compile",
-    "connect",
-    "default",
-    "get_source_expressions",
-    "on_commit",
-    "output_field",
-    "relabeled_clone",
-    "set_rollback",
-}
+DOCUMENTED_OF_DJANGO = {
+    "alias", "close", "cursor", "get_autocommit", "ops", "quote_name", "vendor", "compile", "connect", "default",
+    "get_source_expressions", "on_commit", "output_field", "relabeled_clone", "set_rollback",
+}  # fmt: skip
 """Attributes of connections and expressions that are documented, or stand in the documentation's samples."""
 
 DOCUMENTED_OF_TENANTS = {"set_schema", "set_tenant", "tenant"}
 """Attributes that django-tenants gives connections."""
 
 DOCUMENTED_MODULES = {
-    "django",
-    "django.apps",
-    "django.conf",
-    "django.contrib",
-    "django.contrib.admin.views.main",
-    "django.contrib.auth",
-    "django.contrib.auth.decorators",
-    "django.contrib.auth.mixins",
-    "django.contrib.contenttypes.models",
-    "django.core",
-    "django.core.cache",
-    "django.core.checks",
-    "django.core.exceptions",
-    "django.core.handlers.asgi",
-    "django.core.management.base",
-    "django.core.signals",
-    "django.core.paginator",
-    "django.core.signing",
-    "django.db",
-    "django.db.backends.signals",
-    "django.db.models",
-    "django.db.models.expressions",
-    "django.db.models.functions",
-    "django.db.models.lookups",
-    "django.db.models.signals",
-    "django.dispatch",
-    "django.http",
-    "django.middleware.csrf",
-    "django.shortcuts",
-    "django.tasks",
-    "django.template",
-    "django.template.defaultfilters",
-    "django.template.loader",
-    "django.template.response",
-    "django.test.utils",
-    "django.urls",
-    "django.utils",
-    "django.utils.cache",
-    "django.utils.dateparse",
-    "django.utils.decorators",
-    "django.utils.html",
-    "django.utils.module_loading",
-    "django.utils.timezone",
-    "django.utils.translation",
-    "django.views.decorators.cache",
-    "django.views.decorators.vary",
-    "django.views.decorators.csrf",
-    "django.views.decorators.http",
+    "django", "django.apps", "django.conf", "django.contrib", "django.contrib.admin.views.main",
+    "django.contrib.auth", "django.contrib.auth.decorators", "django.contrib.auth.mixins",
+    "django.contrib.contenttypes.models", "django.core", "django.core.cache", "django.core.checks",
+    "django.core.exceptions", "django.core.handlers.asgi", "django.core.management.base", "django.core.signals",
+    "django.core.paginator", "django.core.signing", "django.db", "django.db.backends.signals", "django.db.models",
+    "django.db.models.expressions", "django.db.models.functions", "django.db.models.lookups",
+    "django.db.models.signals", "django.dispatch", "django.http", "django.middleware.csrf", "django.shortcuts",
+    "django.tasks", "django.template", "django.template.defaultfilters", "django.template.loader",
+    "django.template.response", "django.test.utils", "django.urls", "django.utils", "django.utils.cache",
+    "django.utils.dateparse", "django.utils.decorators", "django.utils.html", "django.utils.module_loading",
+    "django.utils.timezone", "django.utils.translation", "django.views.decorators.cache",
+    "django.views.decorators.vary", "django.views.decorators.csrf", "django.views.decorators.http",
     "django.views.generic",
-}
+}  # fmt: skip
 """Modules of Django that its documentation imports from. What it does not have of them is in ``internals.django``."""
 
 HIDDEN = {"compiler", "connection", "features", "ops", "query", "where"}
