@@ -22,7 +22,7 @@ compared with them.
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .search import Found, command_line, interleavings, misread, rule, search, show
+from .search import Found, command_line, interleavings, misread, rule, run, search, show
 
 RULES = {  # with the scenario that soonest shows what breaks without it
     "leave": "writer, healer, reader",
@@ -294,9 +294,7 @@ class Move(NamedTuple):
 # -------------------------------------------------------------------------------------------------------- exploration
 def wrong_end(w: World, processes: Iterable[Any]) -> str:
     dead = frozenset(p.part for p in processes if type(p) is Writer)
-    healer, steps = Healer(3, "last"), 0
-    while (step := next(healer.moves(w, dead), None)) and steps < 60:
-        (_, w, healer), steps = step, steps + 1
+    w = run(Healer(3, "last"), w, dead)
     space = w.spaces[w.here]
     right = space.ready and not space.dirty and space.value == w.rows and not space.intents
     right = right and w.last[w.redis] == w.here

@@ -93,6 +93,15 @@ def _allowed(processes: Iterable[Any]) -> frozenset[int]:
     return frozenset(values)
 
 
+def run(process: Any, world: Any, dead: frozenset) -> Any:
+    """The world after a process, alone. One that would go on without end is stopped."""
+    for _ in range(60):
+        if (step := next(process.moves(world, dead), None)) is None:
+            break
+        _, world, process = step
+    return world
+
+
 def misread(processes: Iterable[Any]) -> str:
     wrong = [p.wrong for p in processes if hasattr(p, "allowed") and p.wrong is not None]
     return f"READ: a reader returned {wrong[0]}" if wrong else ""

@@ -16,7 +16,7 @@ There is one shard of each number, with one owner: what ``model.py`` explores is
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .search import Found, command_line, interleavings, misread, rule, search, show
+from .search import Found, command_line, interleavings, misread, rule, run, search, show
 
 RULES = {  # with the scenario that soonest shows what breaks without it
     "retire": "writer, flusher, reader",
@@ -317,9 +317,7 @@ class Flusher(NamedTuple):
 # -------------------------------------------------------------------------------------------------------- exploration
 def wrong_end(w: World, processes: Iterable[Any], number: int) -> str:
     dead = frozenset(p.part for p in processes if hasattr(p, "part"))
-    flusher, steps = Flusher(99, number, 3), 0
-    while (step := next(flusher.moves(w, dead), None)) and steps < 60:
-        (_, w, flusher), steps = step, steps + 1
+    w = run(Flusher(99, number, 3), w, dead)
     shard = w.shards[number]
     right = shard.ready == "!" and not shard.dirty and shard.value == w.rows and not shard.intents
     right = right and w.stored[1 - number] is None
