@@ -1,6 +1,5 @@
 """A database for each tenant. Run by ``test_tenants.py``, because it needs settings of its own."""
 
-import random
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -8,7 +7,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connections
@@ -17,76 +15,32 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils.timezone import now
 
-from notifications_counter import events, tasks, timeseries
+from notifications_counter import tasks
 from notifications_counter.contrib import notifications_hq
 from notifications_counter.counters import unread
-from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import dashboard
 from notifications_counter.monitoring.report import look
-from tests.support import assert_reads, messages, rows, stored
+from tests.support import messages
 
-from .router import working_for
-from .streams import each_hears_its_own, listen, short_waits
+from .common import NAMES, User, at, notify, tenants, users  # noqa: F401
 
-NAMES = ("default", "blue", "green")
-pytestmark = pytest.mark.django_db(transaction=True, databases=NAMES)
-
-User = get_user_model()
-
-
-@pytest.fixture(autouse=True)
-def _users() -> None:
-    for name in NAMES:
-        with working_for(name):
-            User.objects.create_user(username="alice")
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=NAMES),
+    pytest.mark.usefixtures("tenants"),
+]
 
 
 def alice() -> Any:
-    return User.objects.get()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_random_histories(seed: int) -> None:
-    chance = random.Random(seed)
-    for step in range(60):
-        with working_for(chance.choice(NAMES)):
-            if chance.random() < 0.7:
-                Notification.objects.create(user=alice(), title="new")
-            else:
-                Notification.objects.filter(user=alice()).mark_as_read()
-            assert_reads(alice())
-        if step % 20 == 10:
-            call_command("flush_counters", verbosity=0)
-    call_command("flush_counters", verbosity=0)
-    call_command("flush_counters", check=True, verbosity=0)
-    for name in NAMES:
-        with working_for(name):
-            assert_reads(alice())
-            assert stored(alice()) == rows(alice())
-
-
-def test_one_database_alone(capsys: Any) -> None:
-    call_command("flush_counters", verbosity=0)
-    for name in NAMES:
-        with working_for(name):
-            Notification.objects.create(user=alice(), title="new")
-    call_command("flush_counters", database="blue")
-    assert "unread: flushed 1 owner" in capsys.readouterr().out
-    call_command("recount_counters")
-    out = capsys.readouterr().out
-    assert all(f"unread ({name}): checked 1 owner" in out for name in NAMES)
-    with working_for("default"):
-        assert stored(alice()) == 0
-        assert unread.count(alice()) == 1
+    return users()[0]
 
 
 @pytest.mark.parametrize("work", [tasks.flush, tasks.recount, "flush_counters", "recount_counters"])
 def test_a_database_that_is_out_of_reach_keeps_no_other_waiting(work: Any, monkeypatch: Any) -> None:
     call_command("flush_counters", verbosity=0)
     for name in NAMES:
-        with working_for(name):
-            Notification.objects.create(user=alice(), title="new")
+        with at(name):
+            notify()
             unread.buffers[0].mark_dirty([str(alice().pk)])
     connections["blue"].close()
     with monkeypatch.context() as patch:
@@ -95,7 +49,7 @@ def test_a_database_that_is_out_of_reach_keeps_no_other_waiting(work: Any, monke
             work() if callable(work) else call_command(work, verbosity=0)
     left = {}
     for name in NAMES:
-        with working_for(name):
+        with at(name):
             left[name] = unread.status()[0].status.dirty
     assert left == {"default": 0, "blue": 1, "green": 0}
 
@@ -116,19 +70,9 @@ def test_a_database_that_is_busy_is_not_left_out(monkeypatch: Any) -> None:
     blue.close()
 
 
-def test_a_report_shows_all_databases_from_outside_and_one_inside() -> None:
-    call_command("flush_counters", verbosity=0)
-    with working_for("green"):
-        Notification.objects.create(user=alice(), title="new")
-    seen = {report.place.alias: report.backlog_owners for report in look([unread]).counters}
-    assert seen == {"default": 0, "blue": 0, "green": 1}
-    with working_for("blue"):
-        assert [report.place.alias for report in look([unread]).counters] == ["blue"]
-
-
 def test_the_dashboard_shows_the_database_of_its_users() -> None:
     for name in NAMES:
-        with working_for(name):
+        with at(name):
             page = dashboard.page("", "green")
             assert not page["at"]
             assert {local.place.alias for local in dashboard.visible()} == {name}
@@ -138,7 +82,7 @@ def test_the_dashboard_shows_the_database_of_its_users() -> None:
 def test_buttons_work_where_requests_are_transactions_of_one_database(monkeypatch: Any, button: str) -> None:
     call_command("flush_counters", verbosity=0)
     monkeypatch.setitem(connections["blue"].settings_dict, "ATOMIC_REQUESTS", True)
-    with working_for("blue"):
+    with at("blue"):
         client = Client()
         client.force_login(User.objects.create_superuser(username="admin"))
         url = reverse("admin:notifications_counter_dashboard_changelist")
@@ -162,7 +106,7 @@ def theirs() -> Iterator[Any]:
 
 def test_an_import_names_what_is_in_its_own_database(theirs: Any) -> None:
     for name in NAMES:
-        with working_for(name):
+        with at(name):
             User.objects.create_user(pk=1000, username=f"carol of {name}")
     kind = ContentType.objects.db_manager("blue").get_for_model(User).pk
     roles = ("actor", "action_object", "target")
@@ -171,7 +115,7 @@ def test_an_import_names_what_is_in_its_own_database(theirs: Any) -> None:
         **{f"{role}_content_type_id": kind for role in roles}, **{f"{role}_object_id": "1000" for role in roles},
     )  # fmt: skip
     call_command("import_from_notifications_hq", database="blue", verbosity=0)
-    with working_for("blue"):
+    with at("blue"):
         title = "carol of blue wrote carol of blue on carol of blue"
         assert [row.title for row in Notification.objects.all()] == [title]
 
@@ -181,7 +125,7 @@ def carol() -> Any:
     """A user who has the same primary key, and as many notifications as the number of the tenant."""
     carol = User.objects.create_user(username="carol")
     for number, name in enumerate(NAMES, 1):
-        with working_for(name):
+        with at(name):
             User.objects.get_or_create(pk=carol.pk, defaults={"username": "carol"})
             Notification.objects.bulk_create(Notification(user_id=carol.pk, title="new") for _ in range(number))
     return carol
@@ -193,7 +137,7 @@ def attributes(user: Any, name: str, tags: str = "{% badge %} {% unread_badge_sc
     request.user = user
     found = []
     for tenant in NAMES:
-        with working_for(tenant):
+        with at(tenant):
             page = Template("{% load notifications_counter %}" + tags).render(RequestContext(request))
             found.append(re.findall(f'{name}="([^"]*)"', page))
     return found
@@ -205,28 +149,3 @@ def test_a_page_about_several_tenants_shows_the_count_of_each(carol: Any) -> Non
 
 def test_tabs_of_different_tenants_do_not_find_each_other(carol: Any) -> None:
     assert len({who for (who,) in attributes(carol, "data-user")}) == len(NAMES)
-
-
-def test_logs_belong_to_a_database() -> None:
-    for number, name in enumerate(NAMES, 1):
-        with working_for(name):
-            Notification.objects.create(user=alice(), title="new")
-            events.record_events([{"type": "login"}] * number)
-            timeseries.update_counter("hits", number)
-    call_command("flush_counters", verbosity=0)
-    recounts = {}
-    for number, name in enumerate(NAMES, 1):
-        with working_for(name):
-            recounts[name] = history.count_type("recount") + number
-            for _ in range(number):
-                unread.recount([alice()])
-    for number, name in enumerate(NAMES, 1):
-        with working_for(name):
-            assert events.count_types() == {"login": number}
-            assert [count for _, count in timeseries.get_counter("hits", 86400)] == [number]
-            assert history.count_type("recount") == recounts[name]
-
-
-def test_streams_tell_of_their_own_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    with short_waits(monkeypatch):
-        listen(working_for, ["blue", "green"], each_hears_its_own)

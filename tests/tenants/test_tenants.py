@@ -13,21 +13,22 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 
 
-def run(settings: str, site: str) -> None:
-    pytest_ = [sys.executable, "-m", "pytest", "-q", "--ds", f"tests.tenants.{settings}", HERE / f"{site}.py"]
+def run(settings: str, *sites: str) -> None:
+    files = [HERE / f"{site}.py" for site in sites]
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "--ds", f"tests.tenants.{settings}", *files]
     run = subprocess.run(pytest_, cwd=HERE.parents[1], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("site", ["site", "monitoring_site"])
-def test_a_schema_for_each_tenant(site: str) -> None:
+@pytest.mark.parametrize("sites", [["site", "monitoring_site"], ["any_site"]], ids=str)
+def test_a_schema_for_each_tenant(sites: list[str]) -> None:
     if connection.vendor != "postgresql":
         pytest.skip("Schemas of tenants are PostgreSQL's.")
     if not importlib.util.find_spec("django_tenants"):
         pytest.skip("missing: django-tenants")
-    run("settings", site)
+    run("settings", *sites)
 
 
 @pytest.mark.once
 def test_a_database_for_each_tenant() -> None:
-    run("database_settings", "database_site")
+    run("database_settings", "database_site", "any_site")

@@ -1,0 +1,81 @@
+"""Tenants, whether the settings give each a schema or a database, and what happens to their counts."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import connection
+
+from notifications_counter.models import Notification
+from tests.support import assert_reads, rows, stored
+
+from .router import working_for
+
+HAS_SCHEMAS = hasattr(settings, "TENANT_MODEL")
+if HAS_SCHEMAS:
+    from django_tenants.utils import schema_context as at
+
+    NAMES = ("blue", "green", "red")
+else:
+    at, NAMES = working_for, ("default", "blue", "green")
+
+User = get_user_model()
+
+
+def make(name: str) -> None:
+    """Make a tenant with two users."""
+    if HAS_SCHEMAS:
+        from .models import Client
+
+        Client.objects.create(schema_name=name, name=name)
+    with at(name):
+        for i in (1, 2):
+            User.objects.create_user(username=f"user{i}")
+
+
+def drop(name: str) -> None:
+    from .models import Client
+
+    connection.set_schema_to_public()
+    Client.objects.get(schema_name=name).delete(force_drop=True)
+
+
+@pytest.fixture
+def tenants() -> Iterator[None]:
+    for name in NAMES:
+        make(name)
+    yield
+    if HAS_SCHEMAS:
+        from .models import Client
+
+        for name in list(Client.objects.values_list("name", flat=True)):
+            drop(name)
+
+
+def users() -> list[Any]:
+    return list(User.objects.order_by("username"))
+
+
+def notify(number: int = 1) -> None:
+    """New notifications for the first user of this tenant."""
+    Notification.objects.bulk_create(Notification(user=users()[0], title="new") for _ in range(number))
+
+
+def change(chance: random.Random) -> None:
+    user = chance.choice(users())
+    if chance.random() < 0.6:
+        Notification.objects.create(user=user, title="new")
+    elif chance.random() < 0.5:
+        Notification.objects.filter(user=user, read_at=None).mark_as_read()
+    else:
+        Notification.objects.filter(user=user)[:1].get().delete() if rows(user) else None
+    assert_reads(*users())
+
+
+def check(name: str) -> None:
+    with at(name):
+        assert_reads(*users())
+        assert [stored(user) for user in users()] == [rows(user) for user in users()]
