@@ -3,21 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import transaction
 
 from notifications_counter.maintenance import recount
 from notifications_counter.maintenance.audit import Progress
 from notifications_counter.maintenance.orphans import remove_orphans
-from notifications_counter.models import RecountRequest
 from notifications_counter.monitoring.dashboard import recovery
-from notifications_counter.testing import delete_keys
 from tests.support import buffer, entries, truth, unheard
 
-from .counters import COUNTERS, alerts, unread_by_app, unseen_by_app, votes
+from .counters import alerts, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
-from .support import TEXTS, assert_counted, assert_stored
+from .support import TEXTS, assert_stored
 
 
 def vote(shop: int, item: int = 1, stars: int = 1, number: int = 1) -> None:
@@ -110,20 +106,6 @@ def test_counters_of_one_table_of_totals_are_flushed_apart(alice):
     assert_stored(unread_by_app, unseen_by_app)
 
 
-def test_redis_is_lost(alice, redis_client):
-    organization = Organization.objects.create()
-    Alert.objects.create(organization=organization, recipient=alice)
-    vote(1, item=2, number=3)
-    vote(1, item=3)
-    for counter in COUNTERS:
-        counter.flush()
-    vote(4)
-    CourseNotification.objects.bulk_create(CourseNotification(user=alice, app_name=text) for text in TEXTS)
-    delete_keys(settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"])
-    assert_counted()
-    assert_stored()
-
-
 def test_everyone_is_recounted_in_pages(monkeypatch):
     """Whatever is wrong: a total, a missing total, rows without one."""
     monkeypatch.setattr(recount, "PAGE", 3)
@@ -157,13 +139,6 @@ def test_a_total_that_others_write_is_recounted():
     VoteCount.objects.filter(shop=1).update(shop=8)
     assert [shard.status.dirty for shard in votes.status()] == [2]
     assert_stored(votes)
-
-
-def test_an_outage_is_made_good(unreachable_redis):
-    with transaction.atomic():
-        vote(1, item=2)
-    assert votes.count((1, 2, 1)) == 1
-    assert RecountRequest.objects.get(counter="votes").owner == "[1,\t2,\t1]"
 
 
 def test_totals_of_deleted_owners_are_removed(alice, bob):
