@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django.apps import apps
 from django.contrib import admin, messages
-from django.contrib.admin.utils import label_for_field
 from django.contrib.auth import get_user_model
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
@@ -53,8 +52,14 @@ class Explained(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         columns = [name for name in self.get_list_display(request) if name in self.help_texts]
-        words = [(label_for_field(name, self.model, self), self.help_texts[name]) for name in columns]
+        words = [(self.label_of(name), self.help_texts[name]) for name in columns]
         return super().changelist_view(request, {"words": words, **(extra_context or {})})
+
+    def label_of(self, name: str) -> object:
+        """Return the title of a column, which is a method or a field."""
+        method: Any = getattr(self, name, None)
+        field: Any = None if method else self.opts.get_field(name)
+        return method.short_description if method else field.verbose_name
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         return super().get_form(request, obj, change, help_texts=self.help_texts, **kwargs)
