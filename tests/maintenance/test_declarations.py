@@ -251,7 +251,7 @@ def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
         assert unread.status()[0].recovering
         (problem,) = look([unread]).problems()
         assert problem.kind == "recovering"
-        assert "no process of another release has been heard of for 3,600 s" in problem.text
+        assert "no process of another release has been heard of for 60 min" in problem.text
     assert_heals(alice)
     assert is_trusted()
 
