@@ -111,7 +111,7 @@ def figures(report: CounterReport) -> list[Figure]:
         Figure(
             _("Compared with the rows"),
             _("nobody yet")
-            if report.everyone_age is None and not report.everyone
+            if not report.everyone
             else _("%(wrong)s wrong of %(number)s")
             % {"wrong": grouped(report.wrong), "number": grouped(report.everyone)},
             _("The flusher compares every count with its rows, again and again, and corrects what is wrong."),
@@ -124,9 +124,9 @@ def figures(report: CounterReport) -> list[Figure]:
 def _comparison(report: CounterReport) -> str:
     if not options.VERIFY_SECONDS:
         return _("switched off")
-    if report.everyone_age is not None:
-        return _("everyone in the last %s") % duration(report.everyone_age)
-    return _("the first pass is under way") if report.everyone else _("the first pass has not begun")
+    if report.everyone_age is None:
+        return _("the first pass is under way") if report.everyone else _("the first pass has not begun")
+    return _("everyone in the last %s") % duration(report.everyone_age) if report.everyone else ""
 
 
 def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
