@@ -72,15 +72,6 @@ def with_models(tests: Path) -> list[str]:
     return sorted({path.relative_to(tests).parts[0] for path in tests.glob("*/models*")} - {"gis_tests"})
 
 
-def deal(tests: Path, labels: Iterable[str], hands: int) -> list[list[str]]:
-    """Deal labels into groups with about as much code of tests each."""
-    code = {label: sum(p.stat().st_size for p in (tests / label.split(".")[0]).rglob("*.py")) for label in labels}
-    groups: list[list[str]] = [[] for _ in range(hands)]
-    for label in sorted(code, key=code.__getitem__, reverse=True):
-        min(groups, key=lambda group: sum(map(code.__getitem__, group))).append(label)
-    return [group for group in groups if group]
-
-
 def run(tests: Path, labels: list[str], environment: dict[str, str]) -> list[dict[str, Any]]:
     """Run the tests with these labels in a process. Returns what it has reported."""
     with tempfile.NamedTemporaryFile("r", prefix="notifications-counter-") as report:
@@ -111,7 +102,8 @@ def reason(database: str, test: str, error: str) -> str:
 
 def try_out(database: str, tests: Path, labels: list[str], environment: dict[str, str]) -> bool:
     """Run tests with counters on a database, print what was found, and return whether all is well."""
-    groups = deal(tests, labels, PROCESSES * (1 + len(labels) // 50))
+    number_of_groups = min(len(labels), PROCESSES * (1 + len(labels) // 50))
+    groups = [labels[first::number_of_groups] for first in range(number_of_groups)]
     with ThreadPoolExecutor(PROCESSES) as pool:
         reports = pool.map(lambda group: run(tests, group, {**environment, "SUITE_COUNTED": "1"}), groups)
         entries = [entry for entries in reports for entry in entries]

@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 from django.db import connections
 
 from notifications_counter.counters import unread
-from tests.support import PATIENCE
+from tests.support import wait_until
 
 from .actors import Reader, Writer
 from .history import History
@@ -63,10 +63,8 @@ class Traffic:
         self._wait(self.history.writes, more)
 
     def _wait(self, calls: list[Any], more: int) -> None:
-        until, deadline = len(calls) + more, time.monotonic() + PATIENCE
-        while len(calls) < until and not self.failed:
-            assert time.monotonic() < deadline, "the traffic stands still"
-            time.sleep(0.002)
+        until = len(calls) + more
+        wait_until(lambda: len(calls) >= until or self.failed)
 
 
 @pytest.fixture
