@@ -179,23 +179,6 @@ def test_reads_while_others_write_and_flush(alice):
     assert_heals(alice)  # a recount leaves a busy user to the next run
 
 
-def test_two_decide_by_what_they_count(way, alice):
-    """One of them fails at SERIALIZABLE, and sees what the other has done when it tries again."""
-    if connection.vendor == "sqlite":
-        pytest.skip("One transaction at a time is SQLite's way.")
-    both = threading.Barrier(2)
-
-    def add_the_first(number: int) -> None:
-        with transaction.atomic():
-            if not rows(alice.pk):
-                both.wait(PATIENCE)
-                objects.create(user_id=alice.pk, title="the first")
-
-    race(add_the_first, add_the_first)
-    assert unread.count(alice) == rows(alice) == (1 if way == "serializable" else 2)
-    assert_exact(alice)
-
-
 def cut_off(driver: Any) -> None:
     """Cut a connection without a word to the server."""
     with socket.socket(fileno=os.dup(getattr(driver, "_sock", driver).fileno())) as its:
