@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import redis
 
-import servers
 from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer import keys
-from notifications_counter.buffer.client import client_of
+from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.conf import options
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.databases.identity import forget_buffers
@@ -24,29 +23,16 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 
 @pytest.fixture
-def server() -> Iterator[servers.Server]:
-    with servers.redis() as server:
-        yield server
-
-
-@pytest.fixture
 def client(server) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         yield client
 
 
 @pytest.fixture
-def use(settings, server) -> Iterator[Callable[[str], None]]:
-    """A function that puts the cache at an address."""
-    before = settings.CACHES
-
-    def put(location: str) -> None:
-        settings.CACHES = {"default": {**before["default"], "LOCATION": location}}
-
-    put(server.url)
+def use(use, server) -> Callable[..., Client]:
+    use(server.url)
     unread.heal()
-    yield put
-    settings.CACHES = before
+    return use
 
 
 @contextmanager
@@ -101,10 +87,8 @@ def test_redis_is_slow(use, server, client, alice):
 
     def read_slowly() -> None:
         """The process tells Redis while that is slow, in a thread."""
-        use(relay.url)
-        slow = client_of("default")
-        slow.troubles._noted.clear()
-        slow.breaker.retry_at = 0.0  # as if the time had passed
+        slow = use(relay.url)
+        assert unread.count(alice) == 0
         with entries(READ_TIMEOUT=0.2), relay.slow(0.6):
             assert unread.count(alice) == 0
             wait_until(lambda: not slow.troubles._thread.is_alive())
