@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.db import IntegrityError, connection, transaction
+from django.db import connection, transaction
 from django.db.models import Case, Count, F, Q, Subquery, Value, When
 from django.db.models.functions import Now
 from django.db.models.signals import ModelSignal, post_delete, post_save, pre_save
@@ -153,16 +153,6 @@ def test_bulk_creation_for_many_users():
     assert counts == {key: 2 + (i < 100) for i, key in enumerate(keys)}
     assert_exact(*keys[::100])
     assert unread.recount(dry_run=True).wrong == 0
-
-
-def test_failed_creation(alice, bob):
-    first, *_ = notify(alice, 1)
-    with pytest.raises(IntegrityError):
-        Notification(pk=first.pk, user=bob, title="x").save(force_insert=True)
-    with pytest.raises(IntegrityError):
-        objects.bulk_create([Notification(user=bob, title="x"), Notification(pk=first.pk, user=bob, title="x")])
-    assert_reads(alice, bob)
-    assert unread.count(bob) == 0
 
 
 # --------------------------------------------------------------------------------------------------------- saving

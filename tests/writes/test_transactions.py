@@ -158,17 +158,6 @@ def test_savepoint_rolled_back(alice, bob):
     assert_exact(alice, bob)
 
 
-def test_inner_atomic_without_a_savepoint(alice):
-    """Its failure takes everything along."""
-    with transaction.atomic():
-        add(alice)
-        with suppress(Undone), transaction.atomic(savepoint=False):
-            add(alice)
-            raise Undone
-    assert unread.count(alice) == 0
-    assert_heals(alice)
-
-
 def test_savepoints_in_sql_with_a_name_used_again(alice):
     with transaction.atomic(), connection.cursor() as cursor:
         add(alice)
