@@ -358,7 +358,7 @@ OPERATIONS = [
     Operation("`recount()` of 1 user", lambda: partial(unread.recount, users(1)), 4, 2),
     Operation("`recount()` of 1,000 users", lambda: partial(unread.recount, users(1000)), 4, 2, sqlite=4),
     Operation("`recount()` of 2,500 users", lambda: partial(unread.recount, users(2500)), 8, 6, sqlite=10),
-    Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 15, 5),
+    Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 11, 5),
     Operation("`invalidate()`", lambda: unread.invalidate, 5, 8),
     Operation("`status()`", lambda: unread.status, 2, 1),
     Operation("`monitoring.look()` at one counter", lambda: partial(monitoring.look, [unread]), 5, 4),
