@@ -52,9 +52,10 @@ class TransactionLog(Intents):
 
     def announce_the_changed(self, connection: Any) -> None:
         """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. If
-        anyone's may change, have readers count rows. Only what has changed since the last call is looked at."""
+        anyone's may change, have readers count rows: each time, because an epoch may have begun since the last call. Of
+        the owners, only those that have changed since then are looked at."""
         owners = {c: [key for key, delta in its.items() if delta != 0] for c, its in self.net(self._looked).items()}
-        unsaid = self._unsaid(self._looked)
+        unsaid = self._unsaid()
         if not unsaid and not any(owners.values()):
             return
         with in_schema(connection, self.schema):
@@ -84,9 +85,10 @@ class TransactionLog(Intents):
             self.entries.append((counter, None))
             self.everyone.add(counter)
 
-    def _unsaid(self, first: int) -> list[Declaration]:
-        """Return the counters of which anyone's count may have changed, in the entries from the ``first`` on."""
-        return list(dict.fromkeys(counter for counter, deltas in self.entries[first:] if deltas is None))
+    def _unsaid(self) -> list[Declaration]:
+        """Return the counters of which anyone's count may have changed."""
+        unsaid = (counter for counter, deltas in self.entries if deltas is None)
+        return list(dict.fromkeys(unsaid)) if self.everyone else []
 
     def has_touched(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
@@ -123,10 +125,13 @@ class TransactionLog(Intents):
         self.told = min(self.told, position)
 
     def start_again(self) -> None:
-        """Forget everything: the database has rolled back the whole transaction by itself."""
+        """Forget everything: the database has rolled back the whole transaction. Owners that were announced before a
+        statement that may have committed are recounted."""
         self.cut_back(0)
         self.requested.clear()
         self.savepoints.clear()
+        for intent in self.intents[: self.early]:
+            self.add({intent.counter: dict.fromkeys(intent.owner_keys)})
 
     def foresee(self, statement: re.Match[str]) -> None:
         """If the statement rolls back to a savepoint, take what came after it for unknown, until ``follow`` knows that
@@ -173,12 +178,8 @@ class TransactionLog(Intents):
 
     # ------------------------------------------------------------------- send
     def undo(self, connection: Any) -> None:
-        """Tell Redis that nothing has changed, because the database has rolled back. Owners that were announced before
-        a statement that may have committed are recounted."""
-        early = self.intents[: self.early]
+        """Tell Redis that nothing has changed, because the database has rolled back."""
         self.start_again()
-        for intent in early:
-            self.add({intent.counter: dict.fromkeys(intent.owner_keys)})
         if self.intents:
             self.send(connection, request=False)  # if that fails, healing finds what is open
 
@@ -220,7 +221,7 @@ class TransactionLog(Intents):
         for counter, owner_key in self.requested:
             net.setdefault(counter, {})[owner_key] = None
         if self.everyone:
-            for counter in self._unsaid(0):
+            for counter in self._unsaid():
                 forget(counter)  # rule: forget_again
         failed = self.confirm(net)
         for counter, sums in net.items():

@@ -624,3 +624,47 @@ def test_only_owners_whose_counts_change_are_recounted(healed, alice, bob, autoc
     waiting = unread.buffers[0].snapshot([str(alice.pk), str(bob.pk)]).owners
     assert [waiting[str(user.pk)].in_doubt for user in (alice, bob)] == [False, True]
     assert set(RecountRequest.objects.values_list("owner", flat=True)) <= {str(bob.pk)}
+
+
+@pytest.mark.parametrize("how", ["rolled back by SQL", "refused"])
+def test_what_a_statement_has_committed_stays(alice, how):
+    """The database then loses what came after it, and nobody knows what came before."""
+    if connection.vendor == "sqlite" or (how == "refused" and connection.vendor != "postgresql"):
+        pytest.skip("Elsewhere, what comes next is no longer in a transaction, or is not refused.")
+    with transaction.atomic():
+        add(alice)
+        execute("COMMIT")
+        add(alice, 2)
+        if how == "refused":
+            with suppress(DatabaseError):
+                execute("SELECT nonsense")
+            transaction.set_rollback(False)
+        else:
+            execute("ROLLBACK")
+            add(alice, 3)
+    assert rows(alice) == unread.count(alice) == (1 if how == "refused" else 4)
+    assert_exact(alice, dirty=1)
+
+
+def test_an_epoch_that_begins_between_a_statement_that_says_no_owners_and_its_commit(alice, bob):
+    """Everyone is recounted without its rows, so readers must count these again before others can see them."""
+    if connection.vendor == "sqlite":
+        pytest.skip("Nobody else can write meanwhile.")
+    notify(alice)
+    users, seen = [alice.pk, bob.pk], []
+    with OtherConnection() as other:
+        commit = connection._commit
+
+        def commit_and_look() -> None:
+            commit()
+            seen.append(other.run(unread.counts, users))
+
+        with transaction.atomic():
+            CHANGES["upsert"](alice, bob)
+            begin_now()
+            other.run(unread.heal)
+            assert other.run(unread.counts, users) == {alice.pk: 3, bob.pk: 0}
+            connection._commit = commit_and_look
+        connection._commit = commit
+    assert seen == [{alice.pk: 2, bob.pk: 1}]
+    assert_heals(alice, bob)
