@@ -89,11 +89,11 @@ def main(arguments: list[str]) -> int:
             code, failed, absent = pytest([*WORKERS, "-m", run.marker, *arguments], environment)
             second_try = failed if code == FAILED and options.second_try else []
             if second_try:
-                code, *_ = pytest(["-n", "0", *second_try], environment)
+                code, failed, _ = pytest(["-n", "0", *second_try], environment)
             outcome = {0: "passed", NO_TESTS: "nothing to run"}.get(code, "FAILED")
             what_ran = f"{database}, {redis.name} {redis.version}, {run.tests}"
             results.append(code)
-            summary.append(f"{outcome}: {what_ran}")
+            summary += [f"{outcome}: {what_ran}", *(f"  {test}" for test in failed if code)]
             if code == 0:
                 summary += [f"passed only at the second try: {test}, on {what_ran}" for test in second_try]
             missing = missing or bool(absent)

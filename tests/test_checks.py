@@ -654,7 +654,7 @@ def test_redis_is_asked_only_for_a_deployment():
         assert found() == {}
         call_command("check")
         assert "is unreachable" in of_redis()["W006"]
-        assert f"The cache is at localhost:{port}, database 3: correct its LOCATION" in of_redis()["W006"]
+        assert f"The cache is at 127.0.0.1:{port}, database 3: correct its LOCATION" in of_redis()["W006"]
         assert "secret" not in of_redis()["W006"]
 
 

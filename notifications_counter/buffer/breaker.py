@@ -63,8 +63,7 @@ class Breaker:
         seconds = self.retry_at - now
         if seconds > 0:
             raise BufferUnavailable(
-                f"Redis (cache {self.alias!r}) is unavailable; trying again in {seconds:.0f} s. Counts are read from "
-                "the database meanwhile."
+                f"Redis (cache {self.alias!r}) is unavailable, and is not asked again for {seconds:.0f} s."
             )
         self.retry_at = now + options.RETRY_AFTER
 

@@ -140,9 +140,9 @@ def _redis_databases(alias: str) -> set[tuple[Any, ...]]:
     if is_django_redis(alias):
         of_pool = of_pool.get("CONNECTION_POOL_KWARGS") or {}
     for url in _locations(alias):
-        host = url.get("host", "localhost")
+        host = url.get("host", "127.0.0.1")
         database = url.get("db", of_pool.get("db", 0))
-        found.add((url.get("path"), "localhost" if host == "127.0.0.1" else host, url.get("port", 6379), int(database)))
+        found.add((url.get("path"), "127.0.0.1" if host == "localhost" else host, url.get("port", 6379), int(database)))
     return found
 
 

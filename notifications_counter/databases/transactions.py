@@ -22,7 +22,7 @@ def outside_transactions(view: F) -> F:
 
 def in_transaction(connection: BaseDatabaseWrapper) -> bool:
     """Return whether a connection is in a transaction, of ``atomic()``, without autocommit or begun by raw SQL."""
-    return connection.in_atomic_block or in_manual_transaction(connection)
+    return connection.in_atomic_block or not connection.get_autocommit() or in_manual_transaction(connection)
 
 
 def require_autocommit(connection: BaseDatabaseWrapper) -> None:

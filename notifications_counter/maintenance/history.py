@@ -29,8 +29,8 @@ MESSAGES = {
     "recovery": "%(reason)s. Shard %(shard)d, epoch %(epoch)d: everyone is recounted; until then, "
     "the first read of each owner counts rows.",
     "recovered": "the audit of shard %(shard)d, epoch %(epoch)d, is complete.",
-    "declared": "its declaration, or SHARDS, has changed. The flusher waits until processes with another one have been "
-    "gone for %(wait)d s, then recounts everyone. Rows are counted meanwhile.",
+    "declared": "its declaration, or SHARDS, has changed. The flusher recounts everyone %(wait)d s after the last sign "
+    "of a process with the old one. Rows are counted meanwhile.",
     "replaced": "a flusher of another release declares it differently, or has other SHARDS. This process no longer "
     "flushes it. Restart it with the code and settings of that release.",
     "rejected": "%(member)r with delta %(delta)s cannot be stored and is kept in `rejected`: %(reason)s.",

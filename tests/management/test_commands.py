@@ -486,6 +486,7 @@ def test_recount_of_users(wrong, make_user):
     assert run("recount_counters", "--owner", str(wrong.pk)) == [
         f"unread: owner {wrong.pk}: count 7, rows 2 → corrected (-5)",
         "unread: checked 1 owner, 1 wrong, corrected 1.",
+        "Other counters were not recounted: open_tasks. Name them by --counter.",
     ]
     lines = run("recount_counters", "--owner", str(wrong.pk), "--owner", str(other.pk), verbosity=1)
     assert lines[0] == f"unread: owner {other.pk}: count 5, rows 1 → corrected (-4)"

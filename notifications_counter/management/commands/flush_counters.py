@@ -210,7 +210,8 @@ class Command(CounterCommand):
         if problems := report.problems(max_age):
             raise CommandError("\n".join(sentences(problems)))
         if self.verbosity and not as_json:
-            self.stdout.write(f"All is well. The oldest change has waited for {duration(report.age)}.")
+            waiting = f"The oldest change has waited for {duration(report.age)}." if report.age else "Nothing waits."
+            self.stdout.write(f"All is well. {waiting}")
             if requests := sum(counter.requests for counter in report.counters):
                 waiting = number(requests, "recount request")
                 self.stdout.write(f"Waiting for the next run: {waiting}. Until then, some counts can lag.")

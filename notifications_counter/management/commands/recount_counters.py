@@ -73,6 +73,8 @@ class Command(CounterCommand):
                 with at(local.place):
                     local.counter.invalidate()
             at_each(todo, lambda local: self.recount(local, owner, meter))
+            if owner and not counter and (others := [each.name for each in all_counters() if each not in counters]):
+                meter.say(f"Other counters were not recounted: {', '.join(others)}. Name them by --counter.")
 
     def recount(self, local: LocalCounter[Counter], keys: list[Any] | None, meter: Meter) -> None:
         name, counter, _ = local
