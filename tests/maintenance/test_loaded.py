@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def elsewhere(tmp_path, alice, bob) -> Path:
     """What dumpdata has written on a site whose batches have higher numbers."""
     path = tmp_path / "elsewhere.json"
-    notes = [Notification(pk=10**9 + i, user=alice, title="x") for i in range(3)]
+    notes = [Notification(pk=10**6 + i, user=alice, title="x") for i in range(3)]
     totals = [
         UserNotificationsCount(pk=alice.pk, unread_count=3, flushed_batch=7 * BATCHES + 12),
         UserNotificationsCount(pk=bob.pk, unread_count=0, flushed_batch=7 * BATCHES + 9),
