@@ -156,9 +156,10 @@ def test_the_dashboard(visit, locale, title, flushed):
         page.goto(f"/admin/notifications_counter/{name}/")
         expect(page.locator("#result_list tbody tr")).not_to_have_count(0)
         results = page.locator("#changelist .results")
-        for width in (1100, 1280):
-            page.set_viewport_size({"width": width, "height": 720})
-            assert results.evaluate("list => list.scrollWidth <= list.clientWidth"), f"a column is cut off at {width}"
+        page.set_viewport_size({"width": 1100, "height": 720})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the list scrolls, not the page"
+        page.set_viewport_size({"width": 1280, "height": 720})
+        assert results.evaluate("list => list.scrollWidth <= list.clientWidth"), "a column is cut off"
         assert all(title.bounding_box()["width"] > 180 for title in page.locator(".field-title").all())
 
 
