@@ -1,0 +1,1 @@
+"""What people see: pages, badges, the bell, JSON, live streams."""

@@ -1,0 +1,1 @@
+"""What a site can see of its counters: problems, figures, activity."""

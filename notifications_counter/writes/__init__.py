@@ -1,0 +1,1 @@
+"""A change, from the statement of the ORM to Redis."""
