@@ -89,6 +89,7 @@ class Client:
     knows_server = True
     """Whether all its keys are on one server."""
     is_in_cluster = False
+    """Whether others may wait for redis-py while it looks for the nodes."""
 
     def __init__(self, alias: str):
         self.alias = alias

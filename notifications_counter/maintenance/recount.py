@@ -125,7 +125,7 @@ class Recounter:
         self._note("")  # another recount begins with the first owner
         pages = self._recount_pages(position)
         try:
-            for position in pages:  # noqa: B007
+            for position in pages:  # noqa: B007 (it is noted below)
                 if progress:
                     progress(self.result.checked)
                 if stopped():

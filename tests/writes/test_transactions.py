@@ -28,6 +28,7 @@ from notifications_counter.writes import ledger
 from notifications_counter.writes.intents import Intents
 from notifications_counter.writes.ledger import Ledger
 from notifications_counter.writes.rows import Change
+from notifications_counter.writes.transaction import TransactionLog
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -668,3 +669,16 @@ def test_an_epoch_that_begins_between_a_statement_that_says_no_owners_and_its_co
         connection._commit = commit
     assert seen == [{alice.pk: 2, bob.pk: 1}]
     assert_heals(alice, bob)
+
+
+@pytest.mark.parametrize("undo", [TransactionLog.cut_back, TransactionLog.recount_since], ids=["known", "maybe"])
+def test_owners_whose_changes_no_longer_cancel_out_are_announced(undo, alice, bob):
+    log, key, other = TransactionLog(connection), str(alice.pk), str(bob.pk)
+    log.add({unread: {key: 1, other: 1}})
+    log.add({unread: {key: -1}})
+    log.announce_the_changed(connection)
+    assert log.announced[unread] == {other}
+    undo(log, 1)
+    log.announce_the_changed(connection)
+    assert log.announced[unread] == {key, other}
+    log.undo(connection)
