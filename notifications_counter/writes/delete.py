@@ -14,10 +14,10 @@ from .rows import (
     difference,
     grouped,
     is_plain,
+    keeps_to,
     locked_by_key,
     locked_for_now,
     named_keys,
-    selects_alike,
 )
 from .statement import Statement
 
@@ -59,8 +59,9 @@ class Delete(Statement):
 
     def _look_first(self) -> tuple[int, Change]:
         found = locked_for_now(self.query, self.connection, self.counters)
+        is_stable = self.known and keeps_to(found, self.query, self.connection)
         number = self.execute(self.compiler, ROW_COUNT) or 0
-        if number != len(found) or not (self.known and selects_alike(self.query)):
+        if number != len(found) or not is_stable:
             left = locked_by_key(self.model, self.connection, list(found), self.counters)
             found = {pk: row for pk, row in found.items() if pk not in left}
         deltas, everyone = difference(self.counters, found.values()), []

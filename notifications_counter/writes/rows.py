@@ -20,7 +20,7 @@ from ..buffer.commands import chunked
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
-from ..internals import AND, ExtraWhere, Query
+from ..internals import AND, ExtraWhere, Query, WhereNode
 from .columns import Row, columns_of, convert
 
 Deltas = Mapping[Declaration, Mapping[str, Delta]]
@@ -142,6 +142,18 @@ def locked_for_now(query: Query, connection: Any, counters: tuple[Declaration, .
         while found.keys() != before:
             found, before = locked(query, connection, counters), found.keys()
     return found
+
+
+def keeps_to(found: Iterable[Any], query: Any, connection: Any) -> bool:
+    """Return whether a statement changes the rows that were found for it, if their number is the same. On MySQL, have
+    it select them by key if others could change what its joins and subqueries read, of which nothing is locked."""
+    is_mysql = connection.vendor == "mysql"
+    if selects_alike(query) and not (is_mysql and reads_others(query)):
+        return True
+    if is_mysql:
+        query.where = WhereNode()
+        query.add_filter("pk__in", list(found))
+    return is_mysql
 
 
 def locked_by_key(

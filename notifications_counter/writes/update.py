@@ -21,6 +21,7 @@ from .rows import (
     Sums,
     difference,
     is_plain,
+    keeps_to,
     keys_of,
     locked_by_key,
     locked_for_now,
@@ -224,18 +225,17 @@ class Update(Statement):
         query = self.query
         of_many = query.count_active_tables() > 1 and not self.connection.features.update_can_self_select
         if not self.known or not (query.related_updates or of_many):
-            return self._look_around(self.known and selects_alike(query))
+            return self._look_around()
         self.compiler.pre_sql_setup()  # Django selects the rows first, and then updates them by their keys
         self.compiler.pre_sql_setup = lambda: None
         try:
-            return self._look_around(True)
+            return self._look_around()
         finally:
             del self.compiler.pre_sql_setup
 
-    def _look_around(self, is_stable: bool) -> tuple[Any, Change]:
-        """``is_stable``: the statement changes the rows that a SELECT before it has found, if their number is the
-        same."""
+    def _look_around(self) -> tuple[Any, Change]:
         found = locked_for_now(self.query, self.connection, self.counters)
+        is_stable = self.known and keeps_to(found, self.query, self.connection)
         if is_stable and not found:  # at that moment, it would have changed nothing; but wrong values raise
             with suppress(EmptyResultSet):
                 self.compiler.as_sql()
