@@ -53,6 +53,8 @@ def client_of(alias: str) -> Client:
     """Return the client of a cache alias. ConfigurationError if it is not a django-redis cache."""
     client = _clients.get(alias)
     if client is None:
+        import redis  # noqa: F401  # as a whole, because django-redis begins with parts of it
+
         try:
             factory = connection_factory(caches[alias])
         except InvalidCacheBackendError as error:

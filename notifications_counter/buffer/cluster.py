@@ -9,7 +9,6 @@ from typing import Any
 
 from django_redis.pool import ConnectionFactory
 from redis import RedisCluster
-from redis.exceptions import MovedError
 
 from ..conf import options
 from ..exceptions import BufferUnavailable, CommandRefused
@@ -69,7 +68,7 @@ class Node(Client):
 
     def refused(self, error: Exception, call: AnyCall) -> BufferUnavailable:
         """Note a refusal. If the key has moved, find out where all keys are now."""
-        if not isinstance(error, MovedError):
+        if not isinstance(error, errors.MovedError):
             return super().refused(error, call)
         try:
             reload_nodes(self._cluster.redis)

@@ -32,10 +32,10 @@ def urls_of(alias: str) -> list[Any]:
 def parse(url: Any) -> dict[str, Any] | None:
     """Return a URL as arguments of a connection. None if it is not the URL of a Redis, or if its host is really the
     beginning of a password with ``/``, ``?`` or ``#``."""
-    from redis.connection import parse_url
+    from redis import connection
 
     try:
-        arguments = parse_url(url.strip())  # type: ignore[no-untyped-call]
+        arguments = connection.parse_url(url.strip())  # type: ignore[no-untyped-call]
     except (AttributeError, ValueError):
         return None
     parts = urlsplit(url.strip())

@@ -20,7 +20,7 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 from django.db import ProgrammingError, close_old_connections, connections
-from redis.exceptions import ConnectionError
+from redis import ConnectionError
 
 from ..buffer import Buffer, errors
 from ..buffer.client import client_of

@@ -1,4 +1,5 @@
-"""Names of redis-py and django-redis. It loads redis-py only when it is used."""
+"""Names of redis-py and django-redis. redis-py is imported when it is needed, and as a whole: if two threads begin with
+different modules of it, each can wait for the other, and Python gives one of them half a module."""
 
 from __future__ import annotations
 
@@ -39,8 +40,9 @@ def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
     if hasattr(kind, "setup_is_limited"):
         return kind
 
-    from redis.connection import AbstractConnection as Plain
+    from redis import connection
 
+    Plain = connection.AbstractConnection
     is_plain = (kind.send_packed_command, kind.read_response) == (Plain.send_packed_command, Plain.read_response)
 
     class Limited(kind):  # type: ignore[misc]
@@ -138,17 +140,16 @@ def _read_carefully(connection: Any) -> Any:
 
 def default_socket_timeout() -> float | None:
     """Return how many seconds a connection waits for a reply by default. Versions of redis-py differ."""
-    from redis.connection import AbstractConnection
+    from redis import connection
 
-    return inspect.signature(AbstractConnection.__init__).parameters["socket_timeout"].default
+    return inspect.signature(connection.AbstractConnection.__init__).parameters["socket_timeout"].default
 
 
 # ---------------------------------------------------------------- redis-py: clusters
 def new_cluster(url: str, seconds: Callable[[], float | None], **options: Any) -> Any:
     """Make the client of a cluster, whose connections are set up as those of ``limit_setup`` are; with TLS, only after
     it has found the nodes for the first time."""
-    from redis.cluster import RedisCluster
-    from redis.connection import Connection
+    from redis import Connection, RedisCluster
 
     cluster = RedisCluster.from_url(url, **{"connection_class": _limited(Connection, seconds), **options})
     theirs = cluster.nodes_manager.connection_kwargs

@@ -1,0 +1,64 @@
+"""redis-py is imported when it is first needed, by any thread."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import notifications_counter
+
+pytestmark = pytest.mark.once
+
+PROGRAM = """
+import importlib.abc, sys, threading, time
+
+
+class SlowFinder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name.startswith("redis"):
+            time.sleep(0.01)
+
+
+import django
+
+django.setup()
+assert "redis" not in sys.modules
+sys.meta_path.insert(0, SlowFinder())
+
+from notifications_counter.buffer import errors, location
+from notifications_counter.buffer.client import client_of
+
+NEEDS = {
+    "client": lambda: client_of("default").redis,
+    "errors": lambda: errors.FAILURES,
+    "URL": lambda: location.parse("redis://127.0.0.1"),
+}
+barrier, done = threading.Barrier(2), []
+
+
+def run(need):
+    barrier.wait()
+    NEEDS[need]()
+    done.append(need)
+
+
+threads = [threading.Thread(target=run, args=(need,)) for need in sys.argv[1:]]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.exit(len(done) != 2)
+"""
+
+
+@pytest.mark.parametrize("needs", [("URL", "errors"), ("client", "errors")], ids="-".join)
+def test_two_threads_need_it_at_once(needs, child_environment):
+    """As when runserver checks the settings while it imports the URLs. Python breaks circles of locks by an error."""
+    subprocess.run([sys.executable, "-c", PROGRAM, *needs], env=child_environment, check=True)
+
+
+def test_no_module_begins_with_a_part_of_it():
+    for file in Path(notifications_counter.__file__).parent.rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) redis\.", file.read_text(), re.MULTILINE), file
