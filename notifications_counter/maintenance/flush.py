@@ -25,7 +25,7 @@ from ..sql.target import Chunk, Target
 from ..writes.totals import maintained
 from .epochs import damage
 from .history import log_event, record_rejected
-from .in_force import begin_run
+from .in_force import begin_run, is_in_force
 from .places import OUTAGES
 from .recount import RecountResult
 from .shards import lock_for_batch, note_progress, refuse_in_transaction, rows_of_shard, shard_rows
@@ -94,7 +94,7 @@ class Flusher:
         started = time.monotonic()
         result = FlushResult()
         refuse_in_transaction(self.using)
-        if not begin_run(self.counter):
+        if not is_in_force(self.counter, begin_run(self.counter)):
             return result
         for buffer in self.counter.buffers:
             status = buffer.status()

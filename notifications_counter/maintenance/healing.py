@@ -16,7 +16,7 @@ from ..declaration import Declaration
 from .audit import Audit
 from .epochs import reason_for_epoch, start_epoch, start_epochs
 from .history import record
-from .in_force import begin_run, put_in_force, shards_in_force
+from .in_force import begin_run, is_in_force, put_in_force, shards_in_force
 from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
 from .shards import refuse_in_transaction, rows_of_shard
 
@@ -29,8 +29,9 @@ FAILURES = 10
 def invalidate(counter: Declaration) -> None:
     """Discard what Redis holds, because the database was restored. The next heal recounts everyone."""
     refuse_in_transaction(counter.db)
-    if not begin_run(counter) and shards_in_force(counter) != options.SHARDS:
-        put_in_force(counter, False)
+    rows = begin_run(counter)
+    if not is_in_force(counter, rows) and shards_in_force(counter) != options.SHARDS:
+        put_in_force(counter, rows)
     start_epochs(counter, "the database was restored from a backup")
 
 

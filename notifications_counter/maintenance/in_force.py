@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import Any
 
 from django.db import connections, transaction
 from django.db.models import Max
@@ -20,8 +22,8 @@ _started: dict[tuple[str, str], tuple[int, bool]] = {}
 database."""
 
 
-def begin_run(counter: Declaration) -> bool:
-    """Begin a run of the flusher for a counter. Returns whether its declaration and SHARDS are in force.
+def begin_run(counter: Declaration) -> list[Any]:
+    """Begin a run of the flusher for a counter. Returns the rows of its shards.
 
     The database is asked for its id again, because it may have been emptied or replaced. Counters of the same source
     that are switched off are forgotten: their changes are not recorded, so everyone must be recounted once they are
@@ -34,29 +36,35 @@ def begin_run(counter: Declaration) -> bool:
         if row.counter in off:
             off[row.counter].make_buffer(database, row.shard, row.shards).forget()
             row.delete()
-    in_use = {(row.declared, row.shards) for row in rows if row.counter == counter.name}
-    return in_use <= {(counter.fingerprint, options.SHARDS)}
+    return [row for row in rows if row.counter == counter.name]
 
 
-def put_in_force(counter: Declaration, is_in_force: bool) -> bool:
+def is_in_force(counter: Declaration, rows: Sequence[Any]) -> bool:
+    """Return whether this process's declaration of a counter, and its SHARDS, are in force, judging by the rows of its
+    shards."""
+    return {(row.declared, row.shards) for row in rows} <= {(counter.fingerprint, options.SHARDS)}
+
+
+def put_in_force(counter: Declaration, rows: Sequence[Any]) -> bool:
     """Put this process's declaration of a counter, and its SHARDS, in force, if others are and this process heals the
     counter for the first time. If it did so in each run, two processes with different settings would take turns
     forever.
 
     Returns whether they are in force now.
     """
+    in_force = is_in_force(counter, rows)
     about = counter.name, identify(connections[counter.db]).id
     shards, was_in_force = _started.get(about, (0, False))
     is_first = shards != options.SHARDS  # a test may change it
-    if not is_in_force and is_first:
+    if not in_force and is_first:
         if not _replace(counter):
             return False
-        is_in_force = True
+        in_force = True
         record("declared", counter, level=logging.WARNING, wait=deploy_seconds(counter.buffers[0]))
-    elif not is_in_force and was_in_force and not is_first:
+    elif not in_force and was_in_force and not is_first:
         record("replaced", counter, level=logging.ERROR)
-    _started[about] = options.SHARDS, is_in_force
-    return is_in_force
+    _started[about] = options.SHARDS, in_force
+    return in_force
 
 
 def _replace(counter: Declaration) -> bool:
@@ -103,6 +111,5 @@ def shards_in_force(counter: Declaration) -> int:
 def kept_though_off(counter: Declaration) -> list[str]:
     """Return the built-in counters of the same source that are switched off in this process, but that no run of the
     flusher has forgotten."""
-    off = switched_off(counter.source_label)
-    rows = all_shard_rows(counter.db).filter(counter__in=off)
-    return list(rows.values_list("counter", flat=True).distinct()) if off else []
+    rows = all_shard_rows(counter.db).filter(counter__in=switched_off(counter.source_label))
+    return list(rows.values_list("counter", flat=True).distinct())

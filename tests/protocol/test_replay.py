@@ -17,7 +17,7 @@ from notifications_counter.declaration.primary_keys import CompositeKey, as_byte
 from notifications_counter.maintenance import in_force
 from notifications_counter.maintenance.audit import Audit, Claim, Progress
 from notifications_counter.maintenance.epochs import damage, reason_for_epoch, start_epoch
-from notifications_counter.maintenance.in_force import begin_run, put_in_force
+from notifications_counter.maintenance.in_force import begin_run, is_in_force, put_in_force
 from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.maintenance.shards import lock_for_batch, note_progress, reject_batches_up_to, rows_of_shard
 from notifications_counter.models import CounterShard, RecountRequest
@@ -230,7 +230,7 @@ class Replay:
         yield
         for _ in range(flusher.runs):
             stored = rows_of_shard(votes, 0).get()
-            left = begin_run(counter) and not damage(self.buffer.status(), stored.epoch)
+            left = is_in_force(counter, begin_run(counter)) and not damage(self.buffer.status(), stored.epoch)
             yield
             if not left:
                 continue
@@ -336,8 +336,8 @@ class Replay:
     def heal(self, me: int, healer: model.Healer) -> Step:
         yield
         for _ in range(healer.runs):
-            if not begin_run(votes):
-                put_in_force(votes, False)
+            if not is_in_force(votes, rows := begin_run(votes)):
+                put_in_force(votes, rows)
                 yield
             yield from self.do_requested()
             if self.label == "killed":
