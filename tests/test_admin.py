@@ -14,7 +14,7 @@ from django.utils.http import urlencode
 
 from notifications_counter.admin import base, totals
 from notifications_counter.counters import unread, unread_by_kind, unseen
-from notifications_counter.maintenance.audit import Progress
+from notifications_counter.maintenance.audit import AuditProgress
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import assert_reads, buffer, messages, sent, unheard
 
@@ -345,7 +345,7 @@ def test_each_action_needs_its_permission(admin_client, healed, make_user, allow
 # ------------------------------------------------------------------------------------------------ shards and requests
 def test_shards_and_requests_can_be_looked_at(admin_client, healed):
     assert ["unread", "0", "1", "1", "0", "-"] in table(admin_client.get(url(CounterShard)))
-    CounterShard.objects.filter(counter="unread").update(audited=str(Progress("owner:7")))
+    CounterShard.objects.filter(counter="unread").update(audited=str(AuditProgress("owner:7")))
     assert ["unread", "0", "1", "1", "0", "7"] in table(admin_client.get(url(CounterShard)))
     request = RecountRequest.objects.create(counter="unread", owner="7")
     assert table(admin_client.get(url(RecountRequest) + "?q=7"))[0][:2] == ["unread", "7"]

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ..counters import all_counters
-from ..maintenance.audit import Progress
+from ..maintenance.audit import AuditProgress
 from ..models import CounterShard, RecountRequest
 from .base import ReadOnly
 
@@ -33,7 +33,7 @@ class CounterShardAdmin(ReadOnly):
 
     @admin.display(description=_("audited up to"))
     def audited_up_to(self, row: CounterShard) -> str | None:
-        return Progress.of(row.audited).end.partition(":")[2] or None
+        return AuditProgress.of(row.audited).end.partition(":")[2] or None
 
 
 class CounterFilter(admin.SimpleListFilter):

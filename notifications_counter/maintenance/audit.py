@@ -22,7 +22,7 @@ from ..sql.everyone import Page
 from . import recount
 from .history import record
 from .recount import Recounter
-from .shards import InRow, shard_rows
+from .shard_rows import Note, shard_rows
 
 SLOW = 10
 """Seconds after which a page that somebody else has claimed is taken over, or HEAL_AFTER if that is less. Safety does
@@ -38,7 +38,7 @@ class Claim(NamedTuple):
 
 
 @dataclass
-class Progress(InRow):
+class AuditProgress(Note):
     """How far the audit of a shard has come: the ``end`` of the pages that were claimed, whether these are ``all``,
     and those that are not done, by token; ``at`` is the time of the last step. Times are seconds of the Redis clock."""
 
@@ -77,22 +77,22 @@ class Audit:
     def run(self) -> bool:
         """Recount pages, at least one, until ``is_over``. Returns whether there is more to do now; False also if
         others work on the last pages."""
-        rows: dict[int, str] = {}
-        while rows := rows or self._rows():
-            text = next(iter(rows.values()))
-            shards = [shard for shard in rows if rows[shard] == text]
+        texts: dict[int, str] = {}
+        while texts := texts or self._texts():
+            text = next(iter(texts.values()))
+            shards = [shard for shard in texts if texts[shard] == text]
             written, more = self._step(shards, text)
             if more and self.is_over():
                 self._release()
                 return True
-            rows = dict.fromkeys(shards, written) if written and len(shards) == len(rows) else {}
+            texts = dict.fromkeys(shards, written) if written and len(shards) == len(texts) else {}
         self._release()
         return False
 
-    def _rows(self) -> dict[int, str]:
+    def _texts(self) -> dict[int, str]:
         """Return what the rows say, by shard. Leave out shards that somebody else has completed, or in which another
         epoch has begun."""
-        found = {row.shard: row for row in self._stored(self.epochs)}
+        found = {row.shard: row for row in self._rows(self.epochs)}
         for shard, epoch in list(self.epochs.items()):
             row = found.get(shard)
             if row is None or row.epoch != epoch or (shard in self.begun and not row.audited):
@@ -101,7 +101,7 @@ class Audit:
                 self.begun.add(shard)
         return {shard: found[shard].audited for shard in sorted(self.epochs)}
 
-    def _stored(self, shards: Iterable[int]) -> QuerySet:
+    def _rows(self, shards: Iterable[int]) -> QuerySet:
         return shard_rows(self.counter).filter(shards=options.SHARDS, shard__in=list(shards))
 
     def _now(self) -> int:
@@ -131,7 +131,7 @@ class Audit:
             return "", False
         progress.at = now
         written = str(progress)
-        claimed = self._stored(shards).filter(audited=text).update(audited=written)
+        claimed = self._rows(shards).filter(audited=text).update(audited=written)
         if not claimed or not token:
             return "", False
         self.begun.update(shards)
@@ -148,17 +148,17 @@ class Audit:
             self.progress(self.recounter.result.checked)
         self.size = recount.next_size(self.size, started, recount.LARGE_PAGE)
 
-    def _without_finished(self, text: str) -> Progress:
-        progress = Progress.of(text)
+    def _without_finished(self, text: str) -> AuditProgress:
+        progress = AuditProgress.of(text)
         for token in self.finished & progress.claimed.keys():
             del progress.claimed[token]
         return progress
 
     def _release(self) -> None:
         """Note which pages are done, wherever they are still claimed: in another epoch, nowhere."""
-        rows = self._stored(range(options.SHARDS))
+        rows = self._rows(range(options.SHARDS))
         texts = rows.values_list("audited", flat=True)
-        while found := [t for t in texts.all() if self.finished & Progress.of(t).claimed.keys()]:
+        while found := [t for t in texts.all() if self.finished & AuditProgress.of(t).claimed.keys()]:
             progress = self._without_finished(found[0])
             progress.at = max(progress.at, self._now())
             rows.filter(audited=found[0]).update(audited=str(progress))
@@ -167,5 +167,5 @@ class Audit:
         for shard in shards:
             buffer, epoch = self.counter.buffers[shard], self.epochs.pop(shard)
             if buffer.complete(epoch, buffer.server()):
-                self._stored([shard]).filter(epoch=epoch).update(audited="")
+                self._rows([shard]).filter(epoch=epoch).update(audited="")
                 record("recovered", self.counter, shard=shard, epoch=epoch)

@@ -21,7 +21,7 @@ from ..buffer.upkeep import BATCHES
 from ..conf import options
 from ..declaration import Declaration
 from .history import record
-from .shards import make_row, rows_of_shard, shard_rows
+from .shard_rows import make_row, shard_row, shard_rows
 
 AHEAD = 1000
 """Epochs that Redis may be ahead of the database, as after a backup was restored. One that is further ahead was not
@@ -52,9 +52,9 @@ class ShardStatus:
 def shard_statuses(counter: Declaration) -> list[ShardStatus]:
     """Return the state of each shard."""
     rows = shard_rows(counter).filter(shards=options.SHARDS).values_list("shard", "epoch", "audited", "verified")
-    stored = {shard: about for shard, *about in rows}
+    noted = {shard: about for shard, *about in rows}
     return [
-        ShardStatus(buffer.shard, buffer.status(), buffer.server(), *stored.get(buffer.shard, (0, "", "")))
+        ShardStatus(buffer.shard, buffer.status(), buffer.server(), *noted.get(buffer.shard, (0, "", "")))
         for buffer in counter.buffers
     ]
 
@@ -71,25 +71,25 @@ def damage(status: Status, epoch: int) -> str:
     return f"Redis has lost the key `{status.lost_key}`" if status.lost_key else ""  # rules: waiting, doubted
 
 
-def reason_for_epoch(status: Status, stored: Any, server: str, ahead: int = 0) -> str:
+def reason_for_epoch(status: Status, row: Any, server: str, ahead: int = 0) -> str:
     """Return why everyone must be recounted; empty if there is no reason. ``ahead`` is a batch that was found in the
     totals.
 
-    This is certain only if ``status`` was read while the shard's row, ``stored``, was locked. Otherwise a batch that
-    another flusher finishes in between looks like a lost one.
+    This is certain only if ``status`` was read while the shard's ``row`` was locked. Otherwise a batch that another
+    flusher finishes in between looks like a lost one.
     """
-    if stored.epoch and not stored.finished:
+    if row.epoch and not row.finished:
         return "SHARDS has changed"
-    if status.declared not in ("", stored.declared):
+    if status.declared not in ("", row.declared):
         return "the declaration of the counter has changed"
     if status.heartbeat_at is not None:
         return "processes with a different declaration of the counter were running"
-    if found := damage(status, stored.epoch):
+    if found := damage(status, row.epoch):
         return found
-    if status.server != server or status.batch < stored.finished:  # rules: server, behind
+    if status.server != server or status.batch < row.finished:  # rules: server, behind
         return OTHER_REDIS
-    is_other = status.finished == stored.finished and status.batch_id != stored.batch_id  # rule: batch_id
-    if status.finished > stored.finished or is_other:  # rule: past
+    is_other = status.finished == row.finished and status.batch_id != row.batch_id  # rule: batch_id
+    if status.finished > row.finished or is_other:  # rule: past
         return "the database went back in time"
     return "a stored total has a batch that is still to come" if ahead > status.batch else ""  # rule: ahead
 
@@ -104,20 +104,20 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
     Returns False if there is no reason, because another process has just started an epoch; if the epoch must wait for
     processes of another declaration, during which readers count rows; or if other SHARDS are in force now.
     """
-    rows = rows_of_shard(counter, buffer.shard)
+    rows = shard_row(counter, buffer.shard)
     if not rows.exists() and not shard_rows(counter).exclude(shards=options.SHARDS).exists():
         make_row(counter, buffer.shard, declared=counter.fingerprint)
     with transaction.atomic(using=counter.db):
-        stored = rows.select_for_update().first()
-        if stored is None:
+        row = rows.select_for_update().first()
+        if row is None:
             return False
         server = buffer.server()
         status = buffer.status()
-        if not (reason := reason or reason_for_epoch(status, stored, server, ahead)):
+        if not (reason := reason or reason_for_epoch(status, row, server, ahead)):
             return False
         # rule: window
-        if stored.declared != counter.fingerprint or _is_too_early(stored, status, deploy_seconds(buffer)):
-            buffer.forget(stored.declared)
+        if row.declared != counter.fingerprint or _is_too_early(row, status, deploy_seconds(buffer)):
+            buffer.forget(row.declared)
             return False
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
         if status.unreadable or status.epoch > highest + AHEAD:
@@ -126,7 +126,7 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
         epoch = max(highest, status.epoch, ahead // BATCHES) + 1  # rule: ahead
         buffer.recover(epoch, server)
         rows.update(epoch=epoch, finished=epoch * BATCHES, batch_id="", progress=0, audited="")
-    level = logging.WARNING if stored.epoch else logging.INFO
+    level = logging.WARNING if row.epoch else logging.INFO
     record("recovery", counter, level=level, reason=reason, shard=buffer.shard, epoch=epoch)
     return True
 
@@ -143,10 +143,10 @@ def deploy_seconds(buffer: Buffer) -> float:
     return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not (settings.DEBUG or buffer.ttl) else 0
 
 
-def _is_too_early(stored: Any, status: Status, wait: float) -> bool:
+def _is_too_early(row: Any, status: Status, wait: float) -> bool:
     """Return whether processes of another declaration may still be running. Those that know this counter are heard of;
     others get ``wait`` seconds from the change on."""
-    seconds = [(timezone.now() - stored.declared_at).total_seconds()]
+    seconds = [(timezone.now() - row.declared_at).total_seconds()]
     if status.heartbeat_at is not None:
         seconds.append(status.now - status.heartbeat_at)
     return min(seconds) < wait

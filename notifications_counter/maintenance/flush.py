@@ -28,7 +28,7 @@ from .history import log_event, record_rejected
 from .in_force import begin_run, is_in_force
 from .places import OUTAGES
 from .recount import RecountResult
-from .shards import lock_for_batch, note_progress, refuse_in_transaction, rows_of_shard, shard_rows
+from .shard_rows import lock_for_batch, note_progress, refuse_in_transaction, shard_row, shard_rows
 
 
 @dataclass
@@ -98,12 +98,12 @@ class Flusher:
             return result
         for buffer in self.counter.buffers:
             status = buffer.status()
-            stored = rows_of_shard(self.counter, buffer.shard).first()
-            if stored is None or damage(status, stored.epoch):  # healing recovers it first
+            row = shard_row(self.counter, buffer.shard).first()
+            if row is None or damage(status, row.epoch):  # healing recovers it first
                 self.is_new |= not shard_rows(self.counter).filter(epoch__gt=0).exists()
                 continue
             for _ in range(2 if status.flushing else 1):  # what another flusher left unfinished, then what is pending
-                cut = None if self.stopped() else buffer.cut(stored.epoch, stored.finished)
+                cut = None if self.stopped() else buffer.cut(row.epoch, row.finished)
                 if cut is None or not self._flush_batch(buffer, cut, result):
                     break
         result.seconds = time.monotonic() - started
@@ -209,16 +209,16 @@ class Flusher:
             chunk = todo.pop()
             try:
                 with transaction.atomic(using=self.using):
-                    stored = lock_for_batch(self.counter, shard, cut, part.first)
-                    if stored is None:
+                    row = lock_for_batch(self.counter, shard, cut, part.first)
+                    if row is None:
                         return None
-                    is_written = stored.finished >= cut.batch or stored.progress > part.first
+                    is_written = row.finished >= cut.batch or row.progress > part.first
                     if chunk.deltas:
                         with maintained():
                             self.apply(self.target, cut.batch, chunk)
                     if not todo:
-                        note_progress(stored, cut, part.first + self.chunk_size)
-                    batch_id = stored.batch_id
+                        note_progress(row, cut, part.first + self.chunk_size)
+                    batch_id = row.batch_id
             except DataError:
                 if len(chunk.deltas) == 1:
                     owner_key = str(self.counter.key_of([column[0] for column in chunk.columns]))

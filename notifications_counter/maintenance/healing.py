@@ -18,7 +18,7 @@ from .epochs import reason_for_epoch, start_epoch, start_epochs
 from .history import record
 from .in_force import begin_run, is_in_force, put_in_force, shards_in_force
 from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
-from .shards import refuse_in_transaction, rows_of_shard
+from .shard_rows import refuse_in_transaction, shard_row
 
 UNREADABLE_INTENT = "an intent in Redis cannot be read, because something else wrote to it"
 
@@ -87,8 +87,8 @@ class Healer:
         for buffer in self.counter.buffers:
             server = buffer.server()
             status = buffer.status()
-            stored = rows_of_shard(self.counter, buffer.shard).first()
-            if stored is None or reason_for_epoch(status, stored, server):
+            row = shard_row(self.counter, buffer.shard).first()
+            if row is None or reason_for_epoch(status, row, server):
                 start_epoch(self.counter, buffer)
                 status = buffer.status()
             if status.auditing:

@@ -15,7 +15,7 @@ from ..databases.identity import identify, look_up_changed
 from ..declaration import Declaration, switched_off
 from .epochs import deploy_seconds
 from .history import record
-from .shards import all_shard_rows, make_row, shard_rows
+from .shard_rows import all_shard_rows, make_row, shard_rows
 
 _started: dict[tuple[str, str], tuple[int, bool]] = {}
 """SHARDS, and whether it and a counter's declaration were in force when this process last healed it, by counter and

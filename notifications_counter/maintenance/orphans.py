@@ -14,7 +14,7 @@ from ..sql.everyone import Page, between
 from ..sql.owners import of_owners
 from ..writes.rows import chunks
 from ..writes.totals import maintained
-from .shards import reject_batches_up_to
+from .shard_rows import reject_batches_up_to
 
 SIZE = 1000
 """Totals that are looked at together."""

@@ -22,7 +22,7 @@ from ..reader import NOT_STORED, Reader
 from ..sql.everyone import Counted, Everyone, Page
 from .epochs import start_epoch
 from .history import record_rejected
-from .shards import refuse_in_transaction
+from .shard_rows import refuse_in_transaction
 
 PAGE = 1000
 """Owners in one look, and in the first page of everyone."""

@@ -28,7 +28,7 @@ from .history import record
 from .orphans import remove_orphans
 from .places import LocalCounter, at_each
 from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Counts, Look, Recounter, RecountResult
-from .shards import InRow, refuse_in_transaction, rows_of_shard
+from .shard_rows import Note, refuse_in_transaction, shard_row
 
 SHARE = 0.05
 """The most of a flusher's time that comparisons take."""
@@ -47,7 +47,7 @@ EXAMPLES = 5
 
 
 @dataclass
-class Verification(InRow):
+class Verification(Note):
     """How far the comparison of everyone has come: the ``end`` of the owners ``compared`` in this pass, and how many of
     them were ``wrong``; the same of the last complete pass, which may be this one; and the sums of all passes.
     ``size``: how many owners to compare at once. Times are seconds since 1970, 0 for never; ``claimed`` is when a
@@ -138,8 +138,8 @@ class Comparison(DryRun):
         """Return whether the next heal recounts them anyway, because Redis or the database has just lost something, or
         a process that could not reach Redis has asked for it."""
         buffer = look.buffer
-        stored = rows_of_shard(self.counter, buffer.shard).first()
-        if stored is None or reason_for_epoch(buffer.status(), stored, buffer.server()):
+        row = shard_row(self.counter, buffer.shard).first()
+        if row is None or reason_for_epoch(buffer.status(), row, buffer.server()):
             return True
         requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name)
         return any(requests.filter(Q(owner__in=some) | Q(everyone=True)).exists() for some in chunked(suspects, PAGE))
@@ -184,7 +184,7 @@ def _compare(local: LocalCounter[Any]) -> bool:
     """Compare the next owners of a counter. Returns False if none are due."""
     counter = local.counter
     refuse_in_transaction(counter.db)
-    row = rows_of_shard(counter, 0)
+    row = shard_row(counter, 0)
     text = row.values_list("verified", flat=True).first()
     if text is None or not any(buffer.status().complete for buffer in counter.buffers):  # everyone is recounted first
         return False

@@ -20,7 +20,7 @@ from ..checks.server import check_server
 from ..conf import options
 from ..counters import Counter, all_counters, counter_named
 from ..exceptions import CounterError
-from ..maintenance.audit import Progress
+from ..maintenance.audit import AuditProgress
 from ..maintenance.epochs import ShardStatus
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
 from .activity import Activity, Precision, activity, precisions
@@ -158,7 +158,7 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
 
 def recovery(counter: Counter, shard: ShardStatus) -> str:
     """Return how far a recovery has come, judging by the order of the primary keys."""
-    last = Progress.of(shard.audited).end.partition(":")[2]
+    last = AuditProgress.of(shard.audited).end.partition(":")[2]
     if not last:
         return _("to be recovered")
     owner, key = counter.owner_attnames[0], counter.parse(last)

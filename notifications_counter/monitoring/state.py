@@ -13,7 +13,7 @@ from django.utils import timezone
 from ..buffer.types import Stats
 from ..conf import options
 from ..counters import Counter
-from ..maintenance.audit import Progress
+from ..maintenance.audit import AuditProgress
 from ..maintenance.epochs import ShardStatus, deploy_seconds
 from ..maintenance.places import Place, here
 from ..maintenance.verification import Verification
@@ -101,8 +101,8 @@ def look_at(counter: Counter) -> CounterReport:
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     states = [shard.status for shard in shards]
-    audits = [(audit, s.status.now) for s in shards if s.recovering and (audit := Progress.of(s.audited)).end]
-    audit, redis_now = min(audits, key=lambda each: each[0].at, default=(Progress(), 0))
+    audits = [(audit, s.status.now) for s in shards if s.recovering and (audit := AuditProgress.of(s.audited)).end]
+    audit, redis_now = min(audits, key=lambda each: each[0].at, default=(AuditProgress(), 0))
     verification, now = Verification.of(shards[0].verified), time.time()
     return CounterReport(
         counter=counter.name,

@@ -14,7 +14,7 @@ def main() -> None:
     from notifications_counter.conf import options
     from notifications_counter.counters import unread
     from notifications_counter.maintenance.in_force import _started
-    from notifications_counter.maintenance.shards import lock_for_batch
+    from notifications_counter.maintenance.shard_rows import lock_for_batch
     from notifications_counter.models import Notification
 
     unread.q = Q(read_at=None, kind="task")

@@ -180,7 +180,7 @@ def test_a_change_that_is_taken_back_while_a_flusher_stands_still(old, users, mo
 def test_a_flusher_that_is_replaced_during_its_run_adds_no_row(old, users, monkeypatch):
     """Or the other one would take itself for replaced, and nobody would flush."""
     unread.heal()
-    find_row = healing.rows_of_shard
+    find_row = healing.shard_row
 
     def replaced(*args):
         monkeypatch.undo()
@@ -188,7 +188,7 @@ def test_a_flusher_that_is_replaced_during_its_run_adds_no_row(old, users, monke
         old.heal()
         return find_row(*args)
 
-    monkeypatch.setattr(healing, "rows_of_shard", replaced)
+    monkeypatch.setattr(healing, "shard_row", replaced)
     unread.heal()
     assert set(CounterShard.objects.values_list("shards", flat=True)) == {1}
     old.create(users[0], "x")

@@ -16,7 +16,7 @@ from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.maintenance.recount import Recounter
-from notifications_counter.maintenance.shards import lock_for_batch
+from notifications_counter.maintenance.shard_rows import lock_for_batch
 from notifications_counter.reader import Reader
 from notifications_counter.sql import dialect
 from notifications_counter.sql.target import Chunk, Target

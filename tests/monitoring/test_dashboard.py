@@ -15,9 +15,9 @@ from django.utils.translation import override
 
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.maintenance.audit import Progress
+from notifications_counter.maintenance.audit import AuditProgress
 from notifications_counter.maintenance.history import history
-from notifications_counter.maintenance.shards import shard_rows
+from notifications_counter.maintenance.shard_rows import shard_rows
 from notifications_counter.maintenance.verification import Verification
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import duration, grouped, moment
@@ -146,7 +146,7 @@ def test_a_recovery_shows_how_far_it_has_come(admin_client, url, few_healed, mak
     [began] = history.latest(1)
     assert health(admin_client.get(url)).startswith(f"Something has been wrong{since(began['timestamp'])}")
     last = sorted(str(user.pk) for user in users)[2] if isinstance(users[0].pk, str) else users[2].pk
-    shard_rows(unread).update(audited=str(Progress(f"owner:{last}")))
+    shard_rows(unread).update(audited=str(AuditProgress(f"owner:{last}")))
     page = said(admin_client.get(url).content.decode())
     assert ("recovering, 50 %" if isinstance(last, int) else f"recovering, up to owner {last}") in page
 

@@ -22,9 +22,9 @@ from django.utils import timezone
 import servers
 from notifications_counter.buffer.types import Stats
 from notifications_counter.counters import all_counters, unread, unseen
-from notifications_counter.maintenance.audit import Progress
+from notifications_counter.maintenance.audit import AuditProgress
 from notifications_counter.maintenance.history import history
-from notifications_counter.maintenance.shards import shard_rows
+from notifications_counter.maintenance.shard_rows import shard_rows
 from notifications_counter.maintenance.verification import Verification
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring import dashboard
@@ -500,7 +500,7 @@ def test_an_audit_under_way_says_how_far_it_has_come(healed, make_user):
     unread.invalidate()
     buffer().mark_dirty([str(users[2].pk)])
     redis("ZADD", "dirty", ago(900), str(users[2].pk))
-    shard_rows(unread).update(audited=str(Progress(f"owner:{users[0].pk}", at=ago(4))))
+    shard_rows(unread).update(audited=str(AuditProgress(f"owner:{users[0].pk}", at=ago(4))))
     report = look_at(unread)
     assert (report.audited, report.backlog_age) == (str(users[0].pk), 0)
     [problem] = problems_of(report)
@@ -508,7 +508,7 @@ def test_an_audit_under_way_says_how_far_it_has_come(healed, make_user):
     assert f"lost data. flush_counters is recounting everyone: up to owner {users[0].pk}" in problem.text
     [problem] = problems_of(replace(report, epoch=1))
     assert problem.text.startswith(f"flush_counters is counting everyone for the first time: up to owner {users[0].pk}")
-    shard_rows(unread).update(audited=str(Progress(f"owner:{users[0].pk}", at=ago(900))))
+    shard_rows(unread).update(audited=str(AuditProgress(f"owner:{users[0].pk}", at=ago(900))))
     [problem] = problems_of(look_at(unread))
     assert "Until flush_counters has recovered shard 0" in problem.text
 

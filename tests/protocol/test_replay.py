@@ -15,11 +15,11 @@ from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.conf import options
 from notifications_counter.declaration.primary_keys import CompositeKey, as_bytes, group_of
 from notifications_counter.maintenance import in_force
-from notifications_counter.maintenance.audit import Audit, Claim, Progress
+from notifications_counter.maintenance.audit import Audit, AuditProgress, Claim
 from notifications_counter.maintenance.epochs import damage, reason_for_epoch, start_epoch
 from notifications_counter.maintenance.in_force import begin_run, is_in_force, put_in_force
 from notifications_counter.maintenance.recount import Recounter
-from notifications_counter.maintenance.shards import lock_for_batch, note_progress, reject_batches_up_to, rows_of_shard
+from notifications_counter.maintenance.shard_rows import lock_for_batch, note_progress, reject_batches_up_to, shard_row
 from notifications_counter.models import CounterShard, RecountRequest
 from notifications_counter.reader import Reader as RealReader
 from notifications_counter.sql import dialect
@@ -95,7 +95,7 @@ class Replay:
         return self.buffer.complete(self.buffer.status().epoch, self.buffer.server())
 
     def is_lost(self) -> bool:
-        return bool(reason_for_epoch(self.buffer.status(), rows_of_shard(votes, 0).get(), self.buffer.server()))
+        return bool(reason_for_epoch(self.buffer.status(), shard_row(votes, 0).get(), self.buffer.server()))
 
     def play(self, move: model.Move) -> None:
         before = self.observe()
@@ -229,7 +229,7 @@ class Replay:
         target, apply = Target(counter, connection), dialect(connection.vendor).apply
         yield
         for _ in range(flusher.runs):
-            stored = rows_of_shard(votes, 0).get()
+            stored = shard_row(votes, 0).get()
             left = is_in_force(counter, begin_run(counter)) and not damage(self.buffer.status(), stored.epoch)
             yield
             if not left:
@@ -377,9 +377,9 @@ class Replay:
 
     def audit(self, me: str, epoch: int) -> Step:
         """In pages of one user."""
-        stored, everyone = rows_of_shard(votes, 0).filter(epoch=epoch), self.recounter.everyone
+        stored, everyone = shard_row(votes, 0).filter(epoch=epoch), self.recounter.everyone
         while (text := stored.values_list("audited", flat=True).first()) is not None:
-            progress = Progress.of(text)
+            progress = AuditProgress.of(text)
             if not progress.all:
                 page = everyone.page(everyone.start(progress.end), 1)
                 if page is None:

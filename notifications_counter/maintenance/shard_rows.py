@@ -21,8 +21,8 @@ from ..exceptions import NotInTransaction
 
 
 @dataclass
-class InRow:
-    """What the row of a shard has in one text, as JSON."""
+class Note:
+    """A note in the row of a shard, as JSON."""
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -42,7 +42,7 @@ def shard_rows(counter: Declaration) -> QuerySet[Any]:
     return all_shard_rows(counter.db).filter(counter=counter.name)
 
 
-def rows_of_shard(counter: Declaration, shard: int) -> QuerySet[Any]:
+def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
     """Return the row of one shard, at most one."""
     return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
 
@@ -62,7 +62,7 @@ def _lock(counter: Declaration, shard: int) -> dict[str, Any]:
     """
     names = [sharing.name for sharing in counter.sharing]
     rows = all_shard_rows(counter.db).filter(counter__in=names, shard=shard, shards=options.SHARDS)
-    return {stored.counter: stored for stored in rows.order_by("counter").select_for_update()}
+    return {row.counter: row for row in rows.order_by("counter").select_for_update()}
 
 
 def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> Any:
@@ -72,39 +72,39 @@ def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> An
     A database that went back in time lacks the previous batch, has another one under its number, or lacks the beginning
     of this one.
     """
-    stored = _lock(counter, shard).get(counter.name)
-    if stored is None or stored.epoch != cut.batch // BATCHES or cut.batch <= stored.closed:  # rules: epoch, closed
+    row = _lock(counter, shard).get(counter.name)
+    if row is None or row.epoch != cut.batch // BATCHES or cut.batch <= row.closed:  # rules: epoch, closed
         return None
-    if stored.declared != counter.fingerprint:  # rule: declared_flush
+    if row.declared != counter.fingerprint:  # rule: declared_flush
         return None
-    if stored.finished >= cut.batch:  # another flusher was faster; its rows refuse the batch (rule: guard)
-        return stored
+    if row.finished >= cut.batch:  # another flusher was faster; its rows refuse the batch (rule: guard)
+        return row
     # rules: past_apply, batch_id, progress
-    continues = stored.finished == cut.batch - 1 and stored.batch_id == cut.batch_id and stored.progress >= first
-    return stored if continues else None
+    continues = row.finished == cut.batch - 1 and row.batch_id == cut.batch_id and row.progress >= first
+    return row if continues else None
 
 
-def note_progress(stored: Any, cut: Cut, end: int) -> None:
+def note_progress(row: Any, cut: Cut, end: int) -> None:
     """Note in the locked row of a shard that a batch is written up to rank ``end``, in the transaction that writes it.
     A finished batch gets a random id."""
-    if cut.batch <= stored.finished:
+    if cut.batch <= row.finished:
         return
     if end < cut.size:  # rule: past_note
-        stored.progress = max(stored.progress, end)
+        row.progress = max(row.progress, end)
     else:
-        stored.finished, stored.batch_id, stored.progress = cut.batch, uuid4().hex, 0
-    stored.save(update_fields=["finished", "batch_id", "progress"])
+        row.finished, row.batch_id, row.progress = cut.batch, uuid4().hex, 0
+    row.save(update_fields=["finished", "batch_id", "progress"])
 
 
 def reject_batches_up_to(counter: Declaration, shard: int, batches: Mapping[Declaration, int]) -> bool:
     """Lock the shard until the transaction ends, and accept no batch up to these (rule: closed), for each counter
     whose totals are in the same rows. Returns False if a batch belongs to another epoch."""
-    stored = _lock(counter, shard)
+    rows = _lock(counter, shard)
     for sharing, batch in batches.items():
-        if sharing.name not in stored or stored[sharing.name].epoch != batch // BATCHES:
+        if sharing.name not in rows or rows[sharing.name].epoch != batch // BATCHES:
             return False
     for sharing, batch in batches.items():
-        rows_of_shard(sharing, shard).filter(closed__lt=batch).update(closed=batch)
+        shard_row(sharing, shard).filter(closed__lt=batch).update(closed=batch)
     return True
 
 
