@@ -27,7 +27,7 @@ from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, invalidate
 from .maintenance.history import record
 from .maintenance.owners import owner_keys_of
-from .maintenance.recount import Correction, Recounter, RecountResult
+from .maintenance.recount import Difference, Recounter, RecountResult
 from .ranking import Ranking
 from .reader import Reader
 
@@ -126,7 +126,7 @@ class Counter(Declaration):
         seconds: float = 5.0,
         progress: Callable[[int], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
-        report: Callable[[Correction], None] | None = None,
+        report: Callable[[Difference], None] | None = None,
     ) -> RecountResult:
         """Do what the flusher does before each flush: recover Redis if it was restarted or replaced, or lost data, and
         recount owners whose count is in doubt, for about ``seconds``. If more is to do, the result is ``unfinished``.
@@ -144,7 +144,7 @@ class Counter(Declaration):
         self,
         owners: Iterable[Any] | None = None,
         dry_run: bool = False,
-        report: Callable[[Correction], None] | None = None,
+        report: Callable[[Difference], None] | None = None,
         progress: Callable[[int], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
         resume: bool = False,

@@ -15,9 +15,9 @@ from ..databases.routing import own_rows
 from ..declaration import Declaration
 from .audit import Audit
 from .epochs import reason_for_epoch, start_epoch, start_epochs
-from .history import record
+from .history import record, record_rejected
 from .in_force import begin_run, is_in_force, put_in_force, shards_in_force
-from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Recounter, RecountResult, next_size
+from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Difference, Recounter, RecountResult, next_size
 from .shard_rows import refuse_in_transaction, shard_row
 
 UNREADABLE_INTENT = "an intent in Redis cannot be read, because something else wrote to it"
@@ -41,7 +41,7 @@ class Healer:
     def __init__(
         self,
         counter: Declaration,
-        report: Callable[[Correction], None] | None,
+        report: Callable[[Difference], None] | None,
         progress: Callable[[int], None] | None,
         stopped: Callable[[], bool],
     ):
@@ -153,10 +153,10 @@ class Healer:
             by_shard = {each.shard: mine for each, mine in self.counter.by_shard(owner_keys)}
             mine = by_shard.pop(buffer.shard, ())
             # A release with other owners has marked the others, so everyone was recounted since.
-            for strays in by_shard.values():
-                self.recounter.reject(buffer, strays)
+            strays = [owner_key for others in by_shard.values() for owner_key in others]
             try:
-                self.recounter.recount(mine)
+                rejected = [*strays, *self.recounter.recount(mine)]
+                record_rejected(self.counter, buffer.reject_dirty(dict.fromkeys(rejected, "unknown")))
             except OperationalError as error:
                 buffer.end_leases(owner_keys)  # look at one after the other
                 self.failures += 1

@@ -1,4 +1,4 @@
-"""Compares counters with the rows and corrects them through the buffer: look, count, fix.
+"""Compares counts with the rows, and corrects them through the buffer: look, count, fix.
 
 Healing, audits, first install and recovery are all this one mechanism. ``dry_run.py`` only compares.
 """
@@ -21,7 +21,6 @@ from ..exceptions import BufferUnavailable
 from ..reader import NOT_STORED, Reader
 from ..sql.everyone import Counted, Everyone, Page
 from .epochs import start_epoch
-from .history import record_rejected
 from .shard_rows import refuse_in_transaction
 
 PAGE = 1000
@@ -46,9 +45,9 @@ def next_size(size: int, started: float, most: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
-    """The primary key of an ``owner``, what the count ``was``, None if it cannot be known, and the number of
-    ``rows``."""
+class Difference:
+    """A wrong count: the primary key of the ``owner``, what the count ``was``, None if that cannot be known, and the
+    number of ``rows``."""
 
     owner: Key
     was: int | None
@@ -84,37 +83,53 @@ class Look:
     snapshot: Snapshot
     token: str = ""
 
-    def compare(self, counts: Counts) -> dict[str, Correction]:
-        """Compare the owners. Those for whom nothing waits, and who are not in ``counts``, are right and left out."""
+    def differences(self, counts: Counts) -> dict[str, Difference]:
+        """Return the differences by owner key. Owners for whom nothing waits, and who are not in ``counts``, are
+        right."""
         found = {}
         for owner_key in {*self.snapshot.waiting, *(counts.keys() & self.keys.keys())}:
             rows, total, batch = counts.get(owner_key, Counted())
-            was = self.snapshot.value(owner_key, total, batch)
-            found[owner_key] = Correction(self.keys[owner_key], was, rows)
+            if (was := self.snapshot.value(owner_key, total, batch)) != rows:
+                found[owner_key] = Difference(self.keys[owner_key], was, rows)
         return found
 
 
-class Recounter:
-    """Recounts owners of one counter, and corrects what is wrong. The ``result`` is that of all calls."""
+class BaseRecounter:
+    """A recount of owners of one counter: look, count, settle the differences. ``Recounter`` corrects these, ``DryRun``
+    reports them, and ``Verifier`` has their owners recounted. The ``result`` is that of all calls."""
 
-    def __init__(self, counter: Declaration, report: Callable[[Correction], None] | None = None):
+    def __init__(self, counter: Declaration, report: Callable[[Difference], None] | None = None):
         self.counter = counter
-        self.report = report or (lambda correction: None)
+        self.report = report or (lambda difference: None)
         self.result = RecountResult()
         self.reader = Reader(counter)
         self.everyone = Everyone(counter)
-        self.started_epoch = False
 
-    def recount(self, owner_keys: Iterable[str]) -> None:
-        """Recount owners, given as owner keys. Those that are no primary key go to ``rejected``."""
+    def _look(self, buffer: Buffer, keys: dict[str, Key]) -> Look:
+        return Look(buffer, keys, buffer.snapshot(list(keys)))
+
+    def _is_of_use(self, look: Look) -> bool:
+        """Return whether it makes sense to count the owners of a page after this look."""
+        return True
+
+    def _settle(self, look: Look, counts: Counts) -> None:
+        raise NotImplementedError
+
+    def _note(self, position: str) -> None:
+        """Note where to resume."""
+
+    def recount(self, owner_keys: Iterable[str]) -> list[str]:
+        """Recount owners, given as owner keys. Returns the owner keys that are invalid."""
         refuse_in_transaction(self.counter.db)
+        invalid: list[str] = []
         for buffer, mine in self.counter.by_shard(list(dict.fromkeys(owner_keys))):
-            keys, rejected = self._decode(mine)
-            self.reject(buffer, rejected)
+            keys, others = self._decode(mine)
+            invalid += others
             for some in chunked(list(keys), PAGE):
                 look = self._look(buffer, {owner_key: keys[owner_key] for owner_key in some})
-                self._finish(look, self._counts(look.keys))
+                self._settle(look, self._counts(look.keys))
                 self.result.checked += len(look.keys)
+        return invalid
 
     def recount_all(
         self, progress: Callable[[int], None] | None, stopped: Callable[[], bool], resume: bool = False
@@ -148,9 +163,6 @@ class Recounter:
                 self.recount(m for m, key in keys.items() if key not in known)
                 yield after
 
-    def _note(self, position: str) -> None:
-        self.counter.buffers[0].note_recounted(position)
-
     def pages(self, after: str = "", last: str = "") -> Iterator[Page]:
         """Yield everyone whom the database knows, from the end of a page on, and up to the end of another one."""
         start, end, size = self.everyone.start(after), self.everyone.start(last), PAGE
@@ -168,10 +180,10 @@ class Recounter:
             if buffer.shard in shards
             for some in chunked(mine, OWNERS_PER_CALL)
         ]
-        if looks := list(filter(self._is_in_force, looks)):
+        if looks := list(filter(self._is_of_use, looks)):
             counts = self._counts_of_page(page, looks)
             for look in looks:
-                self._finish(look, counts)
+                self._settle(look, counts)
                 self.result.checked += len(look.keys)
 
     def _counts_of_page(self, page: Page, looks: Sequence[Look]) -> Counts:
@@ -186,32 +198,47 @@ class Recounter:
             counts |= self.everyone.counts(page, batch, mine, only=list(look.keys.values()))
         return counts
 
+    def _decode(self, owner_keys: Sequence[str]) -> tuple[dict[str, Key], list[str]]:
+        """Return the primary keys by owner key, and the owner keys that are invalid."""
+        keys, invalid = {}, []
+        for owner_key in owner_keys:
+            try:
+                keys[owner_key] = self.counter.decode(owner_key)
+            except ValidationError:
+                invalid.append(owner_key)
+        return keys, invalid
+
+    def _counts(self, keys: dict[str, Key]) -> Counts:
+        rows = self.reader.count_rows(list(keys.values()))
+        stored = self.reader.stored(list(keys.values()))
+        return {m: Counted(rows.get(key, 0), *stored.get(key, NOT_STORED)) for m, key in keys.items()}
+
+    def _report(self, wrong: Sequence[Difference]) -> None:
+        self.result.wrong += len(wrong)
+        for each in wrong:
+            self.report(each)
+
+
+class Recounter(BaseRecounter):
+    """A recount that corrects what is wrong."""
+
+    started_epoch = False  # whether it has found that everyone must be recounted
+
     def _look(self, buffer: Buffer, keys: dict[str, Key]) -> Look:
         token = uuid4().hex
         return Look(buffer, keys, buffer.take_leases(list(keys), token), token)
 
-    def _is_in_force(self, look: Look) -> bool:
+    def _is_of_use(self, look: Look) -> bool:
         """Return whether Redis takes corrections of this declaration. If not, a recovery is to come, which recounts
         everyone, and Redis hears that it must."""
         if not look.snapshot.ready:
             look.buffer.heartbeat()
         return bool(look.snapshot.ready)
 
-    def _decode(self, owner_keys: Sequence[str]) -> tuple[dict[str, Key], list[str]]:
-        keys, rejected = {}, []
-        for owner_key in owner_keys:
-            try:
-                keys[owner_key] = self.counter.decode(owner_key)
-            except ValidationError:
-                rejected.append(owner_key)
-        return keys, rejected
+    def _note(self, position: str) -> None:
+        self.counter.buffers[0].note_recounted(position)
 
-    def reject(self, buffer: Buffer, owner_keys: Sequence[str]) -> None:
-        """Give up dirty owners who cannot be recounted."""
-        rejected = dict.fromkeys(owner_keys, "unknown")
-        record_rejected(self.counter, buffer.reject_dirty(rejected))
-
-    def _finish(self, look: Look, counts: Counts) -> None:
+    def _settle(self, look: Look, counts: Counts) -> None:
         """Fix what was counted after a look. Look again at owners who were active meanwhile, and mark those dirty who
         are active all the time."""
         groups = [(self._fix(look, counts), TRIES - 1)]
@@ -230,11 +257,6 @@ class Recounter:
             look.buffer.mark_dirty(left)
             self.result.postponed += len(left)
 
-    def _counts(self, keys: dict[str, Key]) -> Counts:
-        rows = self.reader.count_rows(list(keys.values()))
-        stored = self.reader.stored(list(keys.values()))
-        return {m: Counted(rows.get(key, 0), *stored.get(key, NOT_STORED)) for m, key in keys.items()}
-
     def _fix(self, look: Look, counts: Counts) -> dict[str, Key]:
         """Correct what is wrong. Returns the owners who were active meanwhile, or whose count is unknown:
         the script refuses to correct them (rules: lease, fix_flying)."""
@@ -243,20 +265,15 @@ class Recounter:
         if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
             # rule: ahead: no flusher of this epoch wrote such a total, which would refuse every correction.
             self.started_epoch |= start_epoch(self.counter, buffer, ahead=ahead)
-        compared = look.compare(counts)
+        differences = look.differences(counts)
         corrections = dict.fromkeys(look.keys, 0)
-        for owner_key, seen in compared.items():
-            if seen.was is None:
+        for owner_key, difference in differences.items():
+            if difference.was is None:
                 del corrections[owner_key]
             else:
-                corrections[owner_key] = seen.rows - seen.was
+                corrections[owner_key] = difference.rows - difference.was
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
-        corrected = [compared[m] for m, correction in corrections.items() if correction and fixed[m]]
+        corrected = [differences[m] for m, correction in corrections.items() if correction and fixed[m]]
         self.result.corrected += len(corrected)
         self._report(corrected)
         return {owner_key: key for owner_key, key in look.keys.items() if not fixed.get(owner_key)}
-
-    def _report(self, wrong: Sequence[Correction]) -> None:
-        self.result.wrong += len(wrong)
-        for each in wrong:
-            self.report(each)

@@ -22,12 +22,11 @@ from ..databases.routing import own_rows
 from ..declaration import Declaration
 from ..sql.everyone import Page
 from .audit import SLOW
-from .dry_run import DryRun
 from .epochs import reason_for_epoch
 from .history import record
 from .orphans import remove_orphans
 from .places import LocalCounter, at_each
-from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, Correction, Counts, Look, Recounter, RecountResult
+from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, BaseRecounter, Counts, Difference, Look, Recounter, RecountResult
 from .shard_rows import Note, refuse_in_transaction, shard_row
 
 SHARE = 0.05
@@ -115,21 +114,20 @@ class Verification(Note):
         self.end, self.compared, self.wrong = "", 0, 0
 
 
-class Comparison(DryRun):
-    """Compares owners without leases, and recounts only those whose count seems wrong. Those who are dirty or in flight
-    are left to the next heal."""
+class Verifier(BaseRecounter):
+    """A recount that takes leases only on owners whose count seems wrong. It leaves those who are dirty or in flight to
+    the next heal."""
 
     def __init__(self, counter: Declaration):
         super().__init__(counter)
-        self.corrections: list[Correction] = []
-        self.recounter = Recounter(counter, self.corrections.append)
+        self.mismatches: list[Difference] = []
+        self.recounter = Recounter(counter, self.mismatches.append)
 
-    def _is_in_force(self, look: Look) -> bool:
+    def _is_of_use(self, look: Look) -> bool:
         return look.snapshot.complete
 
-    def _finish(self, look: Look, counts: Counts) -> None:
-        owners = look.snapshot.owners
-        suspects = [m for m, seen in look.compare(counts).items() if seen.was != seen.rows and not owners[m].in_doubt]
+    def _settle(self, look: Look, counts: Counts) -> None:
+        suspects = [m for m in look.differences(counts) if not look.snapshot.owners[m].in_doubt]
         if suspects and not self._is_explained(look, suspects):
             self.recounter.recount(suspects)
             self.result.wrong = self.recounter.result.wrong
@@ -197,12 +195,12 @@ def _compare(local: LocalCounter[Any]) -> bool:
     if not row.filter(verified=text).update(verified=claimed):  # another flusher was faster
         return False
     started = time.monotonic()
-    comparison = Comparison(counter)
-    page = comparison.everyone.page(comparison.everyone.start(state.end), state.size)
-    result = comparison.result
+    verifier = Verifier(counter)
+    page = verifier.everyone.page(verifier.everyone.start(state.end), state.size)
+    result = verifier.result
     try:
         if page:
-            comparison.recount_page(page, counter.buffers)
+            verifier.recount_page(page, counter.buffers)
             remove_orphans(counter, page)
     except OperationalError:
         if connections[counter.db].is_usable():  # it is the owners, as after a time limit
@@ -210,7 +208,7 @@ def _compare(local: LocalCounter[Any]) -> bool:
             row.filter(verified=claimed).update(verified=str(state))
         raise
     if result.wrong:
-        shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in comparison.corrections[:EXAMPLES]]
+        shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in verifier.mismatches[:EXAMPLES]]
         about = {"checked": result.checked, "wrong": result.wrong, "examples": ", ".join(shown)}
         record("mismatched", counter, level=logging.WARNING, **about)
     state.add(result, page, time.time(), time.monotonic() - started)

@@ -11,7 +11,7 @@ from notifications_counter.buffer.shard import Buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
-from notifications_counter.maintenance.recount import Correction, RecountResult
+from notifications_counter.maintenance.recount import Difference, RecountResult
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from tests.support import (
     assert_exact,
@@ -72,10 +72,10 @@ def test_what_a_recount_reports(healed, alice, bob):
     notify(alice)
     notify(bob)
     create_uncounted(bob.pk, 2)
-    seen: list[Correction] = []
+    seen: list[Difference] = []
     assert unread.recount([alice, bob], dry_run=True, report=seen.append) == RecountResult(2, 1, 0, 0)
     assert unread.recount([alice, bob, str(bob.pk)], report=seen.append) == RecountResult(2, 1, 1, 0)
-    assert seen == [Correction(bob.pk, 3, 5)] * 2
+    assert seen == [Difference(bob.pk, 3, 5)] * 2
     assert unread.recount([alice, bob]) == RecountResult(2, 0, 0, 0)
     assert unread.recount([]) == RecountResult(0, 0, 0, 0)
     assert_exact(alice, bob)
@@ -128,7 +128,7 @@ def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
     buffer().announce("part", [str(alice.pk)]).read()
     create_uncounted(alice.pk, 1)
     users = None if everyone else [alice]
-    seen: list[Correction] = []
+    seen: list[Difference] = []
     assert unread.recount(users, dry_run=True, report=seen.append) == RecountResult(1, postponed=1)
     assert unread.recount(users, report=seen.append).wrong == 0
     assert_reads(alice)

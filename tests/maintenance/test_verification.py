@@ -17,8 +17,7 @@ from notifications_counter import tasks
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance import audit, verification
 from notifications_counter.maintenance.places import local_counters
-from notifications_counter.maintenance.recount import Recounter
-from notifications_counter.maintenance.verification import Pace, Verification, verify
+from notifications_counter.maintenance.verification import Pace, Verification, Verifier, verify
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.state import look_at
 from notifications_counter.writes.requests import request_recounts
@@ -54,7 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 def compared(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The owners of each page that was compared: ten at most, and each takes three milliseconds."""
     pages: list[list[str]] = []
-    recount_page = Recounter.recount_page
+    recount_page = Verifier.recount_page
 
     def slow(self: Any, page: Any, buffers: Any) -> Any:
         owners = get_user_model().objects.filter(pk__in=page.keys.values()).order_by("pk")  # a page has no order
@@ -62,7 +61,7 @@ def compared(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         clock.now += 0.003 * len(page.keys)
         return recount_page(self, page, buffers)
 
-    monkeypatch.setattr(Recounter, "recount_page", slow)
+    monkeypatch.setattr(Verifier, "recount_page", slow)
     monkeypatch.setattr(verification, "LARGE_PAGE", 10)
     return pages
 
@@ -125,13 +124,13 @@ def test_never(users, compared):
 
 def test_a_twentieth_of_the_time_and_a_tenth_of_a_second_at_most(users, compared, clock, monkeypatch):
     """However often it runs, and however slow the database is, now and then."""
-    recount_page, delays = Recounter.recount_page, cycle([0.015, 0.04])
+    recount_page, delays = Verifier.recount_page, cycle([0.015, 0.04])
 
     def slower(self: Any, page: Any, buffers: Any) -> Any:
         clock.now += next(delays)
         return recount_page(self, page, buffers)
 
-    monkeypatch.setattr(Recounter, "recount_page", slower)
+    monkeypatch.setattr(Verifier, "recount_page", slower)
     began, busy = clock.now, 0.0
     with entries(VERIFY_SECONDS=0.001):
         for _ in range(100):
@@ -251,16 +250,16 @@ def test_counters_take_turns(users, compared, clock):
 
 def test_flushers_share_the_work(users, compared, clock, monkeypatch):
     """While one compares, another one leaves its owners alone."""
-    recount_page = Recounter.recount_page
+    recount_page = Verifier.recount_page
 
     def meanwhile(self: Any, page: Any, buffers: Any) -> Any:
         with monkeypatch.context() as patch, OtherConnection() as other:
-            patch.setattr(Recounter, "recount_page", recount_page)
+            patch.setattr(Verifier, "recount_page", recount_page)
             patch.setattr(verification, "pace", Pace())
             other.run(run)
         return recount_page(self, page, buffers)
 
-    monkeypatch.setattr(Recounter, "recount_page", meanwhile)
+    monkeypatch.setattr(Verifier, "recount_page", meanwhile)
     run_all(clock)
     assert [owner for page in compared for owner in page] == [str(user.pk) for user in users]
     assert state().verified == 40
@@ -289,7 +288,7 @@ def test_a_killed_flusher_leaves_its_owners_to_another(users, compared, clock, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recounter, "recount_page", die)
+        patch.setattr(Verifier, "recount_page", die)
         with pytest.raises(KeyboardInterrupt):
             run()
     monkeypatch.setattr(verification, "pace", Pace())
@@ -302,14 +301,14 @@ def test_a_killed_flusher_leaves_its_owners_to_another(users, compared, clock, m
 
 def test_an_owner_that_takes_too_long_is_left_out(users, compared, clock, monkeypatch):
     """Whose rows the database does not count within its limit."""
-    recount_page = Recounter.recount_page
+    recount_page = Verifier.recount_page
 
     def limited(self: Any, page: Any, buffers: Any) -> Any:
         if str(users[5].pk) in page.keys:
             raise OperationalError("canceling statement due to statement timeout")
         return recount_page(self, page, buffers)
 
-    monkeypatch.setattr(Recounter, "recount_page", limited)
+    monkeypatch.setattr(Verifier, "recount_page", limited)
     while not state().last_ended:
         with suppress(OperationalError):
             run()

@@ -10,7 +10,7 @@ from ...counters import Counter, all_counters, counter_named, counters_of_notifi
 from ...maintenance.orphans import remove_orphans
 from ...maintenance.owners import missing_owners
 from ...maintenance.places import LocalCounter, at, at_each
-from ...maintenance.recount import Correction, RecountResult
+from ...maintenance.recount import Difference, RecountResult
 from ..console import CounterCommand, Meter, find_counters, number, plain_errors, why_waiting
 
 
@@ -80,7 +80,7 @@ class Command(CounterCommand):
         name, counter, _ = local
         dry_run, restored = self.dry_run, self.restored
 
-        def report(correction: Correction) -> None:
+        def report(correction: Difference) -> None:
             count, change = "unreadable", ""
             if correction.was is not None:
                 count, change = f"{correction.was:,}", f" ({correction.rows - correction.was:+,})"
