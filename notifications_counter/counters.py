@@ -26,7 +26,7 @@ from .maintenance.epochs import ShardStatus, shard_statuses
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, invalidate
 from .maintenance.history import record
-from .maintenance.owners import owner_keys_of
+from .maintenance.owner_keys import owner_keys_of
 from .maintenance.recount import Difference, Recounter, RecountResult
 from .ranking import Ranking
 from .reader import Reader

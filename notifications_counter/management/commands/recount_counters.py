@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db.models import Model, QuerySet
 
 from ...counters import Counter, all_counters, counter_named, counters_of_notifications, unread
 from ...maintenance.orphans import remove_orphans
-from ...maintenance.owners import missing_owners
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Difference, RecountResult
 from ..console import CounterCommand, Meter, find_counters, number, plain_errors, why_waiting
@@ -131,3 +131,14 @@ def check_keys(counter: Counter, values: Iterable[str]) -> None:
             raise CommandError(
                 f"{error} Pass --owner a primary key of an owner of the counter {counter.name!r}, once for each."
             ) from None
+
+
+def missing_owners(counter: Counter, keys: Iterable[Any]) -> Iterator[tuple[type[Model], Any]]:
+    """Yield each key whose first column refers to no row, and the model that lacks it."""
+    related = counter.owner_fields[0].remote_field
+    for key in keys if related else ():
+        first = counter.first_of_key(key) if counter.is_first(key) else counter.key(key)
+        if counter.has_several_columns:
+            first = first[0]
+        if not QuerySet(related.model, using=counter.db).filter(**{related.field_name: first}).exists():
+            yield related.model, key

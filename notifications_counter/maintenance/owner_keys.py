@@ -1,11 +1,10 @@
-"""The owners that a recount is given: those of one key, and those that do not exist."""
+"""The owner keys that an argument of ``recount`` stands for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import CompositeKey, group_of
@@ -27,14 +26,3 @@ def owner_keys_of(counter: Declaration, owner: Any) -> list[str]:
     for page in counter.buffer_of(group).waiting():
         owner_keys |= {owner_key for owner_key in page if owner_key.startswith(group)}
     return sorted(owner_keys)
-
-
-def missing_owners(counter: Declaration, keys: Iterable[Any]) -> Iterator[tuple[type[Model], Any]]:
-    """Yield each key, given as for ``recount``, whose first column refers to no row, and the model that lacks it."""
-    related = counter.owner_fields[0].remote_field
-    for key in keys if related else ():
-        first = counter.first_of_key(key) if counter.is_first(key) else counter.key(key)
-        if counter.has_several_columns:
-            first = first[0]
-        if not QuerySet(related.model, using=counter.db).filter(**{related.field_name: first}).exists():
-            yield related.model, key
