@@ -35,7 +35,7 @@ GAUGES: dict[str, tuple[str, Value]] = {
         lambda c: c.backlog_age,
     ),
     "dirty_owners": ("Owners that wait for a recount; their rows are counted.", lambda c: c.dirty_owners),
-    "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
+    "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.intents),
     "overdue_intents": ("Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
     "oldest_intent_age_seconds": ("Age of the oldest intent in flight.", lambda c: c.oldest_intent),
     "recovering_shards": (

@@ -91,7 +91,7 @@ def figures(report: CounterReport) -> list[Figure]:
         ),
         Figure(
             _("Intents in flight"),
-            grouped(report.in_flight),
+            grouped(report.intents),
             _("Writes that are announced and not confirmed yet. If a process is killed meanwhile, they are overdue."),
             _("%s overdue") % grouped(report.overdue) if report.overdue else "",
             bad=report.overdue > MAX_OVERDUE,
@@ -237,7 +237,7 @@ def counter_table(reports: Sequence[CounterReport], by: str) -> Table:
                 grouped(report.backlog_owners),
                 duration(report.age),
                 grouped(report.dirty_owners),
-                grouped(report.in_flight),
+                grouped(report.intents),
                 grouped(report.rejected),
             ]
             for report in reports

@@ -32,8 +32,8 @@ class CounterReport:
     ``backlog_owners``   owners with a change that waits to be flushed
     ``backlog_age``      age of the oldest change that waits to be flushed, or owner that waits for a recount
     ``dirty_owners``     owners that wait for a recount; readers count their rows
-    ``in_flight``        intents that are announced and not confirmed; a transaction may have several
-    ``overdue``          how many of them are older than HEAL_AFTER, of at most 1,000 that are looked at in each shard
+    ``intents``          intents in flight; a transaction may have several
+    ``overdue``          how many of them are older than HEAL_AFTER, of at most 1,000 in each shard
     ``oldest_intent``    age of the oldest of them
     ``requests``         RecountRequests, of the MOST_REQUESTS oldest
     ``requests_age``     age of the oldest of them
@@ -59,7 +59,7 @@ class CounterReport:
     backlog_owners: int
     backlog_age: int
     dirty_owners: int
-    in_flight: int
+    intents: int
     overdue: int
     oldest_intent: int
     requests: int
@@ -111,7 +111,7 @@ def look_at(counter: Counter) -> CounterReport:
         backlog_owners=sum(s.pending + s.flushing for s in states),
         backlog_age=max(s.backlog_age for s in states),
         dirty_owners=sum(s.dirty for s in states),
-        in_flight=sum(s.intents for s in states),
+        intents=sum(s.intents for s in states),
         overdue=sum(m.overdue for m in monitored),
         oldest_intent=max(m.oldest for m in monitored),
         requests=requests["number"],

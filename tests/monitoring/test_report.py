@@ -74,7 +74,7 @@ def test_nothing_is_wrong_with_a_counter_at_rest(healed):
     assert report.problems(max_age=0) == []
     assert report.errors == report.unreachable == []
     (counter,) = report.counters
-    assert (counter.backlog_owners, counter.age, counter.in_flight, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
+    assert (counter.backlog_owners, counter.age, counter.intents, counter.requests, counter.epoch) == (0, 0, 0, 0, 1)
 
 
 def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(few_healed, alice):
@@ -109,7 +109,7 @@ def test_intents_are_overdue_when_they_are_older_than_heal_after(healed):
     assert kinds() == []
     in_flight_since(120, part="other")
     counter = look_at(unread)
-    assert (counter.in_flight, counter.overdue) == (2, 1)
+    assert (counter.intents, counter.overdue) == (2, 1)
     assert 120 <= counter.oldest_intent < 150
     assert kinds() == []
     for i in range(10):
@@ -123,7 +123,7 @@ def test_no_more_than_a_thousand_intents_are_looked_at(healed):
     for i in range(2500):
         redis("HSET", "intents", str(i), '{"began":1}')
     counter = look_at(unread)
-    assert counter.in_flight == 2500
+    assert counter.intents == 2500
     assert 1000 <= counter.overdue < 1500
 
 
@@ -143,7 +143,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
         RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(i)) for i in range(50))
         notify(alice)
         assert cost() == (3 * shards, 2)
-        assert look_at(unread).in_flight == 50
+        assert look_at(unread).intents == 50
 
 
 def test_flushes_are_added_up(healed, alice, bob):
