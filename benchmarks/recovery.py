@@ -16,7 +16,7 @@ from django.db import connection, connections
 
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.places import local_counters
-from notifications_counter.maintenance.verification import pace, verify
+from notifications_counter.maintenance.verification import schedule, verify
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.state import look_at
 
@@ -136,7 +136,7 @@ def verification(report: Report, quick: bool) -> str:
     counters = local_counters([unread])
     mine, theirs, of_redis = process_time(), _cpu_seconds(session), redis_seconds()
     while look_at(unread).everyone_age is None:
-        pace.rests_until = 0
+        schedule.rests_until = 0
         verify(counters)
     mine, theirs, of_redis = process_time() - mine, _cpu_seconds(session) - theirs, redis_seconds() - of_redis
     found = look_at(unread)

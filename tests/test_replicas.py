@@ -15,7 +15,7 @@ from django.utils import timezone
 import servers
 from notifications_counter.counters import unread, unread_by_kind
 from notifications_counter.databases import identity
-from notifications_counter.maintenance.verification import pace
+from notifications_counter.maintenance.verification import schedule
 from notifications_counter.models import DatabaseId, Notification, UserNotificationsCount
 from notifications_counter.monitoring.state import look_at
 from tests.support import buffer, entries, notify, redis_out_of_reach, unheard, wait_until
@@ -120,8 +120,8 @@ def test_reads(replica, alice, redis_client):
 def test_maintenance(replica, few_healed, alice):
     unheard(objects.bulk_create, [Notification(user=alice, title="new", kind="new")])
     assert unread.recount([alice], dry_run=True).wrong == 1
-    pace.when.clear()
-    pace.rests_until = 0
+    schedule.due.clear()
+    schedule.rests_until = 0
     with entries(VERIFY_SECONDS=86400):
         call_command("flush_counters", verbosity=0)
     assert look_at(unread).mismatched == 1

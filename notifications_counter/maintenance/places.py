@@ -88,7 +88,7 @@ def _id_of(place: Place) -> str | None:
         return str(place) if is_there else None  # as above
 
 
-class Finder:
+class PlaceFinder:
     """Finds places, and asks each database once."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Finder:
 
 def places(model: Any) -> list[Place]:
     """Return the places where rows of a model are counted."""
-    return Finder().places(model)
+    return PlaceFinder().places(model)
 
 
 class LocalCounter(NamedTuple, Generic[C]):
@@ -134,7 +134,7 @@ def local_counters(
     counters: Iterable[C], database: str | None = None, schema: str | None = None
 ) -> list[LocalCounter[C]]:
     """Return every counter at each of its places."""
-    finder = Finder()
+    finder = PlaceFinder()
     return [local for c in counters for local in _named(c, finder.places(c.source, database, schema))]
 
 
@@ -145,7 +145,7 @@ def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[Loc
     must not see other databases.
     """
     found: list[LocalCounter[C]] = []
-    finder = Finder()
+    finder = PlaceFinder()
     for counter in counters:
         mine = here(counter.source)
         seen = [mine]

@@ -144,38 +144,37 @@ class Verifier(BaseRecounter):
 
 
 @dataclass
-class Pace:
-    """What a process remembers of its comparisons: ``when`` the next owners of a counter are due, by its name, which
-    counter was the ``last``, because they take turns, and until when it rests. Times are those of
-    ``time.monotonic()``."""
+class Schedule:
+    """When this process compares again: when the next owners of each counter are ``due``, by its name; the ``last``
+    counter, because they take turns; and until when it rests. Times are those of ``time.monotonic()``."""
 
-    when: dict[str, float] = field(default_factory=dict)
+    due: dict[str, float] = field(default_factory=dict)
     last: str = ""
     rests_until: float = 0
 
 
-pace = Pace()
+schedule = Schedule()
 
 
 def verify(counters: Sequence[LocalCounter[Any]], stopped: Callable[[], bool] = lambda: False) -> None:
     """Compare some owners of these counters with the rows, and correct what is wrong, if it is time for that."""
     started = time.monotonic()
-    if not options.VERIFY_SECONDS or started < pace.rests_until:
+    if not options.VERIFY_SECONDS or started < schedule.rests_until:
         return
     names = [local.name for local in counters]
-    first = names.index(pace.last) + 1 if pace.last in names else 0
+    first = names.index(schedule.last) + 1 if schedule.last in names else 0
 
     def compare(local: LocalCounter[Any]) -> None:
         while time.monotonic() < started + LONGEST / 3 and not stopped():
             if not _compare(local):
                 return
-            pace.last = local.name
+            schedule.last = local.name
 
     try:
-        at_each((c for c in (*counters[first:], *counters[:first]) if pace.when.get(c.name, 0) <= started), compare)
+        at_each((c for c in (*counters[first:], *counters[:first]) if schedule.due.get(c.name, 0) <= started), compare)
     finally:
         ended = time.monotonic()
-        pace.rests_until = ended + (1 / SHARE - 1) * (ended - started)
+        schedule.rests_until = ended + (1 / SHARE - 1) * (ended - started)
 
 
 def _compare(local: LocalCounter[Any]) -> bool:
@@ -188,7 +187,7 @@ def _compare(local: LocalCounter[Any]) -> bool:
         return False
     state, now = Verification.of(text), time.time()
     if state.due_at > now:
-        pace.when[local.name] = time.monotonic() + state.due_at - now
+        schedule.due[local.name] = time.monotonic() + state.due_at - now
         return False
     state.began, state.claimed = now if state.is_complete else state.began, now
     claimed = str(state)

@@ -145,7 +145,7 @@ def _why_rows_are_counted(counter: CounterReport, max_age: float) -> str:
     return text
 
 
-def switched_off(name: str) -> Problem:
+def switched_off_problem(name: str) -> Problem:
     """Return the problem of a built-in counter that is switched off, but not in the flusher."""
     text = _(
         "The counter is switched off, but not in flush_counters. Restart flush_counters with the current settings."
@@ -153,7 +153,7 @@ def switched_off(name: str) -> Problem:
     return Problem(name, "switched_off", text)
 
 
-def other_shards(name: str, number: int) -> Problem:
+def shards_problem(name: str, number: int) -> Problem:
     """Return the problem of a counter for which the flusher has another number of shards."""
     text = _(
         "SHARDS is %(mine)s in this process, and %(its)s in flush_counters. Until both are the same, this process "
@@ -163,7 +163,7 @@ def other_shards(name: str, number: int) -> Problem:
     return Problem(name, "other_shards", text % {"mine": options.SHARDS, "its": number})
 
 
-def problem_of(trouble: Trouble) -> Problem:
+def trouble_problem(trouble: Trouble) -> Problem:
     """Return the problem of trouble with Redis that goes on."""
     texts = {
         "full": _(

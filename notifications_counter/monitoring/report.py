@@ -20,7 +20,7 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..maintenance.in_force import kept_though_off, shards_in_force
 from ..maintenance.places import LocalCounter, at, visible_counters
-from .problems import MAX_AGE, Problem, other_shards, problem_of, problems_of, switched_off, warnings_of
+from .problems import MAX_AGE, Problem, problems_of, shards_problem, switched_off_problem, trouble_problem, warnings_of
 from .state import CounterReport, look_at
 
 
@@ -40,7 +40,7 @@ class Report:
         """Return everything that is wrong, beginning with what is unreachable."""
         return [
             *(Problem(None, "unreachable", error) for error in self.errors),
-            *map(problem_of, self.troubles),
+            *map(trouble_problem, self.troubles),
             *(problem for counter in self.counters for problem in problems_of(counter, max_age)),
             *self.other_settings,
         ]
@@ -96,10 +96,10 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
             if place.alias not in errors:
                 with at(place):
                     if (number := shards_in_force(counter)) != options.SHARDS:
-                        other_settings[other_shards(name, number)] = None
+                        other_settings[shards_problem(name, number)] = None
                         continue
                     found.append(replace(look_at(counter), name=name))
-                    other_settings |= dict.fromkeys(map(switched_off, kept_though_off(counter)))
+                    other_settings |= dict.fromkeys(map(switched_off_problem, kept_though_off(counter)))
                 continue
         except CounterError as error:
             errors.setdefault("", _reason(error))

@@ -3,7 +3,7 @@
 import pytest
 
 from notifications_counter.counters import unread
-from notifications_counter.maintenance.places import Finder, Place, local_counters
+from notifications_counter.maintenance.places import Place, PlaceFinder, local_counters
 
 pytestmark = pytest.mark.once
 
@@ -21,5 +21,5 @@ pytestmark = pytest.mark.once
     ],
 )
 def test_each_place_has_another_name(monkeypatch, found, names):
-    monkeypatch.setattr(Finder, "places", lambda *_: found)
+    monkeypatch.setattr(PlaceFinder, "places", lambda *_: found)
     assert local_counters([unread]) == [(name, unread, place) for name, place in zip(names, found, strict=True)]

@@ -17,7 +17,7 @@ from notifications_counter import tasks
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.maintenance import audit, verification
 from notifications_counter.maintenance.places import local_counters
-from notifications_counter.maintenance.verification import Pace, Verification, Verifier, verify
+from notifications_counter.maintenance.verification import Schedule, Verification, Verifier, verify
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.state import look_at
 from notifications_counter.writes.requests import request_recounts
@@ -44,7 +44,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     clock = Clock()
     monkeypatch.setattr(verification, "time", clock)
-    monkeypatch.setattr(verification, "pace", Pace())
+    monkeypatch.setattr(verification, "schedule", Schedule())
     with entries(VERIFY_SECONDS=DAY):
         yield clock
 
@@ -147,7 +147,7 @@ def test_another_process_goes_on(users, compared, clock, monkeypatch):
     run()
     done = [owner for page in compared for owner in page]
     assert 0 < len(done) < 40
-    monkeypatch.setattr(verification, "pace", Pace())
+    monkeypatch.setattr(verification, "schedule", Schedule())
     run_all(clock)
     assert [owner for page in compared for owner in page] == [str(user.pk) for user in users]
 
@@ -243,7 +243,7 @@ def test_counters_take_turns(users, compared, clock):
         turns = []
         for _ in range(2):
             verify(counters)
-            turns.append(verification.pace.last)
+            turns.append(verification.schedule.last)
             clock.now += 5
     assert turns == ["unread", "unseen"]
 
@@ -255,7 +255,7 @@ def test_flushers_share_the_work(users, compared, clock, monkeypatch):
     def meanwhile(self: Any, page: Any, buffers: Any) -> Any:
         with monkeypatch.context() as patch, OtherConnection() as other:
             patch.setattr(Verifier, "recount_page", recount_page)
-            patch.setattr(verification, "pace", Pace())
+            patch.setattr(verification, "schedule", Schedule())
             other.run(run)
         return recount_page(self, page, buffers)
 
@@ -272,7 +272,7 @@ def test_of_two_flushers_that_claim_at_once_one_compares(users, compared, clock,
         if not others:
             others.append(text)
             with monkeypatch.context() as patch, OtherConnection() as other:
-                patch.setattr(verification, "pace", Pace())
+                patch.setattr(verification, "schedule", Schedule())
                 other.run(run)
         return of(text)
 
@@ -291,7 +291,7 @@ def test_a_killed_flusher_leaves_its_owners_to_another(users, compared, clock, m
         patch.setattr(Verifier, "recount_page", die)
         with pytest.raises(KeyboardInterrupt):
             run()
-    monkeypatch.setattr(verification, "pace", Pace())
+    monkeypatch.setattr(verification, "schedule", Schedule())
     run()
     assert compared == []  # it may be alive, and only slow
     clock.now += audit.SLOW

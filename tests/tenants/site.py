@@ -7,7 +7,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from notifications_counter.counters import unread
-from notifications_counter.maintenance.verification import pace
+from notifications_counter.maintenance.verification import schedule
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.monitoring.state import look_at
 from tests.support import assert_exact, assert_reads, entries, redis_out_of_reach, unheard
@@ -83,7 +83,7 @@ def test_each_tenant_is_compared_with_its_rows() -> None:
             unheard(Notification.objects.bulk_create, [Notification(user=users()[0], title="unheard")])
     with entries(VERIFY_SECONDS=86400):
         for _ in NAMES:  # however busy the machine is, one of them has its turn
-            pace.rests_until = 0
+            schedule.rests_until = 0
             call_command("flush_counters", verbosity=0)
     call_command("flush_counters", verbosity=0)
     for name in NAMES:
