@@ -1,1 +1,1 @@
-"""The work of the flusher and of the commands: flush, heal, recount, recover, compare, clean, prune."""
+"""The work of the flusher and of the commands: flush, heal, recount, recover, verify, clean, prune."""

@@ -1,9 +1,8 @@
-"""An audit: everyone is recounted, in pages of the order of primary keys, which flushers share.
+"""An audit: flushers share the work of recounting everyone, in pages, in the order of primary keys.
 
-The row of a shard says up to where pages have been claimed, and which of them are not done. Flushers claim a page,
-and note that the one before is done, by an UPDATE that succeeds only if the row still says what they have read or
-written. A page whose flusher was killed is taken over by another one in the end. If the first one was only slow, that
-costs work, and nothing else.
+The shard's row says how far pages have been claimed, and which of them are not done. A flusher claims a page, and notes
+that its last one is done, by an UPDATE that succeeds only if the row still says what the flusher has read or written.
+If a flusher is killed, another one takes over its page. If it was only slow, that costs work, and nothing else.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from .recount import Recounter
 from .shard_rows import Note, shard_rows
 
 SLOW = 10
-"""Seconds after which a page that somebody else has claimed is taken over, or HEAL_AFTER if that is less. Safety does
-not depend on it."""
+"""Seconds until another flusher takes over a claimed page, or HEAL_AFTER if that is less. Safety does not depend on
+it."""
 
 
 class Claim(NamedTuple):
-    """A claim of the owners ``after`` a position up to the ``last`` one, and when they were claimed."""
+    """A claim on the owners ``after`` a position, up to the ``last`` one, made ``at`` this time."""
 
     after: str
     last: str
@@ -39,8 +38,8 @@ class Claim(NamedTuple):
 
 @dataclass
 class AuditProgress(Note):
-    """How far the audit of a shard has come: the ``end`` of the pages that were claimed, whether these are ``all``,
-    and those that are not done, by token; ``at`` is the time of the last step. Times are seconds of the Redis clock."""
+    """How far the audit of a shard has come: the ``end`` of the claimed pages, whether these are ``all``, the claims
+    that are not done, by token, and when the last step was taken (``at``). Times are seconds of the Redis clock."""
 
     end: str = ""
     all: bool = False
@@ -90,8 +89,8 @@ class Audit:
         return False
 
     def _texts(self) -> dict[int, str]:
-        """Return what the rows say, by shard. Leave out shards that somebody else has completed, or in which another
-        epoch has begun."""
+        """Return the text in the row of each shard, without shards that another flusher has completed, or in which
+        another epoch has begun."""
         found = {row.shard: row for row in self._rows(self.epochs)}
         for shard, epoch in list(self.epochs.items()):
             row = found.get(shard)
@@ -108,8 +107,8 @@ class Audit:
         return self.counter.buffers[0].status().now
 
     def _step(self, shards: list[int], text: str) -> tuple[str, bool]:
-        """Recount the next page of these shards, whose rows say the same, or complete them. Returns what the rows say
-        then, if that is known, and whether a page was recounted after which there are more."""
+        """Recount the next page of these shards, whose rows have the same text, or complete them. Returns the text that
+        they have then, if it is known, and whether a page was recounted and more follow."""
         progress, now = self._without_finished(text), self._now()
         token, page = "", None
         if not progress.all:
@@ -155,7 +154,7 @@ class Audit:
         return progress
 
     def _release(self) -> None:
-        """Note which pages are done, wherever they are still claimed: in another epoch, nowhere."""
+        """Note which pages are done, in each row that still claims them. In another epoch, no row does."""
         rows = self._rows(range(options.SHARDS))
         texts = rows.values_list("audited", flat=True)
         while found := [t for t in texts.all() if self.finished & AuditProgress.of(t).claimed.keys()]:

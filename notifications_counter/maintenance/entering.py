@@ -1,4 +1,4 @@
-"""When a database gets its id, and Redis learns of its counters."""
+"""Gives a database its id, and tells Redis of its counters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Epochs of a shard, with each of which everyone is recounted.
+"""Epochs of a shard. When one begins, everyone is recounted.
 
-There are two ways to ask for that. ``start_epoch`` begins an epoch at once, under the lock of the shard's row, which
-only a flusher or a command does. Any other process leaves a RecountRequest for everyone, from which the next run of the
-flusher does so.
+There are two ways to ask for that. A flusher or a command calls ``start_epoch``, which begins an epoch at once, under
+the lock of the shard's row. Any other process leaves a RecountRequest for everyone, and the flusher's next run begins
+the epoch.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .history import record
 from .shard_rows import make_row, shard_row, shard_rows
 
 AHEAD = 1000
-"""Epochs that Redis may be ahead of the database, as after a backup was restored. One that is further ahead was not
-written by the app. If it were taken over, the numbers could run out."""
+"""How many epochs Redis may be ahead of the database, as after a backup was restored. The app has not written one that
+is further ahead. If it went on from there, the numbers could run out."""
 
 OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """The state of one shard: the ``status`` of its buffer, the name of its Redis ``server``, and from the database its
-    ``epoch``, how far the audit has come and, for the first shard, how far the comparison of everyone has come."""
+    """The state of one shard: the ``status`` of its buffer and the name of its Redis ``server``; and from the database,
+    its ``epoch``, how far the audit has come and, for the first shard, how far the comparison of everyone has come."""
 
     shard: int
     status: Status
@@ -60,7 +60,7 @@ def shard_statuses(counter: Declaration) -> list[ShardStatus]:
 
 
 def damage(status: Status, epoch: int) -> str:
-    """Return what shows that this Redis is not in the shard's ``epoch``, or has lost data; empty if nothing does."""
+    """Return the sign that this Redis is not in the shard's ``epoch``, or has lost data; empty if there is no sign."""
     if not epoch:
         return "its first audit begins"
     if status.unreadable:
@@ -96,13 +96,13 @@ def reason_for_epoch(status: Status, row: Any, server: str, ahead: int = 0) -> s
 
 def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: int = 0) -> bool:
     """Start an epoch for the given reason (rule: always), or for one that ``reason_for_epoch`` finds, if any. It lies
-    above ``ahead``, and above those that Redis and the rows of the shards know. If other totals have later batches, the
-    audit meets them, and starts another epoch.
+    above ``ahead``, and above all epochs in Redis and in the rows of the shards. If other totals have later batches,
+    the audit meets them, and starts another epoch.
 
     The lock is held until Redis and the database both know the epoch. Otherwise two processes could take turns forever.
 
-    Returns False if there is no reason, because another process has just started an epoch; if the epoch must wait for
-    processes of another declaration, during which readers count rows; or if other SHARDS are in force now.
+    Returns False if there is no reason, because another process has just started an epoch; if other SHARDS are in force
+    now; or if the epoch must wait for processes of another declaration. Until then, readers count rows.
     """
     rows = shard_row(counter, buffer.shard)
     if not rows.exists() and not shard_rows(counter).exclude(shards=options.SHARDS).exists():
@@ -138,14 +138,14 @@ def start_epochs(counter: Declaration, reason: str) -> None:
 
 
 def deploy_seconds(buffer: Buffer) -> float:
-    """Return how long an epoch waits for processes of another declaration: DEPLOY_SECONDS; unless the site sets it, not
-    at all in development and in test databases."""
+    """Return how many seconds an epoch waits for processes of another declaration: DEPLOY_SECONDS, or 0 in development
+    and in test databases unless the site sets it."""
     return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not (settings.DEBUG or buffer.ttl) else 0
 
 
 def _is_too_early(row: Any, status: Status, wait: float) -> bool:
-    """Return whether processes of another declaration may still be running. Those that know this counter are heard of;
-    others get ``wait`` seconds from the change on."""
+    """Return whether processes of another declaration may still be running. If they know this counter, they send
+    heartbeats; if not, they get ``wait`` seconds from the change on."""
     seconds = [(timezone.now() - row.declared_at).total_seconds()]
     if status.heartbeat_at is not None:
         seconds.append(status.now - status.heartbeat_at)

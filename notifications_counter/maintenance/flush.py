@@ -1,7 +1,7 @@
-"""Writes what waits in Redis to the database: cut, fetch, apply, finish.
+"""Writes the changes that wait in Redis to the database: cut, fetch, apply, finish.
 
-A row remembers the number of the last batch, so a batch is applied to it only once. It is applied only in the epoch of
-its shard. So flushers can be killed at any step, any number of them can run, and a stalled one can wake up late.
+A total remembers its last batch, so no batch is added to it twice, and a batch is applied only in the epoch of its
+shard. So flushers can be killed at any step, any number of them can run, and a stalled one can wake up late.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .shard_rows import lock_for_batch, note_progress, refuse_in_transaction, sh
 
 @dataclass
 class FlushResult:
-    """What a flush wrote: deltas of ``owners``, whose sum is ``net``, in ``batches``. Members were ``rejected`` if they
-    are not a primary key, or their delta does not fit its column. ``seconds`` is the time it took."""
+    """How many ``owners`` and ``batches`` a flush wrote, the ``net`` sum of their deltas, and the ``seconds`` it took.
+    Members are ``rejected`` if they are no primary key, or their delta does not fit the column."""
 
     owners: int = 0
     net: int = 0
@@ -44,8 +44,8 @@ class FlushResult:
 
 
 def heal_and_flush(heal: Callable[[], RecountResult], flush: Callable[[], object]) -> bool:
-    """Do what a run of the flusher does for one counter. If one owner cannot be counted, the others need not wait.
-    Returns whether more is to be healed."""
+    """Heal and flush one counter. If an owner cannot be counted, flush before the error is raised, so that the others
+    need not wait. Returns whether more is to be healed."""
     try:
         healed = heal()
     except OperationalError:
@@ -58,8 +58,8 @@ def heal_and_flush(heal: Callable[[], RecountResult], flush: Callable[[], object
 
 @dataclass
 class _Fetched:
-    """What was fetched of a batch, from a rank on: the chunk that can be applied; rejected owner keys with their
-    deltas; those of them to recount."""
+    """The part of a batch from the rank ``first`` on: the ``chunk`` that can be applied; the ``rejected`` owner keys
+    with their deltas; and those of them to recount, ``refused``."""
 
     first: int
     chunk: Chunk
@@ -102,7 +102,7 @@ class Flusher:
             if row is None or damage(status, row.epoch):  # healing recovers it first
                 self.is_new |= not shard_rows(self.counter).filter(epoch__gt=0).exists()
                 continue
-            for _ in range(2 if status.flushing else 1):  # what another flusher left unfinished, then what is pending
+            for _ in range(2 if status.flushing else 1):  # the batch that another flusher left, then a new one
                 cut = None if self.stopped() else buffer.cut(row.epoch, row.finished)
                 if cut is None or not self._flush_batch(buffer, cut, result):
                     break
@@ -139,7 +139,7 @@ class Flusher:
         return True
 
     def _chunks(self, buffer: Buffer, cut: Cut) -> Generator[_Fetched]:
-        """Yield the batch in chunks. The next one is fetched while the database works."""
+        """Yield the batch in chunks, and fetch the next one while the database works."""
         size, step = cut.size, self.chunk_size
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
 
@@ -200,9 +200,9 @@ class Flusher:
         return part
 
     def _apply(self, shard: int, cut: Cut, part: _Fetched) -> str | None:
-        """Write a chunk, and reject deltas that would take a count out of its column's range. What another flusher has
-        written is left out of it. Returns the id of the last batch that the database has finished, or None if it does
-        not accept the chunk."""
+        """Write a chunk, and reject deltas that would take a count out of its column's range. Deltas that another
+        flusher has written are removed from the chunk. Returns the id of the last batch that the database has finished,
+        or None if it does not accept the chunk."""
         todo, part.chunk = [part.chunk], Chunk([], [])
         batch_id = ""
         while todo:

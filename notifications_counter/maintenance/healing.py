@@ -1,5 +1,5 @@
-"""Heals a counter: recovers what Redis or the database has lost, then recounts the owners who are dirty, and those of
-requests and of intents that were never confirmed."""
+"""Heals a counter: recovers from a loss of data, then recounts dirty owners, and those of RecountRequests and overdue
+intents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .shard_rows import refuse_in_transaction, shard_row
 UNREADABLE_INTENT = "an intent in Redis cannot be read, because something else wrote to it"
 
 FAILURES = 10
-"""Looks in a row that may fail before it is no longer the owners' fault."""
+"""How many looks in a row may fail before the database is at fault, not the owners."""
 
 
 def invalidate(counter: Declaration) -> None:
@@ -55,13 +55,13 @@ class Healer:
         self.uncounted: OperationalError | None = None
 
     def heal(self, seconds: float) -> RecountResult:
-        """Recover what was lost, then recount dirty owners for at most ``seconds``. If the database fails to count the
-        rows of a few of these, as after a time limit, recount the others before its error is raised."""
+        """Recover from a loss of data, then recount dirty owners for at most ``seconds``. If the database fails to
+        count the rows of a few of these, as after a time limit, recount the others before its error is raised."""
         refuse_in_transaction(self.counter.db)
         if not put_in_force(self.counter, begin_run(self.counter)):
             return self.result
         self.until = time.monotonic() + seconds
-        # Whoever is to be recounted is dirty before an audit begins, which recounts them, too, so nobody is twice.
+        # The owners of requests become dirty before an audit, which recounts them, too, so that is not done twice.
         self.result.unfinished = not self._do_requests()
         for buffer in self._recover():
             self._recount_dirty(buffer)
@@ -80,8 +80,8 @@ class Healer:
     # --------------------------------------------------------------- recovery
     def _recover(self) -> list[Buffer]:
         """Start an epoch where one is needed, and recount everyone where a recovery is under way, if all requests were
-        read. Returns the shards whose dirty owners are to be recounted: the others wait for an epoch, or for the rest
-        of an audit, which recounts them anyway."""
+        read. Returns the shards whose dirty owners are to be recounted. In the others, they wait for an epoch, or for
+        the rest of an audit, which recounts them anyway."""
         epochs: dict[int, int] = {}
         ready: list[Buffer] = []
         for buffer in self.counter.buffers:
@@ -104,8 +104,8 @@ class Healer:
 
     # ---------------------------------------------------------------- healing
     def _ground(self, buffer: Buffer) -> None:
-        """Recount the owners of intents that were announced long ago, and again whenever an intent's age has doubled.
-        `stays`: an intent is dropped only when its transaction must be dead."""
+        """Ground overdue intents, and each of them again whenever its age has doubled. `stays`: an intent is dropped
+        only when its transaction must be dead."""
         now = buffer.status().now
         for intent in buffer.intents():
             if intent.owners is None:  # nobody knows whose counts it was going to change
@@ -119,9 +119,9 @@ class Healer:
                 (buffer.drop if dead else buffer.ground)(intent.id)
 
     def _do_requests(self) -> bool:
-        """Do what RecountRequests ask for, and delete exactly those that were read. Their transactions have committed,
-        so from now on a count of rows sees their changes. Returns whether all are done; those that another flusher has
-        locked are its own."""
+        """Mark the owners of RecountRequests dirty, start an epoch if one is for everyone, and delete exactly the
+        requests that were read. Their transactions have committed, so a count of rows sees their changes. Returns
+        whether all are done, except for those that another flusher has locked."""
         requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name)
         if not requests.exists():
             return True
@@ -147,7 +147,7 @@ class Healer:
         """Recount dirty owners whom no other flusher is recounting, oldest first, a few at a time because their number
         of rows is not known. Look at least once, so that each heal makes progress, however slow the machine is: it can
         take longer than it should by one look."""
-        left, size = 0, FIRST_SIZE  # left: who stay dirty, because they are active all the time, or cannot be counted
+        left, size = 0, FIRST_SIZE  # left: owners who are active all the time, or cannot be counted, and stay dirty
         while not self.stopped() and (owner_keys := buffer.take_dirty(left, size)):
             started, postponed = time.monotonic(), self.result.postponed
             by_shard = {each.shard: mine for each, mine in self.counter.by_shard(owner_keys)}
@@ -158,7 +158,7 @@ class Healer:
                 rejected = [*strays, *self.recounter.recount(mine)]
                 record_rejected(self.counter, buffer.reject_dirty(dict.fromkeys(rejected, "unknown")))
             except OperationalError as error:
-                buffer.end_leases(owner_keys)  # look at one after the other
+                buffer.end_leases(owner_keys)  # look at one at a time
                 self.failures += 1
                 if self.failures > FAILURES or not connections[self.counter.db].is_usable():  # it is not the owner
                     raise

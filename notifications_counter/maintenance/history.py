@@ -1,4 +1,4 @@
-"""The events of the app: each goes to the log, and all but flushes to an event log, its history."""
+"""The events of the app. Each goes to the log, and all except flushes also to an event log, the history."""
 
 from __future__ import annotations
 

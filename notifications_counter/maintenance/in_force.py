@@ -1,4 +1,4 @@
-"""Which declaration of a counter, and which number of shards, are in force: every process of a site follows one."""
+"""The declaration of a counter, and the number of shards, that are in force: Redis counts by them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .history import record
 from .shard_rows import all_shard_rows, make_row, shard_rows
 
 _started: dict[tuple[str, str], tuple[int, bool]] = {}
-"""SHARDS, and whether it and a counter's declaration were in force when this process last healed it, by counter and
-database."""
+"""By counter and database: SHARDS when this process last healed the counter, and whether these and its declaration were
+in force then."""
 
 
 def begin_run(counter: Declaration) -> list[Any]:
@@ -46,9 +46,8 @@ def is_in_force(counter: Declaration, rows: Sequence[Any]) -> bool:
 
 
 def put_in_force(counter: Declaration, rows: Sequence[Any]) -> bool:
-    """Put this process's declaration of a counter, and its SHARDS, in force, if others are and this process heals the
-    counter for the first time. If it did so in each run, two processes with different settings would take turns
-    forever.
+    """If others are in force, put this process's declaration of a counter, and its SHARDS, in force, but only when it
+    heals the counter for the first time. Otherwise, two processes with different settings would take turns forever.
 
     Returns whether they are in force now.
     """
@@ -68,12 +67,12 @@ def put_in_force(counter: Declaration, rows: Sequence[Any]) -> bool:
 
 
 def _replace(counter: Declaration) -> bool:
-    """Use this process's declaration, and its number of shards. What waits in the old shards is dropped, because
-    everyone will be recounted. Transactions under way are registered in the new ones: one that has not committed yet
-    when its owners are recounted, and whose process is killed when it has, would leave no trace.
+    """Put this process's declaration, and its number of shards, in force. Changes that wait in the old shards are
+    dropped, because everyone will be recounted. Intents are registered in the new ones: otherwise, a transaction that
+    commits after its owners were recounted, and whose process is killed then, would leave no trace.
 
-    It may be killed between any two steps, and begun again by a process with either number: the rows of both are there
-    until the end. Returns False if another process has put its number in force meanwhile.
+    If the process is killed between two steps, one with either number can begin again, because the rows of both are
+    there until the end. Returns False if another process has put its number in force meanwhile.
     """
     declaration = {"declared": counter.fingerprint, "declared_at": timezone.now()}
     rows, number = shard_rows(counter), options.SHARDS

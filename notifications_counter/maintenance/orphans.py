@@ -17,11 +17,11 @@ from ..writes.totals import maintained
 from .shard_rows import reject_batches_up_to
 
 SIZE = 1000
-"""Totals that are looked at together."""
+"""Totals in a page."""
 
 
 def remove_orphans(counter: Declaration, within: Page | None = None) -> int:
-    """Delete the totals of deleted owners, of all or those ``within`` a page, if the count is zero and nothing waits in
+    """Delete the totals of deleted owners, of all or only ``within`` a page, if the count is zero and nothing waits in
     Redis. Returns how many."""
     exist = [
         Exists(QuerySet(field.remote_field.model, using=counter.db).filter(pk=OuterRef(total.attname)))

@@ -55,7 +55,7 @@ def is_of_tenant(place: Place) -> bool:
 
 
 def _places_in(alias: str, schema: str | None) -> list[Place]:
-    """Return the places in a database that may hold counts. If it is unreachable, that is the given schema."""
+    """Return the places in a database that may hold counts. If it is unreachable, return that of the given schema."""
     connection: Any = connections[alias]
     if not hasattr(connection, "set_schema"):
         return [Place(alias)]
@@ -74,8 +74,8 @@ def _places_in(alias: str, schema: str | None) -> list[Place]:
 
 
 def _id_of(place: Place) -> str | None:
-    """Return the id of the database at a place, or None if its tables are missing: not migrated, or dropped; or if
-    it is no database."""
+    """Return the id of the database at a place, or None if there is no database, or it lacks the tables, because it was
+    not migrated, or they were dropped."""
     try:
         with at(place):
             return look_up(connections[place.alias]).id
@@ -89,7 +89,7 @@ def _id_of(place: Place) -> str | None:
 
 
 class PlaceFinder:
-    """Finds places, and asks each database once."""
+    """A search for places that asks each database once."""
 
     def __init__(self) -> None:
         self._places_in = cache(_places_in)
@@ -99,7 +99,7 @@ class PlaceFinder:
         """Return the places where rows of a model are counted.
 
         The database that the router names comes first, then every other database that has the app's tables. Two aliases
-        of one database are one place, and a replica is none. ``database`` and ``schema`` restrict the result.
+        of one database are one place, and replicas are left out. ``database`` and ``schema`` restrict the result.
         """
         first = alias_for(model)
         found: dict[str, Place] = {}
@@ -123,7 +123,7 @@ def places(model: Any) -> list[Place]:
 
 
 class LocalCounter(NamedTuple, Generic[C]):
-    """A counter at a place. If it has several, its ``name`` includes the place, so that each has another name."""
+    """A counter at a place. If the counter has several places, the ``name`` includes this one."""
 
     name: str
     counter: C
@@ -139,7 +139,7 @@ def local_counters(
 
 
 def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[LocalCounter[C]]:
-    """Return every counter at the places that the caller may see: its own inside a tenant, elsewhere all of them.
+    """Return every counter at the places that the caller may see: inside a tenant, only its own; elsewhere, all.
 
     ``for_users``: restrict the result to the current database if it holds counts. It may be a tenant's, whose users
     must not see other databases.
@@ -173,8 +173,8 @@ def at(place: Place) -> Iterator[None]:
 
 
 def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], object]) -> None:
-    """Call a function at the place of each counter. If it fails for one, the others do not have to wait for it. At the
-    end, one error is raised, a mistake in the code if there is one, and the others are logged, an outage once."""
+    """Call a function at the place of each counter. If it fails for one, go on with the others. In the end, raise one
+    error, a mistake in the code if there is one, and log the others, an outage of Redis once."""
     failed: list[tuple[bool, str, Exception]] = []
     for each in local:
         try:

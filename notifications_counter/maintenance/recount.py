@@ -33,7 +33,7 @@ TARGET_SECONDS = 0.5
 """Seconds that a page, or a look of a heal, should take. After one that takes longer, the next one is smaller."""
 
 FIRST_SIZE = 10
-"""Owners in a first look, if nobody knows yet how long that takes."""
+"""Owners in a first look, before it is known how long one takes."""
 
 TRIES = 4
 """Looks at owners who are active all the time, in smaller and smaller groups, before they are left to the next run."""
@@ -57,9 +57,9 @@ class Difference:
 @dataclass
 class RecountResult:
     """How many owners were ``checked``, ``wrong`` and ``corrected``, and how often one was ``retried`` because it was
-    active. Those ``postponed`` are left to the flusher: they are active all the time, or a transaction may still tell
-    Redis of a difference; in a dry run, also those whose stored count differs while readers count the rows anyway. A
-    heal is ``unfinished`` if its time was over before its work was done: call it again."""
+    active. An owner is ``postponed``, and left to the flusher, if it is active all the time, or a transaction may still
+    tell Redis of the difference; in a dry run, also if the stored count differs, but readers count the rows anyway. A
+    heal is ``unfinished`` if its time ran out before its work was done: call it again."""
 
     checked: int = 0
     wrong: int = 0
@@ -75,8 +75,8 @@ Counts = Mapping[str, Counted]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A snapshot of some owners of one shard, and the token of the leases that were taken on them. ``keys``: their
-    primary keys by owner key."""
+    """A look at some owners of one shard: their primary keys by owner key, a snapshot of the changes that wait for
+    them, and the token of the leases on them, if it took any."""
 
     buffer: Buffer
     keys: dict[str, Key]
@@ -96,7 +96,7 @@ class Look:
 
 class BaseRecounter:
     """A recount of owners of one counter: look, count, settle the differences. ``Recounter`` corrects these, ``DryRun``
-    reports them, and ``Verifier`` has their owners recounted. The ``result`` is that of all calls."""
+    reports them, and ``Verifier`` has their owners recounted. ``result`` adds up all calls."""
 
     def __init__(self, counter: Declaration, report: Callable[[Difference], None] | None = None):
         self.counter = counter
@@ -152,7 +152,7 @@ class BaseRecounter:
                     self._note(position)
 
     def _recount_pages(self, after: str) -> Iterator[str]:
-        """Yield, after each page, from where to resume."""
+        """Recount everyone. After each page, yield where to resume."""
         for page in self.pages(after):
             self.recount_page(page, self.counter.buffers)
             yield (after := page.end)
@@ -164,7 +164,7 @@ class BaseRecounter:
                 yield after
 
     def pages(self, after: str = "", last: str = "") -> Iterator[Page]:
-        """Yield everyone whom the database knows, from the end of a page on, and up to the end of another one."""
+        """Yield everyone whom the database knows, in pages, from the end of one page to the end of another."""
         start, end, size = self.everyone.start(after), self.everyone.start(last), PAGE
         while page := self.everyone.page(start, size, end):
             started = time.monotonic()
@@ -172,7 +172,7 @@ class BaseRecounter:
             start, size = page.last, next_size(size, started, LARGE_PAGE)
 
     def recount_page(self, page: Page, buffers: Sequence[Buffer]) -> None:
-        """Recount the owners of a page that are in one of these shards: look at all, count at once, fix all."""
+        """Recount the owners of a page that are in one of these shards: look at all, count at once, settle all."""
         shards = {buffer.shard for buffer in buffers}
         looks = [
             self._look(buffer, {owner_key: page.keys[owner_key] for owner_key in some})
@@ -229,8 +229,8 @@ class Recounter(BaseRecounter):
         return Look(buffer, keys, buffer.take_leases(list(keys), token), token)
 
     def _is_of_use(self, look: Look) -> bool:
-        """Return whether Redis takes corrections of this declaration. If not, a recovery is to come, which recounts
-        everyone, and Redis hears that it must."""
+        """Return whether Redis takes corrections of this declaration. If not, ask for a recovery, which recounts
+        everyone, by a heartbeat."""
         if not look.snapshot.ready:
             look.buffer.heartbeat()
         return bool(look.snapshot.ready)
@@ -239,8 +239,8 @@ class Recounter(BaseRecounter):
         self.counter.buffers[0].note_recounted(position)
 
     def _settle(self, look: Look, counts: Counts) -> None:
-        """Fix what was counted after a look. Look again at owners who were active meanwhile, and mark those dirty who
-        are active all the time."""
+        """Correct the differences. Look again at owners who were active meanwhile, and mark dirty those who are active
+        all the time."""
         groups = [(self._fix(look, counts), TRIES - 1)]
         left: list[str] = []
         while groups:

@@ -91,7 +91,8 @@ def _old(using: str, older_than: timedelta, read_only: bool, keep_newest: int) -
 
 
 def _delete(old: QuerySet[Notification], keys: list[Any]) -> int:
-    """Delete those of a page that are still old, and that no other transaction has locked."""
+    """Delete the notifications of a page that are still old, and that no other transaction has locked. Returns how
+    many."""
     try:
         with transaction.atomic(old.db):
             locked = list(old.filter(pk__in=keys).select_for_update(skip_locked=True).values_list("pk", flat=True))

@@ -66,8 +66,8 @@ def _lock(counter: Declaration, shard: int) -> dict[str, Any]:
 
 
 def lock_for_batch(counter: Declaration, shard: int, cut: Cut, first: int) -> Any:
-    """Lock the shard until the transaction ends. Returns its row, or None if owners of the batch from rank ``first`` on
-    may not be written.
+    """Lock the shard until the transaction ends. Returns its row, or None if the batch may not be written from rank
+    ``first`` on.
 
     A database that went back in time lacks the previous batch, has another one under its number, or lacks the beginning
     of this one.

@@ -1,4 +1,4 @@
-"""The app looks by itself: everyone is compared with the rows again and again, a few owners in each run of the flusher.
+"""Compares everyone with the rows, again and again, a few owners in each run of the flusher.
 
 The row of a counter's first shard says how far this pass through everyone has come, and what the last one has found.
 Flushers take turns: one claims the next owners, and notes that they are done, by an UPDATE that succeeds only if the
@@ -30,27 +30,27 @@ from .recount import FIRST_SIZE, LARGE_PAGE, PAGE, BaseRecounter, Counts, Differ
 from .shard_rows import Note, refuse_in_transaction, shard_row
 
 SHARE = 0.05
-"""The most of a flusher's time that comparisons take."""
+"""The part of a flusher's time that comparisons take at most."""
 
 LONGEST = 0.1
-"""Seconds that they take in a row at most, unless a single owner takes longer."""
+"""Seconds that comparisons take in a row at most, unless a single owner takes longer."""
 
 TARGET = 0.03
-"""Seconds that a page should take. None begins after a third of LONGEST, because one may take twice as long."""
+"""Seconds that a page should take. It may take twice as long, so no page begins after a third of LONGEST."""
 
 EARLY = 0.9
-"""The part of VERIFY_SECONDS in which a pass is to end, because there may be more owners than in the last one."""
+"""The part of VERIFY_SECONDS in which a pass should end. There may be more owners than in the last one."""
 
 EXAMPLES = 5
-"""Wrong counts that the log names."""
+"""How many wrong counts the log names."""
 
 
 @dataclass
 class Verification(Note):
-    """How far the comparison of everyone has come: the ``end`` of the owners ``compared`` in this pass, and how many of
-    them were ``wrong``; the same of the last complete pass, which may be this one; and the sums of all passes.
-    ``size``: how many owners to compare at once. Times are seconds since 1970, 0 for never; ``claimed`` is when a
-    flusher began with the next owners."""
+    """How far the comparison of everyone has come: the ``end`` of the last page of this pass, how many owners it has
+    ``compared``, and how many of them were ``wrong``; the same of the last complete pass, which may be this one; and
+    the sums of all passes. ``size`` owners are compared at once. ``claimed`` is when a flusher began with the next
+    ones. Times are seconds since 1970, 0 for never."""
 
     end: str = ""
     began: float = 0
@@ -68,28 +68,28 @@ class Verification(Note):
 
     @property
     def is_complete(self) -> bool:
-        """Whether this pass is, so that the next owners are those of another one."""
+        """Whether this pass is complete, so that the next owners belong to another one."""
         return self.began == self.last_began
 
     @property
     def _done(self) -> float:
-        """Which part of this pass is done, judging by the last one. The first one knows no number."""
+        """The part of this pass that is done, judging by the last pass; 0 during the first one."""
         return min(self.compared / self.last_compared, 1) if self.last_compared else 0
 
     @property
     def due_at(self) -> float:
-        """When the next owners are to be compared: evenly."""
+        """When to compare the next owners, so that a pass is spread evenly."""
         due = self.began + EARLY * options.VERIFY_SECONDS * (1 if self.is_complete else self._done)
         return max(due, self.claimed + min(SLOW, options.HEAL_AFTER) if self.claimed else 0)
 
     def age(self, now: float) -> float | None:
-        """Return how many seconds ago the comparison of everyone began that ends now, if the last pass was steady. None
-        if not everyone has been compared yet."""
+        """Return within how many seconds everyone was compared, if the last pass was steady. None if not everyone has
+        been compared yet."""
         steady = self.last_began + self._done * (self.last_ended - self.last_began)
         return max(0, now - steady) if self.last_ended else None
 
     def add(self, result: RecountResult, page: Page | None, now: float, seconds: float) -> None:
-        """Note that a page was compared in so many ``seconds``, or that there are no more."""
+        """Note that a page was compared in so many ``seconds``, or that there are no more pages."""
         self.verified += result.checked
         self.compared += result.checked
         self.wrong += result.wrong
@@ -133,8 +133,8 @@ class Verifier(BaseRecounter):
             self.result.wrong = self.recounter.result.wrong
 
     def _is_explained(self, look: Look, suspects: Sequence[str]) -> bool:
-        """Return whether the next heal recounts them anyway, because Redis or the database has just lost something, or
-        a process that could not reach Redis has asked for it."""
+        """Return whether the next heal recounts these owners anyway, because Redis or the database has just lost data,
+        or a process that could not reach Redis has requested it."""
         buffer = look.buffer
         row = shard_row(self.counter, buffer.shard).first()
         if row is None or reason_for_epoch(buffer.status(), row, buffer.server()):
@@ -157,7 +157,7 @@ schedule = Schedule()
 
 
 def verify(counters: Sequence[LocalCounter[Any]], stopped: Callable[[], bool] = lambda: False) -> None:
-    """Compare some owners of these counters with the rows, and correct what is wrong, if it is time for that."""
+    """If it is time, compare some owners of these counters with the rows, and correct wrong counts."""
     started = time.monotonic()
     if not options.VERIFY_SECONDS or started < schedule.rests_until:
         return
@@ -202,7 +202,7 @@ def _compare(local: LocalCounter[Any]) -> bool:
             verifier.recount_page(page, counter.buffers)
             remove_orphans(counter, page)
     except OperationalError:
-        if connections[counter.db].is_usable():  # it is the owners, as after a time limit
+        if connections[counter.db].is_usable():  # the owners are at fault, as after a time limit
             state.give_up(page, time.time())
             row.filter(verified=claimed).update(verified=str(state))
         raise
