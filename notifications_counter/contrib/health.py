@@ -17,8 +17,8 @@ from ..monitoring.report import look
 
 @dataclass
 class Counters(HealthCheck):  # type: ignore[misc]
-    """Fails if anything is wrong with a counter, as `flush_counters --check` does. A change may wait for ``max_age``
-    seconds.
+    """A check that fails if anything is wrong with a counter, as `flush_counters --check` does. A change may wait for
+    ``max_age`` seconds.
 
     A problem is only a warning, because counts are right all the same. If Redis or a database is unreachable, the
     service is unavailable. The reason, which may name hosts and users, is only in the log of health_check.

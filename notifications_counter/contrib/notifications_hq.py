@@ -39,7 +39,7 @@ BATCH = 1000
 """Notifications in one transaction."""
 
 GAPS = 10_000
-"""The most keys below the last row that are remembered as missing."""
+"""The most missing keys below the last row that are remembered."""
 
 ROLES = ("actor", "action_object", "target")
 """The objects that a notification is about."""
@@ -51,8 +51,8 @@ Returns ``[(function, [notifications])]``, as a signal does."""
 
 @dataclass
 class ImportResult:
-    """Notifications ``imported``; those ``deleted`` that were left out; and those ``failed`` that could not be
-    imported."""
+    """How many notifications were ``imported``, left out because users had ``deleted`` them, or ``failed`` because they
+    could not be imported."""
 
     imported: int = 0
     deleted: int = 0
@@ -172,15 +172,15 @@ def import_notifications(
 
 
 def _page(source: QuerySet, position: int, missing: Sequence[int]) -> list[int]:
-    """Return the keys of rows that were missing, and of those that come next."""
+    """Return the keys of rows that were missing, and of the next rows."""
     keys = source.values_list("pk", flat=True)
     late = [key for some in chunked(missing, BATCH) for key in keys.filter(pk__in=some)]
     return [*late, *keys.filter(pk__gt=position)[:BATCH]]
 
 
 def _copy(source: QuerySet, keys: Sequence[int], using: str, failed: dict[int, str]) -> int:
-    """Copy rows, and return how many; without deleted rows, and without those for which this raises anything, such as
-    those that are no valid JSON, or whose actor's ``__str__`` fails. These go to ``failed``, with the reason."""
+    """Copy rows that are not deleted, and return how many. A row for which this raises an error, as for invalid JSON,
+    or for an actor whose ``__str__`` fails, goes to ``failed``, with the reason."""
     try:
         with transaction.atomic(using):
             rows = [row for row in source.filter(pk__in=keys) if not row.deleted]

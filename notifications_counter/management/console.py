@@ -33,7 +33,7 @@ SIGN_OF_LIFE = 5.0
 
 
 class Lines:
-    """The lines that a command prints, each at once: the output of a service is not a terminal, and would be buffered.
+    """The output of a command, flushed after each write: a service has no terminal, so its output would be buffered.
     If nobody reads on, as after `| head -1`, the command ends."""
 
     def __init__(self, out: Any):
@@ -52,10 +52,10 @@ class Lines:
 
 
 class CounterCommand(BaseCommand):
-    """A command that prints a line of its own if Redis or the database is unreachable."""
+    """A command that reports in a line of its own that Redis or the database is unreachable."""
 
     heals = False
-    """True if the command repairs data loss itself, so that nobody need read of it in the log."""
+    """True if the command repairs data loss itself, so the log need not mention it."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command. It reports outages itself, so the log need not."""
@@ -102,7 +102,7 @@ def find_counters(counters: Iterable[Counter], database: str | None, schema: str
 
 
 class Stop:
-    """Whether SIGTERM or Ctrl-C has asked the command to stop."""
+    """A request to stop, by SIGTERM or Ctrl-C."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -117,8 +117,8 @@ class Stop:
         return self._asked
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but wake up when asked to stop. A signal that comes right before a sleep does not interrupt it, so
-        each is a second at most."""
+        """Sleep, but wake up when asked to stop. A signal right before a sleep does not interrupt it, so no sleep is
+        longer than a second."""
         end = time.monotonic() + seconds
         while not self._asked and (left := end - time.monotonic()) > 0:
             with suppress(queue.Empty):
@@ -166,8 +166,8 @@ def why_waiting(counter: Counter) -> str:
 
 
 class OutageLog:
-    """Logs an outage of Redis or of a database, or an error of a counter, once, when it begins, and when the loop of a
-    command works again. Without LOGGING in the settings, these are lines on stderr."""
+    """The log of a command that loops. It names an outage of Redis or of a database, or an error of a counter, once,
+    and says when the command works again. Without LOGGING in the settings, it goes to stderr."""
 
     def __init__(self, command: str, interval: float):
         self.command = command
@@ -201,7 +201,7 @@ class OutageLog:
         self.errors.add(kind)
 
     def end_run(self) -> bool:
-        """Note the end of a run. If it had no errors, the outage is over. Returns whether it had some."""
+        """Note the end of a run. If it had no errors, the outage is over. Returns whether it had errors."""
         if self._before and not self.errors:
             logger.warning("%s works again.", self.command, extra={"event": "run_works", "command": self.command})
         self._before, self.errors = self.errors, set()
@@ -228,7 +228,7 @@ def number(count: int, noun: str, suffix: str = "s") -> str:
 
 
 class Meter:
-    """Shows the progress of a long step: a bar if stdout is a terminal and rich is installed, else a line every few
+    """The progress of a long step: a bar if stdout is a terminal and rich is installed, else a line every few
     seconds."""
 
     def __init__(self, stdout: TextIOBase, verbosity: int):

@@ -1,4 +1,4 @@
-"""What the app itself remembers in the database."""
+"""The app's own bookkeeping in the database."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class RecountRequest(models.Model):
 
 
 class ImportProgress(models.Model):
-    """How far an import of notifications from another app's table has come: the primary key of the last row, and those
-    below it that were missing, because their transactions may not have been committed yet."""
+    """How far an import of notifications from another app's table has come: the primary key of the last row, and the
+    keys below it that were missing, because their transactions may not have been committed yet."""
 
     table = models.CharField(_("table"), max_length=255, primary_key=True)
     position = models.BigIntegerField(_("position"), default=0)

@@ -1,4 +1,4 @@
-"""Stored totals: what a counter has flushed."""
+"""Stored totals, to which counters flush."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BaseCount(models.Model):
 
 
 class UserNotificationsCount(BaseCount):
-    """The stored numbers of a user's unread and unseen notifications. What waits in Redis is not included."""
+    """The stored numbers of a user's unread and unseen notifications. Changes that wait in Redis are not included."""
 
     user = models.OneToOneField(
         user_model(),

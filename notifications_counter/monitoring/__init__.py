@@ -1,1 +1,1 @@
-"""What a site can see of its counters: problems, figures, activity."""
+"""Problems, figures and activity of the counters, for monitoring and the admin."""

@@ -74,7 +74,7 @@ def precisions() -> dict[str, Precision]:
 def activity(counter: Counter, precision: Precision) -> Activity:
     """Return the activity of a counter, in two round trips: one for each time-sliced counter."""
     series, starts = TimeSeries(), precision.starts()
-    # Slices of a day are days in UTC. West of it, they would be named after the previous day.
+    # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
     tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
     times = [datetime.fromtimestamp(start, tz) for start in starts]
 

@@ -255,8 +255,8 @@ def _state(report: CounterReport) -> str:
 # -------------------------------------------------------------------------- page
 def page(by: str, where: str, chosen: str = "") -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day, for the database or schema that ``where``
-    names, or else the first. There, it shows the counters that have problems and the ``chosen`` one; if there is
-    none of these, the first. If Redis is unreachable, the page has fewer parts."""
+    names, or else the first. There, it shows the counters that have problems and the ``chosen`` one, or without
+    any of these the first. If Redis is unreachable, the page has fewer parts."""
     choices = precisions()
     by = by if by in choices else next(iter(choices), "")
     counters = visible()

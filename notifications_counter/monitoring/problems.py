@@ -1,4 +1,4 @@
-"""What can be wrong with the counters, and what to do about it."""
+"""The problems that counters can have, and what to do about each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_AGE = 300.0
 """Seconds that a change may wait before that is a problem."""
 
 DAY = 86400
-"""Seconds for which wrong counts that were found, and corrected, are worth a warning."""
+"""Seconds during which a wrong count that was corrected is worth a warning."""
 
 MAX_OVERDUE = 10
-"""Overdue intents of a counter that are not a problem. Whenever a process is killed between the announcement and the
+"""How many overdue intents of a counter are no problem. Whenever a process is killed between the announcement and the
 confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
 
 
@@ -40,7 +40,7 @@ class Problem:
 
 
 def sentences(problems: Iterable[Problem]) -> list[str]:
-    """Return each sentence once, after the names of all counters that it is about."""
+    """Return each sentence once, after the names of all counters that have this problem."""
     about: dict[Problem, list[str | None]] = {}
     for problem in problems:
         about.setdefault(replace(problem, counter=None), []).append(problem.counter)
@@ -48,7 +48,7 @@ def sentences(problems: Iterable[Problem]) -> list[str]:
 
 
 def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Problem]:
-    """Yield what is wrong with a counter, if changes, owners and requests may wait for ``max_age`` seconds."""
+    """Yield the problems of a counter, whose changes, owners and requests may wait for ``max_age`` seconds."""
     if text := _why_rows_are_counted(counter, max_age):
         yield Problem(counter.name, "recovering", text)
     if counter.backlog_age > max_age:
@@ -90,7 +90,7 @@ def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Pr
 
 
 def warnings_of(counter: CounterReport) -> Iterator[Problem]:
-    """Yield what was wrong with a counter, and is corrected, but may happen again."""
+    """Yield problems of a counter that are corrected, but may happen again."""
     if counter.mismatch_age is not None and counter.mismatch_age < DAY:
         text = ngettext(
             "flush_counters found %(count)s wrong count %(age)s ago, and corrected it. Something changes rows, or "

@@ -27,8 +27,8 @@ from .state import CounterReport, look_at
 @dataclass(frozen=True)
 class Report:
     """The state of the ``counters`` that could be read; the counters that are ``unreachable``, and the ``errors`` that
-    say why; the ``outages`` of Redis that processes have noticed, None during one; and the settings that are
-    ``other_settings`` than the flusher's."""
+    say why; the ``outages`` of Redis that processes have noticed, None during one; and a problem for each setting that
+    differs from the flusher's, ``other_settings``."""
 
     counters: list[CounterReport]
     unreachable: list[LocalCounter[Counter]]
@@ -47,7 +47,7 @@ class Report:
 
     @property
     def warnings(self) -> list[Problem]:
-        """What was wrong during the last day, and is corrected."""
+        """Problems of the last day that are corrected."""
         return [problem for counter in self.counters for problem in warnings_of(counter)]
 
     @property

@@ -1,4 +1,4 @@
-"""Since when all has been well, or something wrong, as far as that is on record."""
+"""Finds out since when all has been well, or something has been wrong, as far as that is on record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def well_since(report: Report) -> float | None:
 
 
 def wrong_since(report: Report) -> float | None:
-    """Return when the oldest of what is wrong began; None if that is not on record. This costs three round trips for
+    """Return when the oldest current problem began; None if that is not on record. This costs three round trips for
     each database or schema that is being recovered."""
     now = time.time()
     begins = [now - trouble.age - trouble.lasted for trouble in _troubles(report) if trouble.goes_on]
@@ -43,13 +43,13 @@ def wrong_since(report: Report) -> float | None:
 
 
 def _troubles(report: Report) -> list[Trouble]:
-    """Return the trouble that processes have had with Redis. One late reply is none."""
+    """Return the trouble that processes have had with Redis, without single late replies."""
     found = report.outages.troubles if report.outages else ()
     return [trouble for trouble in found if trouble.kind != "slow" or trouble.lasted]
 
 
 def _last(type: str, place: Place) -> float:
-    """Return when the last event of a type was recorded at a place, 0 if none was."""
+    """Return when the last event of a type was recorded at a place, or 0."""
     with suppress(CounterError), at(place):
         return max((event["timestamp"] for event in history.latest(1, type)), default=0)
     return 0

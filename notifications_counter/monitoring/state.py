@@ -19,7 +19,7 @@ from ..maintenance.places import Place, here
 from ..maintenance.verification import Verification
 
 MOST_REQUESTS = 10_000
-"""Requests that are counted. After an outage there may be many more, and monitoring is not to wait for them."""
+"""The most requests to count. After an outage there may be many more, and monitoring should not wait for them."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class CounterReport:
     ``dirty_owners``     owners that wait for a recount; readers count their rows
     ``intents``          intents in flight; a transaction may have several
     ``overdue``          how many of them are older than HEAL_AFTER, of at most 1,000 in each shard
-    ``oldest_intent``    age of the oldest of them
+    ``oldest_intent``    age of the oldest intent
     ``requests``         RecountRequests, of the MOST_REQUESTS oldest
-    ``requests_age``     age of the oldest of them
+    ``requests_age``     age of the oldest request
     ``rejected``         members that could not be stored, kept for inspection
     ``recovering``       shards that are being recovered, or wait for it
-    ``audited``          the last owner up to whom a recovery has recounted everyone; empty if none is under way
-    ``audit_age``        seconds since it has come that far, or None
-    ``verified``         owners compared with the rows by the flusher, once for each time
+    ``audited``          the owner up to whom a recovery has recounted everyone; empty if there is no recovery
+    ``audit_age``        seconds since the recovery came that far, or None
+    ``verified``         owners that the flusher has compared with the rows, once for each time
     ``mismatched``       how many of them had a wrong count
     ``mismatch_age``     seconds since the last of these was found, or None
     ``everyone``         how many were compared in the last pass through everyone; if there is none yet, in this one
