@@ -69,6 +69,6 @@ class DashboardAdmin(Maintains, ReadOnly):
         """Return the place that a URL names, by default the first that the user may see. ConfigurationError if the user
         may not see it."""
         for local in dashboard.visible():
-            if local.counter is counter and where in ("", dashboard.key_of(local.place)):
+            if local.counter is counter and where in ("", dashboard.name_in_url(local.place)):
                 return local.place
         raise ConfigurationError(f"Counter {counter.name!r} is not in {where!r}.")

@@ -152,7 +152,7 @@ class Healer:
             started, postponed = time.monotonic(), self.result.postponed
             by_shard = {each.shard: mine for each, mine in self.counter.by_shard(owner_keys)}
             mine = by_shard.pop(buffer.shard, ())
-            # A release with other owners has marked the others, so everyone was recounted since.
+            # A release with other owners has marked these, and everyone was recounted since.
             strays = [owner_key for others in by_shard.values() for owner_key in others]
             try:
                 rejected = [*strays, *self.recounter.recount(mine)]

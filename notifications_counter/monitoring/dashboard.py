@@ -136,7 +136,7 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
         [
             [
                 str(shard.shard),
-                recovery(counter, shard) if shard.recovering else _("in order"),
+                recovery_text(counter, shard) if shard.recovering else _("in order"),
                 grouped(shard.epoch),
                 grouped(shard.status.batch % BATCHES),
                 grouped(shard.status.pending + shard.status.flushing),
@@ -156,7 +156,7 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
     )  # fmt: skip
 
 
-def recovery(counter: Counter, shard: ShardStatus) -> str:
+def recovery_text(counter: Counter, shard: ShardStatus) -> str:
     """Return how far a recovery has come, judging by the order of the primary keys."""
     last = AuditProgress.of(shard.audited).end.partition(":")[2]
     if not last:
@@ -214,7 +214,7 @@ def visible() -> list[LocalCounter[Counter]]:
     return visible_counters(all_counters(), for_users=True)
 
 
-def key_of(place: Place) -> str:
+def name_in_url(place: Place) -> str:
     """Return the name of a place in a URL."""
     return "/".join(filter(None, place))
 
@@ -229,7 +229,7 @@ def counter_table(reports: Sequence[CounterReport], by: str) -> Table:
             [
                 format_html(
                     '<a href="?{}">{}</a>',
-                    urlencode({"by": by, "at": key_of(report.place), "counter": report.counter}),
+                    urlencode({"by": by, "at": name_in_url(report.place), "counter": report.counter}),
                     report.counter,
                 ),
                 *[str(report.place)] * has_places,
@@ -261,7 +261,7 @@ def page(by: str, where: str, chosen: str = "") -> dict[str, Any]:
     by = by if by in choices else next(iter(choices), "")
     counters = visible()
     report = look(local=counters)
-    keys = {key_of(local.place): local.place for local in counters}
+    keys = {name_in_url(local.place): local.place for local in counters}
     where = where if where in keys else next(iter(keys), "")
     problems = sentences(report.problems())
     found: dict[str, Any] = {

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from notifications_counter.maintenance import recount
 from notifications_counter.maintenance.audit import AuditProgress
 from notifications_counter.maintenance.orphans import remove_orphans
-from notifications_counter.monitoring.dashboard import recovery
+from notifications_counter.monitoring.dashboard import recovery_text
 from tests.support import buffer, entries, truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
@@ -165,8 +165,8 @@ def test_the_dashboard_tells_how_far_a_recovery_has_come():
     vote(0)
     vote(10)
     (shard,) = votes.status()
-    assert "50 %" in recovery(votes, replace(shard, audited=str(AuditProgress("owner:[5,\t1,\t1]"))))
-    assert "[1," in recovery(unread_by_app, replace(shard, audited=str(AuditProgress('owner:[1,\t"likes"]'))))
+    assert "50 %" in recovery_text(votes, replace(shard, audited=str(AuditProgress("owner:[5,\t1,\t1]"))))
+    assert "[1," in recovery_text(unread_by_app, replace(shard, audited=str(AuditProgress('owner:[1,\t"likes"]'))))
 
 
 def test_owners_that_differ_in_the_last_column_share_a_shard():

@@ -168,9 +168,9 @@ class Command(CounterCommand):
             owners = f"{number(flushed.owners, 'owner')}{batches}, net {flushed.net:+,}"
             meter.say(f"{name}: flushed {owners}{rejected}, {flushed.seconds:.2f} s.")
         elif not quiet:
-            meter.say(f"{name}: {self.nothing(counter)}")
+            meter.say(f"{name}: {self.why_nothing(counter)}")
 
-    def nothing(self, counter: Counter) -> str:
+    def why_nothing(self, counter: Counter) -> str:
         """Return why nothing was flushed."""
         if reason := why_waiting(counter):
             return f"nothing flushed. {reason}"
