@@ -1,5 +1,4 @@
-"""Which rows count, and what each adds: a Q over a row's own columns, and one of these for a sum. Evaluated by the
-database, or in Python if it is simple enough."""
+"""Decides which rows count, and what each adds. The database evaluates a condition, or Python if it is simple."""
 
 from __future__ import annotations
 
@@ -33,21 +32,21 @@ from ..internals import AND, OR, Col, WhereNode
 Predicate = Callable[[Mapping[str, Any], Any], bool | None]
 
 NOT_NULL = object()
-"""Stands for a value that is not NULL and otherwise unknown."""
+"""Stands for an unknown value that is not NULL."""
 
 MISSING = object()
 
 NEVER_NULL = {bool, datetime, int}
-"""Types of values that no field of Django stores as NULL, as one does with an empty text."""
+"""Types of values that no field of Django stores as NULL, unlike an empty text."""
 
 
 class Undecidable(Exception):
-    """Only the database can say what the row adds."""
+    """Only the database can tell what a row adds."""
 
 
 class Condition:
-    """A Q that says which rows of a model count. Each adds 1 to a count; or if ``sum`` names an integer column, what is
-    there, and nothing for NULL."""
+    """A Q over a row's own columns that says which rows of a model count. Each adds 1, or if ``sum`` names an integer
+    column, its value there; NULL adds 0."""
 
     def __init__(self, model: type[Model], condition: Q, sum: str | None = None):
         self.model = model
@@ -60,7 +59,7 @@ class Condition:
 
     @cached_property
     def value(self) -> Case | Coalesce | Value:
-        """An expression for what a row adds: 0 if it does not count."""
+        """An expression for the number that a row adds: 0 if it does not count."""
         added = Coalesce(self.summed.name, 0) if self.summed else Value(1)
         if not self.q:
             return added
@@ -68,7 +67,7 @@ class Condition:
 
     @cached_property
     def total(self) -> Any:
-        """An aggregate of rows that count: the count."""
+        """An aggregate over rows that count: the count."""
         return Sum(self.summed.name, default=0, output_field=BigIntegerField()) if self.summed else Count("pk")
 
     @cached_property
@@ -86,11 +85,11 @@ class Condition:
         return _compile(self.where)
 
     def value_of(self, values: Mapping[str, Any], connection: Any) -> int | None:
-        """Return what a row with these values, by attribute name, adds: 0 if it does not count. None if only the
-        database can tell.
+        """Return the number that a row with these values, by attribute name, adds: 0 if it does not count. None if only
+        the database can tell.
 
-        Python decides only what the database cannot see differently: whether a value is NULL, and the equality of
-        booleans and integers. The equality of texts depends on a collation.
+        Python decides only where the database cannot differ: whether a value is NULL, and whether booleans or integers
+        are equal. The equality of texts depends on a collation.
         """
         try:
             if self._predicate(values, connection) is not True:
@@ -113,8 +112,8 @@ def expressions_of(root: Any) -> Iterator[Any]:
 
 
 def is_lookup_of_django(node: Any) -> bool:
-    """Return whether Django itself compares a column. A lookup of another package may mean anything by ``exact``, and a
-    generated column changes although nobody sets it."""
+    """Return whether Django itself compares a column. In another package, ``exact`` may mean anything. A generated
+    column changes although nobody sets it."""
     column = getattr(node, "lhs", None)
     is_set = isinstance(column, Col) and not isinstance(column.target, GeneratedField)
     return is_set and type(node).__module__.startswith("django.")
@@ -176,7 +175,7 @@ def _value(values: Mapping[str, Any], field: Field, connection: Any) -> Any:
     try:
         return field.get_db_prep_save(value, connection)
     except (ArithmeticError, AttributeError, TypeError, ValueError, ValidationError, Error):
-        # The statement will raise the same error, where the site expects it.
+        # The statement raises the same error, where the site expects it.
         raise Undecidable from None
 
 
@@ -186,7 +185,7 @@ def _integer(values: Mapping[str, Any], field: Any, connection: Any) -> int:
         value = _value(values, field, connection)
     if value is NOT_NULL or isinstance(field, GeneratedField):
         raise Undecidable
-    if value and connection.vendor == "mysql":  # it may cut a number to size
+    if value and connection.vendor == "mysql":  # it may clip the number
         low, high = connection.ops.integer_field_range(field.get_internal_type())
         if not low <= value <= high:
             raise Undecidable

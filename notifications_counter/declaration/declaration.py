@@ -1,4 +1,4 @@
-"""What a counter counts: rows of a source model that satisfy a condition, for each owner; or the sum of a column.
+"""Declares what a counter counts, for whom, and where.
 
 Declarations are registered here, by name and by the tables of source and totals. ``counters.py`` adds the methods that
 sites call.
@@ -15,27 +15,36 @@ from typing import Any, NamedTuple
 
 from django.apps import apps
 from django.core.exceptions import AppRegistryNotReady
+from django.db import connections
 from django.db.models import Field, GeneratedField, Model, Q
 
-from ..exceptions import ConfigurationError
+from ..buffer import Buffer
+from ..buffer.client import client_of
+from ..buffer.keys import Keys
+from ..conf import options
+from ..databases.identity import Database, identify
+from ..databases.routing import alias_for
+from ..exceptions import BufferUnavailable, ConfigurationError
+from ..internals import BaseDatabaseWrapper
 from .condition import Condition
 from .fingerprint import fingerprint_of, kind_of
-from .owners import target_of
-from .sharding import Sharded
+from .owners import Owners, target_of
+from .primary_keys import as_bytes
+from .sharding import EncodedShares, Shares, shards_of, split
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
-_by_table: dict[str, Tables | None] = {}
+_by_table: dict[str, TableCounters | None] = {}
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 
 
 def declarations() -> Iterable[Declaration]:
-    """Return every declaration, in the order in which they were made."""
+    """Return every declaration, in the order they were made."""
     return _declarations.values()
 
 
 def switched_off(source: str) -> dict[str, Declaration]:
-    """Return the built-in counters of a source that are switched off, by name, unless the site uses the name itself."""
+    """Return the built-in counters of a source that are switched off, by name, except names that the site uses."""
     return {
         name: counter
         for name, counter in _switched_off.items()
@@ -43,33 +52,34 @@ def switched_off(source: str) -> dict[str, Declaration]:
     }
 
 
-class Tables(NamedTuple):
-    """The counters that count the rows of a table, and those that store their totals in it."""
+class TableCounters(NamedTuple):
+    """The counters that count the rows of a table, and the counters that store their totals in it."""
 
     sources: tuple[Declaration, ...] = ()
     totals: tuple[Declaration, ...] = ()
 
 
-def counters_of_table(table: str) -> Tables | None:
-    """Return the counters that a table belongs to, whatever model writes to it; None for other tables."""
+def counters_of_table(table: str) -> TableCounters | None:
+    """Return the counters of a table, for any model that writes to it, or None."""
     if not _by_table:
         with suppress(AppRegistryNotReady):
-            # At once: another thread would take a table that is still missing for uncounted.
-            _by_table.update(_find_tables())
+            # All at once: another thread would take a table that is still missing for uncounted.
+            _by_table.update(_find_counters())
     return _by_table.get(table)
 
 
-def _find_tables() -> dict[str, Tables | None]:
-    found: dict[str, Tables | None] = {"": None}
+def _find_counters() -> dict[str, TableCounters | None]:
+    found: dict[str, TableCounters | None] = {"": None}
     for counter in _declarations.values():
         with suppress(LookupError):  # a system check reports it
             for model, role in ((counter.source, "sources"), (counter.totals, "totals")):
-                tables = found.get(model._meta.db_table) or Tables()
-                found[model._meta.db_table] = tables._replace(**{role: (*getattr(tables, role), counter)})
+                table = model._meta.db_table
+                counters = found.get(table) or TableCounters()
+                found[table] = counters._replace(**{role: (*getattr(counters, role), counter)})
     return found
 
 
-class Declaration(Sharded):
+class Declaration(Owners):
     """Which rows a counter counts, for whom, and where the totals are stored.
 
     ``name``         1 to 100 characters; part of the keys in Redis
@@ -82,8 +92,7 @@ class Declaration(Sharded):
     ``field``        its integer field for the count, a BigIntegerField for a sum
     ``batch_field``  its field for the last batch that was added to the count; counters that share a totals model each
                      need their own
-    ``disabled``     for a built-in counter that is switched off: why, and what to do. It is not registered, and cannot
-                     be used
+    ``disabled``     why a built-in counter is switched off, and what to do. It is not registered, and cannot be used
     """
 
     def __init__(
@@ -138,7 +147,7 @@ class Declaration(Sharded):
         _by_table.clear()
 
     def _switch(self, disabled: str) -> None:
-        """Switch a built-in counter off for the reason given, or on if there is none."""
+        """Switch a built-in counter off for this reason, or on if there is none."""
         if disabled and not self.disabled:
             _switched_off[self.name] = _declarations.pop(self.name)
             _by_table.clear()
@@ -163,9 +172,9 @@ class Declaration(Sharded):
 
     @property
     def sharing(self) -> list[Declaration]:
-        """The counters whose totals are in the same rows, including this one."""
-        tables = counters_of_table(self.totals._meta.db_table)
-        return [counter for counter in tables.totals if counter.db == self.db] if tables else [self]
+        """The counters that store their totals in the same rows, including this one."""
+        counters = counters_of_table(self.totals._meta.db_table)
+        return [counter for counter in counters.totals if counter.db == self.db] if counters else [self]
 
     def _model(self, label: str) -> type[Model]:
         if self.disabled:
@@ -183,8 +192,7 @@ class Declaration(Sharded):
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:
-        """The columns of the source that decide a count: the owner's, those that the condition reads, and that of a
-        sum."""
+        """The columns of the source that decide a count: of the owner, the condition, and the sum."""
         return (*self.owner_fields, *self.condition.fields)
 
     @cached_property
@@ -200,17 +208,88 @@ class Declaration(Sharded):
         return self._generated or not self._names.isdisjoint(names)
 
     def moves(self, names: Iterable[str]) -> bool:
-        """Return whether a change of these fields can give a row to another owner."""
+        """Return whether a change of these fields can move a row to another owner."""
         is_generated = any(isinstance(field, GeneratedField) for field in self.owner_fields)
         return is_generated or not set(self.owner_attnames).isdisjoint(names)
 
     def has_columns(self, model: type[Model]) -> bool:
-        """Return whether a model of the source's table has all these columns. A historical model may not."""
+        """Return whether a model of the source's table has all these columns, which a historical model may lack."""
         if model._meta.concrete_model is self.source:
             return True
         return set(map(_identity, self.columns)) <= set(map(_identity, model._meta.concrete_fields))
 
+    # ----------------------------------------------------------------- shards
+    @property
+    def db(self) -> str:
+        """The alias of the database in which this thread or task uses this counter."""
+        return alias_for(self.source)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers of all shards in this thread's database. BufferUnavailable if it has no id yet."""
+        return self.buffers_in(connections[self.db])
+
+    def buffers_in(self, connection: BaseDatabaseWrapper) -> list[Buffer]:
+        """Return the buffers of all shards in the database of a connection."""
+        database = identify(connection)
+        try:
+            return database.buffers[self]
+        except KeyError:
+            shards = options.SHARDS
+            buffers = [self.make_buffer(database, shard, shards) for shard in range(shards)]
+            return database.buffers.setdefault(self, buffers)
+
+    def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
+        """Return the buffer of one of so many ``shards``."""
+        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.address)
+        fingerprint = "" if self.disabled else self.fingerprint
+        epoch = database.epoch_of(self.name, shard, shards)
+        return Buffer(client_of(options.CACHE_ALIAS), keys, shard, database.ttl, fingerprint, epoch)
+
+    def buffer_of(self, owner_key: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
+        """Return the buffer of an owner's shard."""
+        connection = connection or connections[self.db]
+        buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
+        if len(buffers) == 1:
+            return buffers[0]
+        (shard,) = shards_of(as_bytes([owner_key]), len(buffers), self.has_several_columns)
+        return buffers[shard]
+
+    def by_shard(self, owner_keys: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
+        """Return owner keys, or primary keys, grouped by shard."""
+        if not owner_keys:
+            return []
+        connection = connection or connections[self.db]
+        buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
+        if len(buffers) == 1:
+            return [(buffers[0], owner_keys)]
+        shares = split(buffers, owner_keys, as_bytes(owner_keys), self.has_several_columns)
+        return [(buffer, share) for buffer, share, _ in shares]
+
+    def encoded_by_shard(self, keys: Sequence[Any]) -> EncodedShares:
+        """Return primary keys grouped by shard, each group also as owner keys, encoded for Redis."""
+        if not keys:
+            return []
+        buffers, (keys, owner_keys) = self.buffers, self.encoded(keys)
+        if len(buffers) == 1:
+            return [(buffers[0], keys, owner_keys)]
+        return split(buffers, keys, owner_keys, self.has_several_columns)
+
+    def mark_dirty(self, owner_keys: Sequence[str]) -> list[str]:
+        """Send owners to a recount. Returns the owners whose shard was unreachable."""
+        failed: list[str] = []
+        try:
+            shares = self.by_shard(owner_keys)
+        except BufferUnavailable:  # the keys of this database are unknown
+            return list(owner_keys)
+        for buffer, share in shares:
+            try:
+                buffer.mark_dirty(share)
+            except BufferUnavailable:
+                failed += share
+        return failed
+
 
 def _identity(field: Any) -> tuple[str, str, str, str]:
-    """Return what two models of a table must have in common so that expressions on this column fit both."""
+    """Return what two models must have in common so that expressions on a column fit both."""
     return field.name, field.attname, field.column, kind_of(target_of(field))

@@ -1,4 +1,4 @@
-"""A digest of a declaration, by which processes of different releases notice that they count different rows."""
+"""Digests declarations, so that processes of different releases notice that they count different rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .primary_keys import plain
 
 
 def fingerprint_of(counter: Any) -> str:
-    """Return a digest of what a counter counts, for whom, and where its totals are. It includes neither the counter's
-    name, nor SQL, which differs between versions of Django."""
+    """Return a digest of what a counter counts, for whom, and where its totals are. It includes neither the name of the
+    counter nor SQL, which differs between versions of Django."""
     source, totals = counter.source._meta, counter.totals._meta
     fields = (*counter.owner_fields, totals.get_field(counter.field), totals.get_field(counter.batch_field))
     about = [source.db_table, totals.db_table, *(field.column for field in fields), _as_code(counter.q)]
@@ -28,13 +28,13 @@ def fingerprint_of(counter: Any) -> str:
 
 
 def kind_of(field: Field) -> str:
-    """Return what kind of values a field has. The size of an integer does not matter."""
+    """Return the kind of a field's values. The size of an integer does not matter."""
     return "Integer" if isinstance(field, IntegerField) else field.get_internal_type()
 
 
 def _values_of_column(field: Any) -> str:
-    """Return what decides which values a column has. A migration that changes it has the database change rows: NULL
-    becomes a default, a number is rounded, a generated column is computed anew. No statement of the ORM shows that."""
+    """Return the properties of a column that decide its values. If a migration changes one, the database changes rows,
+    and no statement of the ORM shows it: NULL becomes a default, numbers are rounded, generated columns recomputed."""
     about = [field.column, kind_of(target_of(field))]
     about += (str(getattr(field, name, None)) for name in ("null", "decimal_places", "db_collation"))
     if isinstance(field, GeneratedField):
@@ -46,7 +46,7 @@ def _values_of_column(field: Any) -> str:
 
 
 def _as_code(expression: Any) -> str:
-    """Return a Q or an expression as text that is the same in every process."""
+    """Return a text of a Q or an expression that is the same in every process."""
     try:
         return MigrationWriter.serialize(_without_enums(expression))[0]
     except ValueError:  # Django cannot serialize it
@@ -54,7 +54,7 @@ def _as_code(expression: Any) -> str:
 
 
 def _without_enums(condition: Any) -> Any:
-    """Return a Q with the values of members of an Enum. A migration would have their names, whose values may change."""
+    """Replace members of an Enum in a Q by their values. A migration would name them, although their values change."""
     if isinstance(condition, Q):
         found = copy(condition)
         found.children = [_without_enums(child) for child in condition.children]

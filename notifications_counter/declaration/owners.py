@@ -1,4 +1,4 @@
-"""The owners of a counter: the columns that identify them, their primary keys, and what stands for them in Redis."""
+"""The owners of a counter: their columns, their primary keys, and their owner keys in Redis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_byte
 
 
 class Owners:
-    """The part of a declaration that is about owners. Each has a primary key, and an *owner key*, its text."""
+    """The owners in a declaration. Each has a primary key, and an *owner key*, its text."""
 
     name: str
     owner: str | tuple[str, ...]
@@ -47,7 +47,7 @@ class Owners:
 
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
-        """The fields whose values make up an owner's key, at the end of any foreign keys."""
+        """The fields whose values make up a primary key, at the end of any foreign keys."""
         return tuple(map(target_of, self.total_fields))
 
     @cached_property
@@ -57,7 +57,7 @@ class Owners:
     # ------------------------------------------------------------------- keys
     def key(self, owner: Any) -> Any:
         """Return the primary key of an owner, given as an instance or a key. An owner of several columns is given as a
-        sequence of these, and its key is a CompositeKey. Raises ValueError for anything else."""
+        sequence of these, and has a CompositeKey. Raises ValueError for anything else."""
         if not self.has_several_columns:
             if self.has_integer_keys and type(owner) is int and -LIMIT <= owner < LIMIT:
                 return owner
@@ -65,7 +65,7 @@ class Owners:
         return CompositeKey(self._keys(self.key_fields, owner))
 
     def is_first(self, owner: Any) -> bool:
-        """Return whether this stands for all columns of an owner but the last: a sequence, or one value."""
+        """Return whether this is a value, or a sequence of values, of all columns of an owner but the last."""
         number = len(owner) if isinstance(owner, tuple | list) else 1
         return self.has_several_columns and number == len(self.key_fields) - 1
 
@@ -99,8 +99,8 @@ class Owners:
         return primary_key(field, key)
 
     def encode(self, key: Any) -> str | None:
-        """Return the owner key for a primary key, or None if there is no owner. The key of several columns is a
-        sequence of their values; if any of them is None, there is no owner."""
+        """Return the owner key of a primary key, or None if there is no owner. For several columns, the primary key is
+        a sequence, and there is no owner if any value is None."""
         if key is None or type(key) is int:
             return None if key is None else str(key)
         try:
@@ -110,7 +110,7 @@ class Owners:
         return None if self.has_several_columns and None in found else str(found)
 
     def encode_all(self, keys: Sequence[Any]) -> Sequence[str | None]:
-        """Do the same for many keys. Integers are much faster all at once."""
+        """Return the owner keys of many primary keys. All at once is much faster for integers."""
         if self.has_several_columns:
             if all(isinstance(f, IntegerField) for f in self.key_fields) and set(map(type, chain(*keys))) == {int}:
                 return [f"[{SEPARATOR.join(map(str, key))}]" for key in keys]
@@ -120,14 +120,14 @@ class Owners:
 
     def encoded(self, keys: Sequence[Any]) -> tuple[Sequence[Any], list[bytes]]:
         """Return primary keys, and their owner keys, encoded for Redis. Integers are encoded all at once, which is
-        faster, and sorted, so that those of the same length are neighbours: see ``Get``."""
+        faster, and sorted, so that keys of the same length are neighbours: see ``Get``."""
         if keys and self.has_integer_keys:
             keys = sorted(keys)
             return keys, str(keys)[1:-1].encode().split(b", ")
         return keys, as_bytes(keys)
 
     def key_of(self, values: Iterable[Any]) -> Any:
-        """Return the key made up of these values of the columns, as the database or an owner key has them."""
+        """Return the primary key of these values of the columns, as they are in the database or in an owner key."""
         if self.has_integer_keys:
             (key,) = values
             return key if type(key) is int else self.key_fields[0].to_python(key)
@@ -135,12 +135,12 @@ class Owners:
         return CompositeKey(found) if self.has_several_columns else found[0]
 
     def parse(self, text: str) -> Any:
-        """Return the key whose ``str()`` is this text."""
+        """Return the primary key whose ``str()`` is this text."""
         return self.key_of(json.loads(text) if self.has_several_columns else (text,))
 
     def parse_last(self, texts: Iterable[str]) -> list[Any]:
-        """Return the values of the last column, given the texts that follow a ``group_of`` in owner keys. All at once
-        is much faster. ValidationError if one is not such a text."""
+        """Return the values of the last column for the texts that follow a ``group_of`` in owner keys. All at once is
+        much faster. ValidationError if a text is invalid."""
         texts = list(texts)
         with suppress(*UNREADABLE):
             values = json.loads(f"[{','.join(text[:-1] for text in texts)}]")
@@ -149,9 +149,9 @@ class Owners:
         raise ValidationError("Not all of these are values of the last column.")
 
     def decode(self, owner_key: str) -> Any:
-        """Return the primary key that an owner key stands for. Raises ValidationError if there is none.
+        """Return the primary key of an owner key. Raises ValidationError if there is none.
 
-        The field's validators are not run, as in ``save()``.
+        As in ``save()``, the field's validators do not run.
         """
         try:
             key = self.parse(owner_key)
@@ -164,14 +164,14 @@ class Owners:
 
     @cached_property
     def separator(self) -> str:
-        """The separator for ``decode_joined``. Empty if owner keys cannot be joined: they may contain any text."""
+        """The separator for ``decode_joined``. Empty if owner keys may contain any text, and cannot be joined."""
         if self.has_several_columns:
             return SEPARATOR
         return "," if self.has_integer_keys else ""
 
     def decode_joined(self, owner_keys: str) -> list[list[Any]]:
-        """Return the primary keys of joined owner keys, column by column. ValidationError if one is invalid. This
-        is much faster than one by one, and leaves less to the garbage collector."""
+        """Return the primary keys of joined owner keys, column by column. ValidationError if one is invalid. This is
+        much faster than one by one, and leaves less to the garbage collector."""
         width, same = len(self.key_fields), False
         columns: list[list[Any]] = []
         with suppress(*UNREADABLE):
@@ -196,8 +196,8 @@ class Owners:
         return list(zip(*keys, strict=True)) if self.has_several_columns else [keys]
 
     def db_columns(self, columns: Sequence[Sequence[Any]], connection: BaseDatabaseWrapper) -> list[list[Any]]:
-        """Convert columns of primary keys for the driver, except for integers, which need no conversion. The others are
-        passed as prepared, because Django refuses 0 on MySQL otherwise."""
+        """Convert columns of primary keys, except integers, for the driver. The values are passed as prepared, because
+        Django refuses 0 on MySQL otherwise."""
         return [
             list(column)
             if isinstance(field, IntegerField)
@@ -207,7 +207,7 @@ class Owners:
 
 
 def target_of(field: Any) -> Any:
-    """Return the field at the end of a chain of foreign keys, whose values they have; any other field itself."""
+    """Return the field at the end of a chain of foreign keys, or a field that is no foreign key itself."""
     while field.remote_field:
         field = field.target_field
     return field
@@ -215,8 +215,8 @@ def target_of(field: Any) -> Any:
 
 @lru_cache(maxsize=1000)
 def _column_of_key(model: type[Model]) -> tuple[str, str]:
-    """Return the table and column that a model's primary keys come from. A child model or a profile has the keys of its
-    parent, and a historical model those of the current model."""
+    """Return the table and column of a model's primary keys. A child model or a profile shares the keys of its parent,
+    and a historical model the keys of the current model."""
     return _column(target_of(model._meta.pk))
 
 

@@ -1,4 +1,4 @@
-"""Validation of primary keys, and keys of several columns."""
+"""Validates primary keys, and builds keys of several columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT = 2**63
 """Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
 
 TAB = "\t"
-"""Precedes each value but the first in the text of a CompositeKey. JSON escapes a tab in a value."""
+"""Precedes each value but the first in the text of a CompositeKey. JSON escapes tabs in values."""
 
 SEPARATOR = f",{TAB}"
 
@@ -36,7 +36,7 @@ INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,\t?(?:0|-?[1-9]\d{0,18}))*")
 class CompositeKey(tuple[Any, ...]):
     """The values of several owner columns. It is equal to the tuple of these values.
 
-    As with any other key, its ``str()`` is the owner key: a JSON list, so that no two keys have the same text.
+    As for any other key, its ``str()`` is the owner key: a JSON list, so that no two keys have the same text.
     """
 
     __slots__ = ()
@@ -46,12 +46,12 @@ class CompositeKey(tuple[Any, ...]):
 
 
 def group_of(values: Sequence[Any]) -> str:
-    """Return the beginning of the texts of all CompositeKeys that have these values before the last one."""
+    """Return the text that all CompositeKeys with these values before the last one begin with."""
     return as_json(values)[:-1] + SEPARATOR
 
 
 def values_of_group(group: str) -> list[Any]:
-    """Return the values that ``group_of`` was given, as JSON has them."""
+    """Return the values of a ``group_of``, as JSON has them."""
     return json.loads(group.removesuffix(SEPARATOR) + "]")
 
 
@@ -61,10 +61,8 @@ def as_json(values: Sequence[Any]) -> str:
 
 
 def primary_key(field: Field, value: Any) -> Any:
-    """Return the primary key that a value stands for.
-
-    Raises ValueError if there is none, as for 1.5 and True, or if no database could store it.
-    """
+    """Return a value as a primary key. Raises ValueError for anything else, such as 1.5 or True, and for keys that
+    no database could store."""
     try:
         key = None if isinstance(value, bool) else field.to_python(plain(value))
     except (ValidationError, ValueError, TypeError, OverflowError) as error:
@@ -89,15 +87,15 @@ def are_integers(keys: Sequence[Any]) -> bool:
 
 
 def many(values: Any) -> Iterable[Any]:
-    """Return an iterable of instances or primary keys as it is. TypeError for a single one, even if it is a string."""
+    """Return an iterable of instances or primary keys as it is. TypeError for a single one, including a string."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"Pass a list of instances or primary keys, not {values!r:.200}.")
     return values
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a member of an Enum that is a text or an integer, which is what databases store. Its
-    ``str()`` may be its name."""
+    """Return the value of a member of a text or integer Enum, as databases store it. Its ``str()`` may be its name. Any
+    other value is returned as it is."""
     return value.value if isinstance(value, Enum) and isinstance(value, str | int) else value
 
 
