@@ -1,6 +1,6 @@
 """System checks of settings, counters, databases and Redis.
 
-Only ``manage.py check --deploy`` asks Redis itself. A site starts even if Redis is missing.
+Only ``manage.py check --deploy`` asks Redis, so a site starts without it.
 """
 
 from . import counters, server, settings, tables  # noqa: F401

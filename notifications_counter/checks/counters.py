@@ -20,11 +20,11 @@ from .registration import TAG, Messages, check, id_, mistake_in
 
 UNSIGNED = models.PositiveBigIntegerField | models.PositiveIntegerField | models.PositiveSmallIntegerField
 
-KEYS = models.CharField | models.IntegerField | models.TextField | models.UUIDField
-"""Primary keys whose text is always the same. The text of a decimal may be 1 or 1.00."""
+KEY_FIELDS = models.CharField | models.IntegerField | models.TextField | models.UUIDField
+"""Fields whose equal values have the same text, unlike a decimal, 1 or 1.00."""
 
 MOVED_BY_RAW_SQL = ("left_attr", "right_attr", "tree_id_attr", "level_attr")
-"""The options of django-mptt that name the fields which it changes behind the ORM."""
+"""The options of django-mptt that name the fields it changes with raw SQL."""
 
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
@@ -32,7 +32,7 @@ VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 
 @check(TAG)
 def check_counters() -> Messages:
-    """Each counter can see every change of its counts, and store them."""
+    """Check that each counter sees every change of its counts, and can store them."""
     good: list[Counter] = []
     for counter in all_counters():
         if mistake := mistake_in(counter):
@@ -56,7 +56,7 @@ def check_counters() -> Messages:
 
 
 def _check_shared_totals(counters: Iterable[Counter]) -> Messages:
-    """Counters that store their totals in the same rows can do so."""
+    """Check that counters can store their totals in the same rows."""
     columns: dict[tuple[str, str], str] = {}
     first: dict[str, Counter] = {}
     for counter in counters:
@@ -92,7 +92,7 @@ def _is_owner(counter: Counter) -> bool:
 
 
 def _check_source(counter: Counter) -> Messages:
-    """The source is the model whose table has the columns of the owner."""
+    """Check that the table of the source has the columns of the owner."""
     for owner in counter.owner_fields:
         if counter.source._meta.proxy or owner.model is not counter.source:
             yield Error(
@@ -113,7 +113,7 @@ def _check_source(counter: Counter) -> Messages:
 
 
 def _check_sum(counter: Counter) -> Messages:
-    """The column of a sum is an integer of the source's own table."""
+    """Check that the column of a sum is an integer of the source's own table."""
     field = counter.condition.summed
     kind = getattr(field, "output_field", field)  # of a generated column
     if field and not (field.concrete and field.model is counter.source and _is_plain(kind, models.IntegerField)):
@@ -148,7 +148,7 @@ def _check_totals(counter: Counter) -> Messages:
             id=id_("E008"),
         )
     for field in counter.key_fields:
-        if not _is_plain(field, KEYS):
+        if not _is_plain(field, KEY_FIELDS):
             yield Error(
                 f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
                 f"{field}, a {type(field).__name__}.",
@@ -173,12 +173,12 @@ def _check_totals(counter: Counter) -> Messages:
 
 
 def _is_plain(field: Any, kinds: Any) -> bool:
-    """Return whether a field is of these kinds, and the database has the values that Python has."""
+    """Return whether a field is of these kinds, and has the same values in Python and in the database."""
     return isinstance(field, kinds) and not hasattr(field, "from_db_value") and is_converted_by_django(field)
 
 
 def _is_one_to_one(counter: Counter) -> bool:
-    """Return whether the primary key of the totals is the owner, which may be deleted before it."""
+    """Return whether the primary key of the totals is the owner, which may be deleted before its total."""
     key: Any = counter.totals._meta.pk
     return (
         isinstance(key, models.OneToOneField)
@@ -190,8 +190,8 @@ def _is_one_to_one(counter: Counter) -> bool:
 
 
 def _has_key(counter: Counter) -> bool:
-    """Return whether the owner's columns in the totals can be its key: each is like that of the source, and only all of
-    them together are unique."""
+    """Return whether the owner's columns in the totals can be its key: each is like its counterpart in the source, and
+    only all of them together are unique."""
     options, names = counter.totals._meta, set(counter.owner)
     connection: Any = connections[counter.db]
     unique = [set(fields) for fields in options.unique_together]
@@ -209,7 +209,7 @@ def _has_key(counter: Counter) -> bool:
         ):
             return False
         types: set[str | None] = set()
-        with suppress(OperationalError):  # MariaDB is asked for its version; other code reports the error
+        with suppress(OperationalError):  # Django asks MariaDB for its version; other code reports the error
             types = {field.db_type(connection) for field in (source, total)}
         collations = {getattr(field, "db_collation", None) for field in (source, total)}
         if total.null or total.unique or len(types) > 1 or len(collations) > 1:
@@ -218,13 +218,13 @@ def _has_key(counter: Counter) -> bool:
 
 
 def _starts_at_zero(field: Any) -> bool:
-    """Return whether the field is zero in rows that another counter inserts."""
+    """Return whether a field is zero in rows that another counter inserts."""
     default = field.get_default() if field.has_default() else field.db_default
     return not field.null and getattr(default, "value", default) == 0
 
 
 def _check_on_delete(counter: Counter) -> Messages:
-    """The database deletes and changes no rows by itself, as Django 6.1 and newer can ask it to: no statement of the
+    """Check that the database deletes and changes no rows by itself, as Django 6.1+ can ask it to. No statement of the
     ORM shows that."""
     for field in own_columns(counter.source):
         on_delete = getattr(field.remote_field, "on_delete", None)
@@ -254,7 +254,7 @@ def _check_condition(counter: Counter) -> Messages:
 
 
 def _beyond_the_row(counter: Counter, nodes: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Yield what a condition depends on that no change of its row shows, and what to do instead."""
+    """Yield each dependency of a condition that no change of its row shows, and what to do instead."""
     hint = "A counter sees only changes of the rows that it counts. Store what the condition needs in their columns."
     query = models.QuerySet(counter.source).filter(counter.q).query
     tables = [alias for alias, uses in query.alias_refcount.items() if uses]
@@ -270,7 +270,7 @@ def _beyond_the_row(counter: Counter, nodes: Iterable[Any]) -> Iterator[tuple[st
 
 
 def _depends_on_time_zone(node: Any) -> bool:
-    """Return whether this is a part of a datetime, such as its day, which depends on the time zone."""
+    """Return whether this is a part of a datetime that depends on the time zone, such as its day."""
     return (
         isinstance(node, models.Func)
         and getattr(node, "tzinfo", "") is None  # Extract and Trunc have one

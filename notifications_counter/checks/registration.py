@@ -30,7 +30,7 @@ def check(tag: str, deploy: bool = False) -> Callable[[Callable[[], Messages]], 
 
 
 def mistake_in(counter: Counter) -> str:
-    """Return which model or field in a declaration does not exist; empty if everything exists."""
+    """Return an error if a model or field in a declaration does not exist, else an empty string."""
     try:
         totals = counter.totals._meta
         _ = totals.get_field(counter.field), totals.get_field(counter.batch_field)
@@ -41,7 +41,7 @@ def mistake_in(counter: Counter) -> str:
 
 
 def sound_counters() -> list[Counter]:
-    """Return the counters whose models and fields exist. The others have an error already."""
+    """Return the counters whose models and fields exist. A check reports the others."""
     return [counter for counter in all_counters() if not mistake_in(counter)]
 
 

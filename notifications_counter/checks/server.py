@@ -1,4 +1,4 @@
-"""Checks of the Redis server: its INFO, and whether it runs every command."""
+"""Checks of the Redis server: its INFO, and whether it runs every command of the app."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .settings import addresses, is_django_redis
 
 @check(REDIS_TAG, deploy=True)
 def check_redis() -> Messages:
-    """Redis evicts no changes, has a name, and runs every command that the app uses."""
+    """Check that Redis evicts no changes, has a name, and runs every command of the app."""
     if not is_django_redis(options.CACHE_ALIAS):
         return
     found: list[CheckMessage] = []
@@ -44,7 +44,7 @@ def check_redis() -> Messages:
 
 
 def check_server(info: Mapping[str, str]) -> Messages:
-    """Yield what is wrong with a server according to its INFO."""
+    """Check the INFO of a server."""
     if missing := [name for name in IDENTITY if not info.get(name)]:
         yield Warning(
             f"Redis does not report its {' and '.join(missing)}, so the app may not notice that a restart or a "
@@ -63,7 +63,7 @@ def check_server(info: Mapping[str, str]) -> Messages:
 
 
 def check_commands(buffer: Buffer) -> Messages:
-    """Try every command of the counters, under keys that nothing else uses, and yield those that the server refuses."""
+    """Try every command of the counters, under keys of their own, and report refusals."""
     base = f"{buffer.keys.base}:check:{uuid4().hex}"
     trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
     keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
@@ -77,7 +77,7 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.fix(1, "token", {owner: 1}),
         lambda: trial.keep(trial.take_free_leases([owner], "token"), "token", {owner: 1}),
         lambda: trial.announce(intent, [owner]).read(),
-        lambda: trial.confirm(intent, {owner: 1}),  # raises the cached total as well
+        lambda: trial.confirm(intent, {owner: 1}),  # changes the cached total, too
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
         lambda: trial.keep_group(trial.take_free_leases([group], "token"), "token", group, {"2]": 1}),
         lambda: trial.client.call(trial.keys.ready, "HGETALL", trial.keys.group("1:", group)),
@@ -105,7 +105,7 @@ def check_commands(buffer: Buffer) -> Messages:
 
 
 def check_logs() -> Messages:
-    """Do the same for the event log and the time-sliced counters."""
+    """Try every command of the event log and of the time-sliced counters."""
     name = f"check:{uuid4().hex}"
     log = EventLog(name, shared=True)
     series = TimeSeries(name=name, shared=True)
@@ -136,7 +136,7 @@ def _refusals(attempts: Iterable[Callable[[], Any]]) -> Messages:
 
 
 def cure(refusal: str) -> str:
-    """Return what to do about a command that is refused."""
+    """Return what to do about a refusal."""
     if "undeclared key" in refusal:
         return "Start Dragonfly with --cluster_mode=emulated --lock_on_hashtags."
     if "perm" in refusal or "can't" in refusal:

@@ -22,7 +22,7 @@ from .registration import TAG, Messages, check, id_, sound_counters
 
 @check(TAG)
 def check_settings() -> Messages:
-    """Every entry of NOTIFICATIONS_COUNTER is known and has a valid value, and the setting's name is not misspelled."""
+    """Check the name of NOTIFICATIONS_COUNTER, and the names and values of its entries."""
     names = [name for name in dir(settings) if name.isupper() and name != SETTING]
     flat = [name for name in names if name.startswith(f"{SETTING}_")]
     for name in dict.fromkeys([*flat, *get_close_matches(SETTING, names, n=5, cutoff=0.9)]):
@@ -52,7 +52,7 @@ def check_settings() -> Messages:
 # ------------------------------------------------------------------------ cache
 @check(TAG)
 def check_cache() -> Messages:
-    """The counters' cache uses django-redis, has a timeout, and does not share its database with another cache."""
+    """Check that the counters' cache uses django-redis, has a timeout, and shares its database with no other cache."""
     alias = options.CACHE_ALIAS
     if not is_django_redis(alias):
         yield Error(
@@ -91,7 +91,7 @@ def check_cache() -> Messages:
 
 @check(TAG, deploy=True)
 def check_general_cache() -> Messages:
-    """The counters do not use the default cache."""
+    """Check that the counters do not use the default cache."""
     if options.CACHE_ALIAS == "default" and is_django_redis("default"):
         yield _may_be_cleared("The counters use the default cache.")
 
@@ -116,7 +116,7 @@ def is_django_redis(alias: Any) -> bool:
 
 
 def _class(name: str) -> type:
-    """Return the class of this name, or ``object`` if there is none."""
+    """Return the class of this name, or ``object`` if it does not exist."""
     with suppress(ImportError):
         found = import_string(name)
         return found if isinstance(found, type) else object
@@ -147,14 +147,14 @@ def _redis_databases(alias: str) -> set[tuple[Any, ...]]:
 
 
 def addresses(alias: str) -> str:
-    """Return where the servers of a cache are, without passwords."""
+    """Return the addresses of a cache's servers, without passwords."""
     return ", ".join(
         sorted(path or f"{host}:{port}, database {number}" for path, host, port, number in _redis_databases(alias))
     )
 
 
 def _timeout(alias: str, url: dict[str, Any]) -> Any:
-    """Return how many seconds a reply may take, or None if there is no limit."""
+    """Return the socket timeout in seconds, or None."""
     default = default_socket_timeout()
     of_pool = _options(alias).get("CONNECTION_POOL_KWARGS", {})
     return url.get("socket_timeout", of_pool.get("socket_timeout", _options(alias).get("SOCKET_TIMEOUT") or default))
@@ -163,7 +163,7 @@ def _timeout(alias: str, url: dict[str, Any]) -> Any:
 # -------------------------------------------------------------------- databases
 @check(TAG)
 def check_databases() -> Messages:
-    """The counters' databases have one alias, and SQLite is set up for more than one process."""
+    """Check that each database of the counters has one alias, and that SQLite suits more than one process."""
     for alias in dict.fromkeys(counter.db for counter in sound_counters()):
         connection: Any = connections[alias]
         if connection.vendor == "sqlite" and not connection.is_in_memory_db():
@@ -188,7 +188,7 @@ def check_databases() -> Messages:
 
 @check(TAG)
 def check_tenants() -> Messages:
-    """With django-tenants, the app's tables are in the same schemas as the counted rows."""
+    """Check that the app's tables are in the schemas of the counted rows, with django-tenants."""
     of_tenants, of_all = (_installed(name) for name in ("TENANT_APPS", "SHARED_APPS"))
     if "notifications_counter" in of_tenants or not of_tenants:
         return
@@ -206,7 +206,7 @@ def check_tenants() -> Messages:
 
 @check(TAG)
 def check_doors() -> Messages:
-    """The app sees every statement that writes."""
+    """Check that the app sees every statement that writes."""
     for method in missing():
         yield Error(
             f"The counters do not see the statements that {method}() executes.",
@@ -217,17 +217,17 @@ def check_doors() -> Messages:
 
 
 def _installed(setting: str) -> set[str]:
-    """Return the labels of the apps that a setting names."""
+    """Return the labels of the apps in a setting."""
     return {AppConfig.create(name).label for name in getattr(settings, setting, ())}
 
 
 def _is_same_database(one: dict[str, Any], other: dict[str, Any], alias: str) -> bool:
-    """Return whether two entries of DATABASES have the same tables, and the other is not a replica for tests."""
+    """Return whether two entries of DATABASES have the same tables, and the second is no mirror in tests."""
     return _address(one) == _address(other) and _address(one) is not None and other["TEST"].get("MIRROR") != alias
 
 
 def _address(entry: dict[str, Any]) -> tuple[Any, ...] | None:
-    """Return where a database is, or None if that is unknown or it is in memory."""
+    """Return the address of a database, or None if it is unknown or in memory."""
     name, host = str(entry["NAME"] or ""), entry["HOST"]
     if entry["ENGINE"].endswith(".sqlite3"):
         return None if not name or "memory" in name else (Path(name).resolve(),)

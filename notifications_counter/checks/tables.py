@@ -1,4 +1,4 @@
-"""Checks of the tables, which exist once the migrations are applied."""
+"""Checks of the tables that the migrations create."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .registration import TAG, Messages, id_, sound_counters
 
 @register(TAG, Tags.database, deploy=True)
 def check_tables(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """For a deployment only: `migrate` runs database checks before it makes the tables."""
+    """Check collations and indexes. For deployments only: `migrate` runs database checks before it makes the tables."""
     return [
         message
         for using in databases or ()
         if not missing_tables(using)
         for counter in sound_counters()
         if counter.db == using
-        for message in (*_check_texts(counter), *_check_index(counter))
+        for message in (*_check_collations(counter), *_check_index(counter))
     ]
 
 
-def _check_texts(counter: Counter) -> Messages:
-    """The database tells all texts apart in columns of the owner."""
+def _check_collations(counter: Counter) -> Messages:
+    """Check that the database distinguishes all texts in the owner's columns."""
     for field in (*counter.owner_fields, *counter.total_fields) if counter.has_several_columns else ():
-        if isinstance(field, CharField | TextField) and not _tells_apart(field, counter.db):
+        if isinstance(field, CharField | TextField) and not _distinguishes_texts(field, counter.db):
             yield Error(
                 f"The database {counter.db!r} treats different strings in {field} as equal, so counter "
                 f"{counter.name!r} would mix up their counts.",
@@ -48,8 +48,8 @@ def _check_texts(counter: Counter) -> Messages:
             )
 
 
-def _tells_apart(field: Any, using: str) -> bool:
-    """Return whether these texts differ in a column. UNION uses its collation."""
+def _distinguishes_texts(field: Any, using: str) -> bool:
+    """Return whether similar texts differ in a column. UNION uses its collation."""
     quote, texts = connections[using].ops.quote_name, ("a", "A", "a ", "\u00e1")
     column = f"SELECT {quote(field.column)} FROM {quote(field.model._meta.db_table)} WHERE 1 = 0"
     with connections[using].cursor() as cursor:
@@ -58,7 +58,7 @@ def _tells_apart(field: Any, using: str) -> bool:
 
 
 def _check_index(counter: Counter) -> Messages:
-    """The totals have the index that top() wants, if anybody calls it."""
+    """Check that the totals have the index for top(), if anybody calls it."""
     totals: Any = counter.totals._meta
     *first, last = (field.column for field in counter.total_fields)
     count = totals.get_field(counter.field).column
@@ -81,8 +81,8 @@ def _was_ranked(counter: Counter) -> bool:
 
 
 def _has_index(counter: Counter, count: str, first: list[str]) -> bool:
-    """Return whether an index begins with the count, or with the first columns of the owner, and then the count. Other
-    databases than MySQL and MariaDB read it backwards, and sort only what is equal."""
+    """Return whether an index begins with the count, or with the first columns of the owner and then the count. Except
+    for MySQL and MariaDB, databases also read it backwards, and only sort equal counts."""
     connection = connections[counter.db]
     with connection.cursor() as cursor:
         constraints = connection.introspection.get_constraints(cursor, counter.totals._meta.db_table)
@@ -97,14 +97,14 @@ def _has_index(counter: Counter, count: str, first: list[str]) -> bool:
 
 
 TIMEOUT = re.compile("timeout|max_statement_time|interrupted", re.IGNORECASE)
-"""Matches what databases say when a statement has taken too long."""
+"""Matches the errors of databases about a statement that takes too long."""
 
 LENGTH = 300
-"""Characters of a statement in a message."""
+"""Characters of a statement that a message repeats."""
 
 
-def reason_of(error: BaseException, where: str = "") -> str:
-    """Return what is wrong, in one line: ``where``, with which statement, and what to do about it."""
+def explain(error: BaseException, where: str = "") -> str:
+    """Explain an error in one line: where it happened, which statement failed, and what to do."""
     if isinstance(error, OperationalError | ProgrammingError) and (forgotten := forgotten_migration()):
         return forgotten
     reason = " ".join(str(error).split()) or type(error).__name__
@@ -119,7 +119,7 @@ def reason_of(error: BaseException, where: str = "") -> str:
 
 
 def forgotten_migration() -> str:
-    """Return what to do if tables are missing, else an empty string. SQLite raises OperationalError for that, other
+    """Return what to do about missing tables, or an empty string. SQLite raises OperationalError for these, other
     databases ProgrammingError."""
     tables = [table for using in {counter.db for counter in all_counters()} for table in missing_tables(using)]
     how = "Run `manage.py makemigrations`, if a model is new, and `manage.py migrate`."
@@ -127,7 +127,7 @@ def forgotten_migration() -> str:
 
 
 def missing_tables(using: str) -> list[str]:
-    """Return the tables that the counters of a database need and that are missing; none if it does not answer."""
+    """Return the missing tables of the counters of a database; empty if it does not answer."""
     models: set[Any] = {model for c in sound_counters() if c.db == using for model in (c.source, c.totals)}
     if models:
         models |= {apps.get_model("notifications_counter", name) for name in ("CounterShard", "RecountRequest")}

@@ -20,7 +20,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import ProgrammingError, connections
 from django.template.defaultfilters import pluralize
 
-from ..checks.tables import forgotten_migration, reason_of
+from ..checks.tables import explain, forgotten_migration
 from ..counters import Counter
 from ..exceptions import BufferUnavailable
 from ..maintenance.epochs import deploy_seconds
@@ -146,7 +146,7 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except EXPECTED as error:
-        raise CommandError(reason_of(error, " ".join(getattr(error, "__notes__", ())))) from error
+        raise CommandError(explain(error, " ".join(getattr(error, "__notes__", ())))) from error
     except ProgrammingError as error:
         if missing := forgotten_migration():
             raise CommandError(missing) from error
@@ -193,7 +193,7 @@ class OutageLog:
             where = local.place.alias if isinstance(error, OUTAGES) else local.name
         kind = type(error), where
         if kind not in self._before | self.errors:
-            reason, counter = reason_of(error), local.name if local else None
+            reason, counter = explain(error), local.name if local else None
             about = {"event": "run_failed", "command": self.command, "counter": counter, "reason": reason}
             what = f"{counter}: {reason}" if counter else reason
             mistake = None if isinstance(error, EXPECTED) else error

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from ..buffer.client import client_of
 from ..buffer.troubles import Outages, Trouble
 from ..checks.settings import addresses
-from ..checks.tables import reason_of
+from ..checks.tables import explain
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
@@ -104,7 +104,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
         except CounterError as error:
             errors.setdefault("", _reason(error))
         except DatabaseFailure as error:
-            errors[place.alias] = reason_of(error, f"Database {place.alias!r}, counter {counter.name!r}")
+            errors[place.alias] = explain(error, f"Database {place.alias!r}, counter {counter.name!r}")
             connections[place.alias].close_if_unusable_or_obsolete()
         unreachable.append(each)
     return Report(found, unreachable, list(errors.values()), _outages(), list(other_settings))
@@ -112,7 +112,7 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
 
 def _reason(error: CounterError) -> str:
     """Return why Redis cannot be used, and what to do if it is down."""
-    reason = reason_of(error)
+    reason = explain(error)
     with suppress(CounterError):
         breaker = client_of(options.CACHE_ALIAS).breaker
         if breaker.down_since is not None and not breaker.is_late:

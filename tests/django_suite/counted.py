@@ -15,7 +15,13 @@ from django.db import connections
 from django.db.models import BooleanField, CharField, Count, ForeignKey, IntegerField, Model, Q, QuerySet, Sum
 from django.db.models.signals import post_migrate
 
-from notifications_counter.checks.counters import KEYS, _check_condition, _check_on_delete, _check_source, _check_sum
+from notifications_counter.checks.counters import (
+    KEY_FIELDS,
+    _check_condition,
+    _check_on_delete,
+    _check_source,
+    _check_sum,
+)
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.declaration.owners import target_of
@@ -101,7 +107,7 @@ def identifies(field: Any) -> bool:
     """Return whether owners can be told apart by the values of this column, as E012 demands."""
     target = target_of(field)
     return (
-        isinstance(target, KEYS)
+        isinstance(target, KEY_FIELDS)
         and not field.primary_key
         and not any(hasattr(f, "from_db_value") or not is_converted_by_django(f) for f in (field, target))
     )
