@@ -72,7 +72,7 @@ def test_filters(admin_client, make_user, query, found):
     ],
 )
 def test_no_list_reads_or_sorts_a_whole_table(admin_client, healed, monkeypatch, model, query):
-    monkeypatch.setattr(base, "COUNTED", 250)
+    monkeypatch.setattr(base, "MAX_COUNTED", 250)
     users = [get_user_model().objects.create(username=str(i)) for i in range(300)]
     Notification.objects.bulk_create(Notification(user=user, title="x", kind="news") for user in users)
     unread.flush()
@@ -318,11 +318,11 @@ def test_actions_run_also_where_requests_are_transactions(admin_client, healed, 
 def test_a_flush_of_all_counters_has_one_deadline(admin_client, make_user, monkeypatch):
     deadlines = []
 
-    def out_of_patience():
+    def time_limit():
         deadlines.append(lambda: True)
         return deadlines[-1]
 
-    monkeypatch.setattr(totals, "out_of_patience", out_of_patience)
+    monkeypatch.setattr(totals, "time_limit", time_limit)
     row = UserNotificationsCount.objects.create(pk=make_user().pk)
     assert len(messages(act(admin_client, UserNotificationsCount, "flush", [row]))) == 3
     assert len(deadlines) == 1

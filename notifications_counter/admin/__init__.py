@@ -1,3 +1,3 @@
-"""The admin: notifications to edit, the counters' own tables to view, and a dashboard."""
+"""The admin: editable notifications, the read-only tables of the counters, and a dashboard."""
 
 from . import bookkeeping, dashboard, notifications, totals  # noqa: F401

@@ -1,4 +1,4 @@
-"""What the pages share: the look of the site's others, first pages, rows to view only, flushes and recounts."""
+"""Base classes of the admin pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..exceptions import CounterError
 from ..monitoring.display import grouped
 
 if not TYPE_CHECKING and apps.is_installed("unfold"):
-    from unfold.admin import ModelAdmin  # so that the pages match the site's others
+    from unfold.admin import ModelAdmin  # so that the pages match the site's other pages
 else:
     ModelAdmin = admin.ModelAdmin
 
@@ -28,24 +28,24 @@ T = TypeVar("T")
 
 USERNAME = get_user_model().USERNAME_FIELD
 
-PATIENCE = 20.0
+TIME_LIMIT = 20.0
 """Seconds after which an action stops, so that no web server times out."""
 
-COUNTED = 10_000
-"""Rows of a list that are counted, and whose pages are linked. To count millions takes seconds."""
+MAX_COUNTED = 10_000
+"""Rows of a list that are counted, and whose pages are linked. Counting millions takes seconds."""
 
 
 class FirstPages(Paginator):
-    """The pages of the first rows."""
+    """A paginator of the first rows only."""
 
     @cached_property
     def count(self) -> int:
         rows: Any = self.object_list
-        return rows.order_by()[:COUNTED].count()
+        return rows.order_by()[:MAX_COUNTED].count()
 
 
-class Explained(ModelAdmin):
-    """An admin whose ``help_texts`` explain columns and fields, and where a message has the focus."""
+class ExplainedAdmin(ModelAdmin):
+    """An admin whose ``help_texts`` explain columns and fields. A message of its actions gets the focus."""
 
     change_list_template = "admin/notifications_counter/change_list.html"
     help_texts: ClassVar[dict[str, Any]] = {}
@@ -65,7 +65,7 @@ class Explained(ModelAdmin):
         return super().get_form(request, obj, change, help_texts=self.help_texts, **kwargs)
 
 
-class ReadOnly(Explained):
+class ReadOnlyAdmin(ExplainedAdmin):
     """An admin for rows that only the counters write."""
 
     paginator: ClassVar[type] = FirstPages
@@ -81,8 +81,8 @@ class ReadOnly(Explained):
         return False
 
 
-class Maintains:
-    """An admin that can flush and recount, each with its own permission."""
+class MaintenanceMixin:
+    """Flushes and recounts, each with its own permission."""
 
     message_user: Callable[..., None]
 
@@ -99,7 +99,7 @@ class Maintains:
             self._say(request, counter, text % {"owners": grouped(result.owners)})
 
     def do_recount(self, request: HttpRequest, counter: Counter, owners: Iterable[Any] | None) -> None:
-        stopped = out_of_patience()
+        stopped = time_limit()
         result = self._try(request, counter, lambda: counter.recount(owners, stopped=stopped, resume=True))
         if not result:
             return
@@ -121,7 +121,7 @@ class Maintains:
             self._say(request, counter, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
 
     def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
-        """Return the result of an action. If it fails, tell the user why and return None."""
+        """Return the result of an action. If it fails, tell the user why, and return None."""
         try:
             if any(shard.recovering for shard in counter.status()):
                 raise CounterError(
@@ -137,6 +137,7 @@ class Maintains:
         self.message_user(request, f"{name}: {text}", level)
 
 
-def out_of_patience() -> Callable[[], bool]:
-    until = time.monotonic() + PATIENCE
+def time_limit() -> Callable[[], bool]:
+    """Return a function that says whether the time of an action is up."""
+    until = time.monotonic() + TIME_LIMIT
     return lambda: time.monotonic() > until

@@ -1,4 +1,4 @@
-"""What the app itself remembers, to view."""
+"""Read-only pages of the app's own records: shards and recount requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django.utils.translation import gettext_lazy as _
 from ..counters import all_counters
 from ..maintenance.audit import AuditProgress
 from ..models import CounterShard, RecountRequest
-from .base import ReadOnly
+from .base import ReadOnlyAdmin
 
 AUDITED = _("How far the recount of everyone has come. Empty if none is under way.")
 
 
 @admin.register(CounterShard)
-class CounterShardAdmin(ReadOnly):
+class CounterShardAdmin(ReadOnlyAdmin):
     list_display = ["counter", "shard", "shards", "epoch", "closed", "audited_up_to"]
     help_texts: ClassVar[dict[str, Any]] = {
         "shard": _("A part of the owners, with keys of its own in Redis."),
@@ -48,7 +48,7 @@ class CounterFilter(admin.SimpleListFilter):
 
 
 @admin.register(RecountRequest)
-class RecountRequestAdmin(ReadOnly):
+class RecountRequestAdmin(ReadOnlyAdmin):
     list_display = ["counter", "owner", "created_at"]
     help_texts: ClassVar[dict[str, Any]] = {
         "owner": _("To be recounted, because Redis could not be told of a change. Everyone, if empty."),

@@ -17,12 +17,12 @@ from ..exceptions import ConfigurationError
 from ..maintenance.places import Place, at
 from ..models import Dashboard
 from ..monitoring import dashboard
-from .base import Maintains, ReadOnly, out_of_patience
+from .base import MaintenanceMixin, ReadOnlyAdmin, time_limit
 
 
 @admin.register(Dashboard)
-class DashboardAdmin(Maintains, ReadOnly):
-    """A page in place of a list."""
+class DashboardAdmin(MaintenanceMixin, ReadOnlyAdmin):
+    """A page instead of a list."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.changelist_view)
@@ -47,7 +47,7 @@ class DashboardAdmin(Maintains, ReadOnly):
         return TemplateResponse(request, "admin/notifications_counter/dashboard/change_list.html", context)
 
     def act(self, request: HttpRequest) -> HttpResponse:
-        """Do what a button says, and show the page again, with a message."""
+        """Flush or recount, and show the page again, with a message."""
         try:
             counter = counter_named(request.POST.get("counter", ""))
             place = self.place_of(counter, request.GET.get("at", ""))
@@ -57,7 +57,7 @@ class DashboardAdmin(Maintains, ReadOnly):
             if not self.has_flush_permission(request):
                 raise PermissionDenied
             with at(place):
-                self.do_flush(request, counter, out_of_patience())
+                self.do_flush(request, counter, time_limit())
         elif "recount" in request.POST:
             if not self.has_recount_permission(request):
                 raise PermissionDenied
@@ -66,8 +66,8 @@ class DashboardAdmin(Maintains, ReadOnly):
         return HttpResponseRedirect(request.get_full_path())
 
     def place_of(self, counter: Counter, where: str) -> Place:
-        """Return the place that a URL names, by default the first that the user may see. ConfigurationError if the user
-        may not see it."""
+        """Return the place in a URL, by default the first that the user may see. ConfigurationError if the user may not
+        see it."""
         for local in dashboard.visible():
             if local.counter is counter and where in ("", dashboard.name_in_url(local.place)):
                 return local.place

@@ -1,4 +1,4 @@
-"""Notifications to edit."""
+"""The admin of notifications."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from django.utils.translation import gettext_lazy as _
 
 from ..inbox.views import MarkAsReadView, MarkAsUnreadView
 from ..models import Notification, NotificationQuerySet
-from .base import USERNAME, Explained, FirstPages
+from .base import USERNAME, ExplainedAdmin, FirstPages
 
 RECENT = 1000
-"""The newest notifications, whose kinds can be filtered by."""
+"""The filter offers the kinds of this number of newest notifications."""
 
 
 class KindFilter(admin.SimpleListFilter):
-    """Of the kinds of recent notifications, because to find all would take a look at every row."""
+    """Filters by the kinds of recent notifications. Finding all kinds would read every row."""
 
     title = _("kind")
     parameter_name = "kind"
@@ -44,7 +44,7 @@ class ReadFilter(admin.SimpleListFilter):
 
 
 @admin.register(Notification)
-class NotificationAdmin(Explained):
+class NotificationAdmin(ExplainedAdmin):
     list_display = ["title", "user", "kind", "created_at", "is_read"]
     list_filter = [ReadFilter, KindFilter, "created_at"]
     list_select_related = ["user"]

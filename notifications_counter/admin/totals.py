@@ -1,4 +1,4 @@
-"""The stored totals of notifications, each with what waits in Redis."""
+"""The stored totals of notifications, each with its pending change in Redis."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from ..databases.transactions import outside_transactions
 from ..exceptions import BufferUnavailable
 from ..models import UserNotificationsCount
 from ..monitoring.display import grouped, signed
-from .base import USERNAME, Maintains, ReadOnly, out_of_patience
+from .base import USERNAME, MaintenanceMixin, ReadOnlyAdmin, time_limit
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the pages show beside a stored total: its ``user``, or the key of a deleted one; the whole ``total``, and
-    what is ``pending`` of it, None if that is unknown; how many notifications are ``unseen``, None if that is not
-    counted."""
+    """The figures beside a stored total: its ``user``, or the key of a deleted user; the whole ``total``, and its
+    ``pending`` change, None if unknown; the number of ``unseen`` notifications, None if not counted."""
 
     user: object
     total: int
@@ -35,12 +34,12 @@ class Shown:
 
 
 def annotate(rows: Iterable[Any]) -> None:
-    """Set ``shown`` of stored totals, of all together, to save queries and round trips."""
+    """Set ``shown`` of stored totals, all at once to save queries and round trips."""
     by_owner_key = {str(row.pk): row for row in rows}
     keys = [row.pk for row in by_owner_key.values()]
     users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
     totals = unread.counts(keys)
-    news = {} if unseen.disabled else unseen.counts(keys)
+    unseen_counts = {} if unseen.disabled else unseen.counts(keys)
     pending: dict[str, int | None] = {}
     with suppress(BufferUnavailable):
         for buffer, owner_keys in unread.by_shard(list(by_owner_key)):
@@ -50,7 +49,8 @@ def annotate(rows: Iterable[Any]) -> None:
                 for owner_key in owner_keys
             }
     for owner_key, row in by_owner_key.items():
-        row.shown = Shown(users.get(row.pk, row.pk), totals[row.pk], pending.get(owner_key), news.get(row.pk))
+        user, total = users.get(row.pk, row.pk), totals[row.pk]
+        row.shown = Shown(user, total, pending.get(owner_key), unseen_counts.get(row.pk))
 
 
 class CountList(ChangeList):
@@ -61,7 +61,7 @@ class CountList(ChangeList):
 
 
 @admin.register(UserNotificationsCount)
-class UserNotificationsCountAdmin(Maintains, ReadOnly):
+class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
     fields = ["owner", "stored", "waiting", "total", "updated_at", "flushed_batch"]
     search_fields = ["user"]
     ordering = ["pk"]
@@ -77,7 +77,7 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly):
 
     # ------------------------------------------------------------------ pages
     def get_queryset(self, request: HttpRequest) -> QuerySet[UserNotificationsCount]:
-        """Return the totals that what waits in Redis is to be added to. Those of a replica may be older."""
+        """Return the totals from the database of the counter. A replica may lag behind."""
         return super().get_queryset(request).using(unread.db)
 
     def get_list_display(self, request: HttpRequest) -> Any:
@@ -125,12 +125,12 @@ class UserNotificationsCountAdmin(Maintains, ReadOnly):
     # ---------------------------------------------------------------- actions
     @outside_transactions
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Flushes and recounts refuse to run inside a transaction."""
+        """Run outside transactions, where flushes and recounts refuse to run."""
         return super().changelist_view(request, extra_context)
 
     @admin.action(description=_("Flush all users (ignores the selection)"), permissions=["flush"])
     def flush(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
-        stopped = out_of_patience()
+        stopped = time_limit()
         for counter in counters_of_notifications():
             self.do_flush(request, counter, stopped)
 

@@ -344,7 +344,7 @@ def test_flush(admin_client, url, few_healed, make_user):
 
 
 def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, few_healed, make_user, monkeypatch):
-    monkeypatch.setattr("notifications_counter.admin.base.PATIENCE", 0)
+    monkeypatch.setattr("notifications_counter.admin.base.TIME_LIMIT", 0)
     monkeypatch.setattr("notifications_counter.maintenance.recount.PAGE", 1)
     for _ in range(3):
         notify(make_user())
