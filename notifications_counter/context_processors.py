@@ -11,7 +11,7 @@ from .inbox.badges import badge_of, count_once, user_of
 
 
 def unread(request: HttpRequest) -> dict[str, Callable[[], int]]:
-    """Add ``unread_count`` to every template. It is a function, so that a page without it costs nothing."""
+    """Add ``unread_count`` to the context. It is a function, so a page that does not show it costs nothing."""
 
     def unread_count() -> int:
         user = user_of(request)

@@ -1,6 +1,6 @@
 """The inbox as JSON. Sessions and CSRF tokens work as on Django's own pages; ``openapi.json`` describes every URL.
 
-A response other than 200 and 304 is ``{"detail": "…"}``, a sentence that says what to do.
+Every response but 200 and 304 is ``{"detail": "…"}``, a sentence that says what to do.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from django.views.decorators.http import conditional_page, require_safe
 from ..declaration.primary_keys import fits
 from ..models import Notification, NotificationQuerySet
 from .badges import badges_of, count_all, user_of
-from .controller import keys
-from .paging import moment, page_of
+from .controller import valid_keys
+from .paging import page_of, parse_time
 from .views import OwnNotifications, delete, inbox_of
 
-MAX_LIMIT = 100  # notifications of a page
-MAX_IDS = 1000  # of a change
+MAX_LIMIT = 100  # notifications in a page
+MAX_IDS = 1000  # in a change
 
 
 class Refused(Exception):
@@ -44,21 +44,20 @@ class Refused(Exception):
         self.response = JsonResponse({"detail": detail}, status=status, headers=headers)
 
 
-def nobody() -> Refused:
-    """Return what ends the request of somebody who is not logged in."""
+def not_logged_in() -> Refused:
     return Refused(401, _("Authentication required."), **{"WWW-Authenticate": "Session"})
 
 
-# The dispatch() below checks the token, because Django's middleware would answer with a page.
+# dispatch() checks the CSRF token itself, because Django's middleware would answer with a page.
 @method_decorator([login_not_required, csrf_exempt], name="dispatch")
 class APIView(OwnNotifications):
-    """The base of the views. Errors such as 401 and 403 are JSON, as are notifications."""
+    """The base of the JSON views. Errors such as 401 and 403 are JSON, too."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         response: HttpResponseBase
         try:
             if user_of(request) is None:
-                raise nobody()
+                raise not_logged_in()
             if hasattr(self, str(request.method).lower()):
                 check_csrf(request)
             response = super().dispatch(request, *args, **kwargs)
@@ -74,7 +73,7 @@ class APIView(OwnNotifications):
         raise Refused(405, _("Use one of these methods: %s.") % allowed, Allow=allowed)
 
     def as_json(self, notification: Notification) -> dict[str, Any]:
-        """Return a notification for scripts. Its ``url`` is safe to use as a link, or empty."""
+        """Return the JSON object for a notification. Its ``url`` is safe to use as a link, or empty."""
         return {
             "id": notification.pk,
             "kind": notification.kind,
@@ -89,12 +88,12 @@ class APIView(OwnNotifications):
 
 
 class InboxAPI(APIView):
-    """A page of the list: ``notifications``, and the positions where the ``newer`` and ``older`` pages begin, empty if
-    there is none."""
+    """A page of the list: ``notifications``, and the cursors of the ``newer`` and the ``older`` page, empty if there is
+    no such page."""
 
     page_size = 20
 
-    @method_decorator(ensure_csrf_cookie)  # for a site all of whose pages are scripts
+    @method_decorator(ensure_csrf_cookie)  # for a site whose pages contain no form
     def get(self, request: HttpRequest) -> HttpResponse:
         asked = request.GET
         rows = self.of_kind(asked.get("kind", ""))
@@ -117,14 +116,15 @@ class NotificationAPI(APIView):
 
     @method_decorator(ensure_csrf_cookie)
     def get(self, request: HttpRequest, pk: str) -> HttpResponse:
-        notification = self.get_queryset().filter(pk__in=keys([pk])).first()
+        notification = self.get_queryset().filter(pk__in=valid_keys([pk])).first()
         if notification is None:
             raise Refused(404, _("There is no such notification."))
         return answer(request, self.as_json(notification))
 
 
 class ChangeAPI(APIView):
-    """Changes what the body of a POST names. Returns how many changed, and the built-in counts as they are now.
+    """Changes the notifications that the body of a POST names, and returns how many changed, with the new counts of the
+    built-in counters.
 
     ``ids``    a list; missing notifications are ignored
     ``which``  ``all``, or all that are ``read``; only of one ``kind`` if it is given
@@ -141,7 +141,7 @@ class ChangeAPI(APIView):
     def chosen(self, body: Any) -> NotificationQuerySet:
         match body:
             case {"ids": [*ids], **rest} if not rest and len(ids) <= MAX_IDS and all(map(_is_whole, ids)):
-                return self.get_queryset().filter(pk__in=keys(ids))
+                return self.get_queryset().filter(pk__in=valid_keys(ids))
             case {"which": "all" | "read" as which, **rest} if rest.keys() <= {"kind"}:
                 kind = rest.get("kind", "")
                 if isinstance(kind, str) and fits(Notification._meta.get_field("kind"), kind):
@@ -168,7 +168,7 @@ class DeleteAPI(ChangeAPI):
 
 
 class CountsAPI(APIView):
-    """``{"unread": 3}``: the built-in counts, and those of each ``badge`` that the query string names."""
+    """``{"unread": 3}``: the counts of the built-in counters, and of each ``badge`` in the query string."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
         return answer(request, count_all(badges_of(request.user, request.GET.getlist("badge"))))
@@ -183,13 +183,13 @@ def openapi(request: HttpRequest) -> HttpResponse:
 
 @cache
 def description() -> dict[str, Any]:
-    """Return the description, without the server. It is written by hand; tests compare it with the views."""
+    """Return the description without the server. It is written by hand; tests compare it with the views."""
     return json.loads(files(__package__).joinpath("openapi.json").read_text(encoding="utf-8"))
 
 
 @conditional_page
 def answer(request: HttpRequest, data: Any) -> HttpResponse:
-    """Return JSON, or 304 if the browser has it already."""
+    """Return JSON, or 304 if the browser has it."""
     return JsonResponse(data)
 
 
@@ -204,7 +204,7 @@ def check_csrf(request: HttpRequest) -> None:
         raise Refused(403, _("Send the CSRF token in the header %s, from an origin that the site trusts.") % header)
 
 
-# -------------------------------------------------------------------------------------------------------- from text
+# ---------------------------------------------------------------------- input
 def _flag(text: str) -> bool:
     if text not in ("true", "false"):
         raise Refused(400, _("“unread” must be true or false."))
@@ -219,7 +219,7 @@ def _limit(text: str) -> int:
 
 def _time(text: str, using: str) -> datetime:
     try:
-        return moment(text, using)
+        return parse_time(text, using)
     except ValueError:
         detail = _("“since” must be a time such as 2026-11-22T09:30:00Z. In a URL, write a + as %2B.")
         raise Refused(400, detail) from None

@@ -1,7 +1,7 @@
-"""What a badge shows: a counter's count for an owner. A script asks for the count again by the name of the badge.
+"""Badges, and the names by which scripts ask for their counts.
 
-The badges of built-in counters, for the user who asks, are named after the counters. The name of any other badge is
-signed for the user whose page shows it. So templates decide who may see which count, and a script cannot ask for more.
+A user's own badges of the built-in counters are named after the counters. The name of any other badge is signed for the
+user whose page shows it. So templates decide who may see which count, and a script cannot ask for more.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from ..exceptions import ConfigurationError
 from ..maintenance.places import Place, here
 from ..reader import Reader
 
-KEPT = "_notifications_counter_counts"
+CACHE = "_notifications_counter_counts"
+"""The attribute of a request that caches its counts."""
 
-Shown = int | dict[str, int]
-"""What a badge shows: a count, or counts by kind."""
+BadgeCount = int | dict[str, int]
+"""A count, or counts by kind."""
 
 
 class Badge(NamedTuple):
-    """A counter, and the owner key that stands for the owner. The badge of all kinds of a user has the beginning that
-    their owner keys share."""
+    """A counter and an owner key. The badge of all kinds of a user has the beginning that their owner keys share."""
 
     counter: Counter
     owner_key: str
 
     @property
     def whole(self) -> Badge:
-        """The badge of all kinds of the user if this one is for a kind, else the badge itself."""
+        """The badge of all kinds of the user if this is the badge of a kind, else the badge itself."""
         if self.counter is not unread_by_kind:
             return self
         return Badge(self.counter, self.owner_key.rpartition(SEPARATOR)[0] + SEPARATOR)
 
     @property
     def kind(self) -> str | None:
-        """The kind that this badge is for, if any."""
+        """The kind of this badge, if any."""
         return None if self == self.whole else self.counter.decode(self.owner_key)[-1]
 
 
@@ -57,27 +57,27 @@ def badge_of(counter: Counter, owner: Any) -> Badge:
     return Badge(counter, str(counter.key(owner)))
 
 
-def kinds_of(user: Any) -> Badge:
+def badge_of_kinds(user: Any) -> Badge:
     """Return the badge of all kinds of a user."""
     return Badge(unread_by_kind, group_of(unread_by_kind.first_of_key(user)))
 
 
 def count_once(request: Any, badge: Badge) -> Any:
-    """Return what a badge shows, read once per request and tenant. All kinds of a user are read together."""
-    counts: dict[tuple[Place, Badge], Any] = getattr(request, KEPT, {})
+    """Return the count of a badge, read once per request and tenant. All kinds of a user are read together."""
+    counts: dict[tuple[Place, Badge], Any] = getattr(request, CACHE, {})
     if badge.whole != badge:
         return count_once(request, badge.whole).get(badge.kind, 0)
     local = here(badge.counter.source), badge
     if local not in counts:
         counts[local] = counts_of([badge])[badge]
         if request is not None:
-            setattr(request, KEPT, counts)
+            setattr(request, CACHE, counts)
     return counts[local]
 
 
-def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
-    """Return what badges show. All badges of a counter, and all kinds of a user, are read together."""
-    found: dict[Badge, Shown] = {}
+def counts_of(badges: Iterable[Badge]) -> dict[Badge, BadgeCount]:
+    """Return the counts of badges. All badges of a counter are read together, and so are all kinds of a user."""
+    found: dict[Badge, BadgeCount] = {}
     keys: dict[Counter, dict[Badge, Any]] = defaultdict(dict)
     users: dict[Badge, tuple[Any, ...]] = {}
     for badge in badges:
@@ -87,27 +87,27 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, Shown]:
             users[badge] = counter.first_of_key(user)
         else:
             keys[counter][badge] = counter.decode(owner_key)
-    for counter, theirs in keys.items():
-        owners = theirs.values()
-        counts = counter.counts(owners) if len(theirs) > 1 else {key: counter.count(key) for key in owners}
-        found |= {badge: counts[key] for badge, key in theirs.items()}
+    for counter, by_badge in keys.items():
+        owners = by_badge.values()
+        counts = counter.counts(owners) if len(owners) > 1 else {key: counter.count(key) for key in owners}
+        found |= {badge: counts[key] for badge, key in by_badge.items()}
     if users:
         kinds = Reader(unread_by_kind).breakdowns(list(users.values()))
         found |= {badge: dict(sorted(kinds[user].items())) for badge, user in users.items()}
     return found
 
 
-def count_all(badges: Mapping[str, Badge]) -> dict[str, Shown]:
-    """Return what badges show, by name."""
+def count_all(badges: Mapping[str, Badge]) -> dict[str, BadgeCount]:
+    """Return the counts of badges by their names."""
     found = counts_of(badges.values())
     return {name: found[badge] for name, badge in badges.items()}
 
 
 def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
-    """Return the badges of the built-in counters, and the named badges that are signed for the user. Others are left
-    out, because a page may outlive a counter, its kind of owner, or the key that has signed its badges."""
+    """Return the user's badges of the built-in counters, and the named badges that are signed for the user. Leave out
+    all others, because a page may outlive a counter, its kind of owner, or the key that signed its badges."""
     found = {
-        counter.name: kinds_of(user) if counter is unread_by_kind else badge_of(counter, user)
+        counter.name: badge_of_kinds(user) if counter is unread_by_kind else badge_of(counter, user)
         for counter in counters_of_notifications()
     }
     for name in names:
@@ -122,14 +122,14 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
 
 
 def name_of(badge: Badge, user: Any) -> str:
-    """Return the name by which a script of this user may ask for a badge, or for the counts by kind that include it."""
+    """Return the name by which this user's scripts may ask for a badge, or for the counts by kind that include it."""
     if badge.whole in badges_of(user).values():
         return badge.counter.name
     return _signer(user, badge.counter).sign(f"{quote(badge.counter.name, safe='')}/{badge.owner_key}")
 
 
 def identity_of(user: Any, counter: Counter) -> str:
-    """Return what tells users apart. Those of different tenants may have the same primary key."""
+    """Return a text that identifies a user. Users of different tenants may have the same primary key."""
     place = here(counter.source)
     return ":".join((place.alias, place.schema or "", str(user.pk)))
 

@@ -1,9 +1,9 @@
-"""Counts as they change, for the streams of this process.
+"""Feeds the open streams of this process with counts as they change.
 
 In each process with open streams, one thread with one connection to Redis listens for owners whose count changes. It
-reads the counts of badges that have a stream here, many at once, and hands them to the streams. All counts of open
-streams are also read every few seconds, and after each reconnect, so that a missed message only makes a stream late.
-The thread works for all tenants, so each badge comes with its place.
+reads the counts of their badges, many at once, and hands them to the feeds of the streams. It also reads all of them
+every 20 seconds and after each reconnect, so that a missed message only makes a stream late. The thread works for all
+tenants, so each badge comes with its place.
 """
 
 from __future__ import annotations
@@ -29,34 +29,27 @@ from ..buffer.types import UNREADABLE, decode
 from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable, DatabaseChanged
-from ..maintenance.places import Place, at
-from .badges import Badge, Shown, counts_of
+from ..maintenance.places import LocalCounter, Place, at
+from .badges import Badge, BadgeCount, counts_of
 
 logger = logging.getLogger("notifications_counter")
 
 # Seconds.
-GAP = 0.25  # between two reads of the count of one user
-REREAD = 20.0  # between two reads of all
-LISTEN = int(3 * REREAD)  # for which Redis tells of changes, after it was last asked to
-IDLE = 1.0  # after which the thread looks whether any stream is left
-PAUSE = 0.002  # between two messages, after which the counts are read …
-BATCH = 0.05  # … or this long after the first, so that a busy site does not hold them up
+GAP = 0.25  # between two reads of one badge
+REREAD = 20.0  # between two reads of all badges
+LISTEN = int(3 * REREAD)  # Redis publishes changes for this long after it was last asked to
+IDLE = 1.0  # between two looks whether any feed is open
+PAUSE = 0.002  # without a message, after which the counts are read …
+BATCH = 0.05  # … or this long after the first one, so that a busy site does not delay them
 
-MOST = 20
+MAX_STREAMS = 20
 """Streams that one user can have in this process. A browser needs one, and each takes an open file of the server."""
 
 
-class Source(NamedTuple):
-    """A counter at a place, which Redis tells about on one channel for each shard."""
-
-    place: Place
-    counter: Counter
-
-
 class Channel(NamedTuple):
-    """Who is told of on a channel, and the shard that tells."""
+    """The counter and the shard behind a channel."""
 
-    source: Source
+    local: LocalCounter[Counter]
     buffer: Buffer
 
 
@@ -67,12 +60,12 @@ class LocalBadge(NamedTuple):
     badge: Badge
 
     @property
-    def source(self) -> Source:
-        return Source(self.place, self.badge.counter)
+    def local_counter(self) -> LocalCounter[Counter]:
+        return LocalCounter(self.badge.counter.name, self.badge.counter, self.place)
 
 
-class Stream:
-    """One open stream. Only its own event loop touches it."""
+class Feed:
+    """The counts for one open stream. Only the event loop of the stream touches it."""
 
     __slots__ = ("loop", "news", "user", "badges", "counts", "is_open")
 
@@ -81,71 +74,71 @@ class Stream:
         self.news = asyncio.Event()
         self.user = user
         self.badges = frozenset(badges)
-        self.counts: dict[LocalBadge, Shown] = {}
+        self.counts: dict[LocalBadge, BadgeCount] = {}
         self.is_open = True
 
-    def tell(self, badge: LocalBadge, count: Shown) -> None:
+    def update(self, badge: LocalBadge, count: BadgeCount) -> None:
         if count != self.counts.get(badge):
             self.counts[badge] = count
             self.news.set()
 
 
-def _tell_all(news: list[tuple[Stream, LocalBadge, Shown]]) -> None:
-    for stream, badge, count in news:
-        stream.tell(badge, count)
+def _update_all(news: list[tuple[Feed, LocalBadge, BadgeCount]]) -> None:
+    for feed, badge, count in news:
+        feed.update(badge, count)
 
 
-class Live:
-    """The open streams of a process, and the thread that keeps them up to date as long as there are any."""
+class Feeds:
+    """The feeds of a process, and the thread that updates them while any is open."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._streams: dict[LocalBadge, set[Stream]] = {}
-        self._numbers: Numbers[str] = Numbers()  # of streams, by user
+        self._by_badge: dict[LocalBadge, set[Feed]] = {}
+        self._numbers: Numbers[str] = Numbers()  # of feeds, by user
         self._thread: Thread | None = None
         self._is_deaf = False
-        self._has_changed = True  # are there other streams than when channels were last chosen?
+        self._has_changed = True  # has a feed been opened or closed since the channels were chosen?
 
     def has_room(self, user: str) -> bool:
-        """Return whether a user can have one more stream."""
-        return self._numbers[user] < MOST
+        """Return whether a user may open one more feed."""
+        return self._numbers[user] < MAX_STREAMS
 
-    def open(self, user: str, badges: Iterable[LocalBadge]) -> Stream | None:
-        """Open a stream of what badges show, or return None if the user has too many. The caller must close it."""
-        stream = Stream(user, badges)
+    def open(self, user: str, badges: Iterable[LocalBadge]) -> Feed | None:
+        """Open a feed of these badges, which the caller must close. Return None if the user has too many."""
+        feed = Feed(user, badges)
         with self._lock:
             if not self.has_room(user):
                 return None
             self._numbers[user] += 1
-            for badge in stream.badges:
-                self._streams.setdefault(badge, set()).add(stream)
+            for badge in feed.badges:
+                self._by_badge.setdefault(badge, set()).add(feed)
             self._has_changed = True
             if self._thread is None or not self._thread.is_alive():
                 self._thread = Thread(target=self._run, name="live counts", daemon=True)
                 self._thread.start()
-        return stream
+        return feed
 
-    def close(self, stream: Stream) -> None:
-        """Close a stream, if it is not closed yet."""
+    def close(self, feed: Feed) -> None:
+        """Close a feed, if it is open."""
         with self._lock:
-            if not stream.is_open:
+            if not feed.is_open:
                 return
-            stream.is_open = False
-            for badge in stream.badges:
-                streams = self._streams[badge]
-                streams.remove(stream)
-                if not streams:
-                    del self._streams[badge]
-            self._numbers[stream.user] -= 1
-            if not self._numbers[stream.user]:
-                del self._numbers[stream.user]
+            feed.is_open = False
+            for badge in feed.badges:
+                feeds = self._by_badge[badge]
+                feeds.remove(feed)
+                if not feeds:
+                    del self._by_badge[badge]
+            self._numbers[feed.user] -= 1
+            if not self._numbers[feed.user]:
+                del self._numbers[feed.user]
             self._has_changed = True
 
     # ----------------------------------------------------------------- thread
     def _run(self) -> None:
         while True:
             try:
-                self._read(set(self._streams))
+                self._read(set(self._by_badge))
                 return self._listen()
             except Exception as error:
                 if not self._is_deaf:
@@ -163,16 +156,16 @@ class Live:
 
     def _is_needed(self) -> bool:
         with self._lock:
-            if not self._streams:
+            if not self._by_badge:
                 self._thread = None
-            return bool(self._streams)
+            return bool(self._by_badge)
 
     def _listen(self) -> None:
-        """Listen until no stream is left, or the connection is lost."""
+        """Listen until no feed is open, or the connection is lost."""
         with closing(client_of(options.CACHE_ALIAS).redis.pubsub()) as pubsub:
             channels: dict[str, Channel] = {}
             woken: set[LocalBadge] = set()
-            read: dict[LocalBadge, float] = {}  # when each was read that is not to be read again yet
+            read: dict[LocalBadge, float] = {}  # when each badge was read that must not be read again yet
             reread_at, heard = 0.0, True
             self._has_changed = True
             while self._is_needed():
@@ -188,7 +181,7 @@ class Live:
                     reread_at, heard = now + REREAD, False
                     pubsub.ping()
                     self._ask_again(pubsub, channels)
-                    woken.update(self._streams)
+                    woken.update(self._by_badge)
                 read = {badge: when for badge, when in read.items() if now - when < GAP}
                 if ready := woken - read.keys():
                     self._read(ready)
@@ -196,23 +189,23 @@ class Live:
                     woken -= ready
 
     def _woken_by(self, message: dict[str, Any], channels: dict[str, Channel]) -> set[LocalBadge]:
-        """Return the badges that a message gives reason to read."""
+        """Return the badges to read because of a message."""
         channel = channels.get(decode(message["channel"] or ""))
         if channel and message["type"] == "subscribe":  # also after redis-py has reconnected by itself
             self._is_deaf = False
             with suppress(BufferUnavailable):
                 channel.buffer.listen(LISTEN)
-            return {badge for badge in list(self._streams) if badge.source == channel.source}
+            return {badge for badge in list(self._by_badge) if badge.local_counter == channel.local}
         if channel and message["type"] == "message":
-            place, counter = channel.source
+            _, counter, place = channel.local
             with suppress(*UNREADABLE):  # something else may publish, too
                 named = [Badge(counter, str(owner_key)) for owner_key in json.loads(message["data"])]
                 local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
-                return {badge for badge in local if badge in self._streams}
+                return {badge for badge in local if badge in self._by_badge}
         return set()
 
     def _ask_again(self, pubsub: Any, channels: dict[str, Channel]) -> None:
-        """Ask Redis to go on telling of changes, and leave the channels of databases that others have replaced."""
+        """Ask Redis to go on publishing changes. Leave the channels of databases that were replaced."""
         for name, channel in list(channels.items()):
             try:
                 channel.buffer.listen(LISTEN)
@@ -224,38 +217,38 @@ class Live:
                 pass
 
     def _subscribe(self, pubsub: Any, channels: dict[str, Channel]) -> None:
-        """Subscribe to the channels of what has streams now, and to no others."""
+        """Subscribe to the channels of all badges with an open feed, and to no others."""
         self._has_changed = False
-        needed = {badge.source for badge in list(self._streams)}
-        for source in needed - {channel.source for channel in channels.values()}:
+        needed = {badge.local_counter for badge in list(self._by_badge)}
+        for local in needed - {channel.local for channel in channels.values()}:
             try:
-                with at(source.place):
-                    new = {buffer.keys.live: Channel(source, buffer) for buffer in source.counter.buffers}
+                with at(local.place):
+                    new = {buffer.keys.live: Channel(local, buffer) for buffer in local.counter.buffers}
             except BufferUnavailable:  # its database has no id yet
                 self._has_changed = True
                 continue
             pubsub.subscribe(*new)
             channels.update(new)
-        for name in [name for name, channel in channels.items() if channel.source not in needed]:
+        for name in [name for name, channel in channels.items() if channel.local not in needed]:
             pubsub.unsubscribe(name)
             del channels[name]
 
     def _read(self, badges: Iterable[LocalBadge]) -> None:
-        """Read counts and hand them to the streams."""
+        """Read the counts of badges, and update their feeds."""
         counts = counts_now(badges, ProgrammingError)  # if its tables are gone, the tenant was dropped
         close_old_connections()
-        news: dict[asyncio.AbstractEventLoop, list[tuple[Stream, LocalBadge, Shown]]] = defaultdict(list)
+        news: dict[asyncio.AbstractEventLoop, list[tuple[Feed, LocalBadge, BadgeCount]]] = defaultdict(list)
         with self._lock:
             for local, count in counts.items():
-                for stream in self._streams.get(local, ()):
-                    news[stream.loop].append((stream, local, count))
+                for feed in self._by_badge.get(local, ()):
+                    news[feed.loop].append((feed, local, count))
         for loop, some in news.items():
-            with suppress(RuntimeError):  # it is closed, and its streams with it
-                loop.call_soon_threadsafe(_tell_all, some)
+            with suppress(RuntimeError):  # the loop is closed, and its streams with it
+                loop.call_soon_threadsafe(_update_all, some)
 
 
 def _messages(pubsub: Any, timeout: float) -> Iterator[dict[str, Any]]:
-    """Yield a message that comes within a timeout, and those that follow at once."""
+    """Yield a message that comes within a timeout, and the messages that follow it at once."""
     message = pubsub.get_message(timeout=timeout)
     until = time.monotonic() + BATCH
     while message is not None:
@@ -263,16 +256,16 @@ def _messages(pubsub: Any, timeout: float) -> Iterator[dict[str, Any]]:
         message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
 
 
-def counts_now(badges: Iterable[LocalBadge], *without: type[Exception]) -> dict[LocalBadge, Shown]:
-    """Return what badges show now, without those of places where this raises one of these errors."""
+def counts_now(badges: Iterable[LocalBadge], *without: type[Exception]) -> dict[LocalBadge, BadgeCount]:
+    """Read the counts of badges. Leave out the badges of places where this raises one of these errors."""
     places: dict[Place, list[Badge]] = defaultdict(list)
     for place, badge in badges:
         places[place].append(badge)
-    found: dict[LocalBadge, Shown] = {}
-    for place, theirs in places.items():
+    found: dict[LocalBadge, BadgeCount] = {}
+    for place, some in places.items():
         with suppress(*without), at(place):
-            found |= {LocalBadge(place, badge): count for badge, count in counts_of(theirs).items()}
+            found |= {LocalBadge(place, badge): count for badge, count in counts_of(some).items()}
     return found
 
 
-live = Live()
+feeds = Feeds()

@@ -1,7 +1,7 @@
 """Pages of notifications, newest first.
 
-A page begins where the previous one ended, not at an offset. So the millionth row is found as fast as the first, new
-rows do not shift the pages, and nothing is counted.
+A page begins where the previous one ended, not at an offset. So the database finds the millionth row as fast as the
+first, new rows do not shift the pages, and nothing is counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.utils.timezone import is_naive, make_aware, make_naive
 from ..declaration.primary_keys import primary_key
 from ..models import Notification, NotificationQuerySet
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -32,8 +32,8 @@ class Page:
 
 
 def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
-    """Return the newest rows, or those next to a cursor. Raises ValueError if the cursor is invalid."""
-    older_than, newer_than = (_read(cursor, rows.db) if cursor else None for cursor in (before, after))
+    """Return the page of the newest rows, or the one next to a cursor. Raises ValueError if the cursor is invalid."""
+    older_than, newer_than = (_parse_cursor(cursor, rows.db) if cursor else None for cursor in (before, after))
     if newer_than:
         at, pk = newer_than
         newer = rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at)
@@ -56,32 +56,32 @@ def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str 
 
 def _cursor(row: Notification) -> str:
     at = row.created_at.replace(tzinfo=UTC) if is_naive(row.created_at) else row.created_at
-    return f"{(at - EPOCH) // MICROSECOND}_{row.pk}"
+    return f"{(at - UNIX_EPOCH) // MICROSECOND}_{row.pk}"
 
 
-def storable(at: datetime, using: str) -> datetime:
-    """Return a time. Raises OverflowError if it does not exist in the time zone of the database."""
+def _require_storable(at: datetime, using: str) -> datetime:
+    """Return the time. Raises OverflowError if it does not exist in the time zone of the database."""
     Notification._meta.get_field("created_at").get_db_prep_value(at, connections[using])
     return at
 
 
-def moment(text: str, using: str) -> datetime:
-    """Return the time that a text such as 2026-11-22T09:30:00Z stands for. Raises ValueError if there is none."""
+def parse_time(text: str, using: str) -> datetime:
+    """Return the time of a text such as 2026-11-22T09:30:00Z. Raises ValueError if it is invalid."""
     try:
         at = parse_datetime(text)
         if at is None:
             raise ValueError
         at = (make_aware(at) if is_naive(at) else at).astimezone(UTC)
-        return storable(at if settings.USE_TZ else make_naive(at), using)
+        return _require_storable(at if settings.USE_TZ else make_naive(at), using)
     except (OverflowError, ValueError) as error:
         raise ValueError(f"{text!r} is not a time.") from error
 
 
-def _read(cursor: str, using: str) -> tuple[datetime, int]:
+def _parse_cursor(cursor: str, using: str) -> tuple[datetime, int]:
     at, _, pk = cursor.partition("_")
     try:
-        time = EPOCH + int(at) * MICROSECOND
-        time = storable(time if settings.USE_TZ else time.replace(tzinfo=None), using)
+        time = UNIX_EPOCH + int(at) * MICROSECOND
+        time = _require_storable(time if settings.USE_TZ else time.replace(tzinfo=None), using)
         return time, primary_key(Notification._meta.pk, pk)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{cursor!r} is not a cursor in a list.") from error

@@ -30,9 +30,9 @@ from ..counters import unread, unread_by_kind, unseen
 from ..declaration.primary_keys import fits
 from ..internals import response_for_exception, url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
-from .badges import badge_of, count_once, kinds_of
-from .controller import NotificationController, keys
-from .paging import moment, page_of
+from .badges import badge_of, badge_of_kinds, count_once
+from .controller import NotificationController, valid_keys
+from .paging import page_of, parse_time
 
 
 class OwnNotifications(LoginRequiredMixin, View):
@@ -57,7 +57,7 @@ def inbox_of(request: HttpRequest) -> str:
 
 
 @method_decorator([never_cache, csrf_protect], name="dispatch")
-class OwnPage(OwnNotifications):
+class PageView(OwnNotifications):
     """The base of the pages. They may redirect to this site, and to ``allowed_hosts``."""
 
     allowed_hosts: Collection[str] = ()
@@ -65,7 +65,7 @@ class OwnPage(OwnNotifications):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
             return super().dispatch(request, *args, **kwargs)
-        except Http404 as error:  # here, so that no cache keeps this page either
+        except Http404 as error:  # here, so that no cache stores this page either
             return response_for_exception(request, error)
 
     def allows(self, url: str) -> bool:
@@ -75,8 +75,8 @@ class OwnPage(OwnNotifications):
 
     @property
     def is_seen(self) -> bool:
-        """Whether somebody looks at the page. A browser may fetch one before it is asked for, or because the page of
-        another site names it as an image."""
+        """Whether somebody looks at the page. A browser may also prefetch it, or load it as an image of another site's
+        page."""
         headers = self.request.headers
         is_page = headers.get("Sec-Fetch-Dest", "document") == "document"
         is_ours = headers.get("Sec-Fetch-Site", "same-origin") == "same-origin"
@@ -94,9 +94,9 @@ class OwnPage(OwnNotifications):
         return apps.is_installed("django_htmx")
 
 
-class InboxView(OwnPage, TemplateView):
+class InboxView(PageView, TemplateView):
     """A page of the list. ``kinds`` are pairs of a kind to filter by and its name. With the header ``X-Part``, scripts
-    ask only for the list, or for that of a bell. Everything is marked as seen if `unseen` is switched on."""
+    ask for the list alone, or for the list of a bell. If `unseen` is switched on, a GET marks everything as seen."""
 
     template_name = "notifications_counter/inbox.html"
     list_template_name = "notifications_counter/list.html"
@@ -111,12 +111,12 @@ class InboxView(OwnPage, TemplateView):
             self.mark_as_seen()
         if self.part not in ("list", "bell"):
             return super().get(request, *args, **kwargs)
-        render_new = conditional_page(render)  # or return 304, if the browser has it already
+        render_new = conditional_page(render)  # or return 304 if the browser has it
         return render_new(request, self.list_template_name, self.get_context_data(**kwargs))
 
     @property
     def size(self) -> int:
-        """How many rows to show. A script that has added older ones to the list asks for as many as it shows."""
+        """The number of rows. A script that has added older rows to the list asks for as many as it shows."""
         if self.part == "bell":
             return self.bell_size
         shown = self.request.headers.get("X-Rows", "")
@@ -124,17 +124,17 @@ class InboxView(OwnPage, TemplateView):
         return max(self.page_size, min(wanted, self.max_rows))
 
     def scope(self, kind: str) -> int | None:
-        """Return how many notifications “Mark all as read” changes. None if no counter says: there is none for each
-        kind, or the view has a ``get_queryset()`` of its own."""
+        """Return how many notifications “Mark all as read” changes. None if no counter has this number, because
+        `unread_by_kind` is switched off or the view has a ``get_queryset()`` of its own."""
         if type(self).get_queryset is not OwnNotifications.get_queryset or (kind and not self.has_numbers):
             return None
         user = self.request.user
         if kind:
-            return count_once(self.request, kinds_of(user)).get(kind, 0)
+            return count_once(self.request, badge_of_kinds(user)).get(kind, 0)
         return count_once(self.request, badge_of(unread, user))
 
     def mark_as_seen(self) -> None:
-        """Mark everything that this view can show as seen. If nothing is unseen, only Redis is asked."""
+        """Mark everything that this view can show as seen. If nothing is unseen, this only asks Redis."""
         if not unseen.disabled and unseen.count(self.request.user):
             self.get_queryset().mark_as_seen()
 
@@ -149,7 +149,7 @@ class InboxView(OwnPage, TemplateView):
         if self.kinds or not self.has_numbers:
             return self.kinds
         column, shown = Notification._meta.get_field("kind"), self.request.GET.get("kind", "")
-        counts = count_once(self.request, kinds_of(self.request.user))
+        counts = count_once(self.request, badge_of_kinds(self.request.user))
         most = nsmallest(self.max_tabs, filter(None, counts), key=lambda kind: (-counts[kind], kind))
         return [(kind, kind) for kind in sorted({shown, *most}) if kind and fits(column, kind)]
 
@@ -169,9 +169,9 @@ class InboxView(OwnPage, TemplateView):
         return super().get_context_data(page=page, show=show, kind=kind, scope=self.scope(kind), **context)
 
 
-class NotificationView(OwnPage, TemplateView):
-    """One notification. POST opens it: marks it as read and redirects to its URL. With ``mark_on_get``, a GET
-    does the same, for links in emails."""
+class NotificationView(PageView, TemplateView):
+    """One notification. A POST opens it: marks it as read, and redirects to its URL. With ``mark_on_get``, a GET does
+    the same, for links in emails."""
 
     template_name = "notifications_counter/notification.html"
     mark_on_get = False
@@ -194,7 +194,7 @@ class NotificationView(OwnPage, TemplateView):
 
     @property
     def target(self) -> str:
-        """Where opening it redirects to, empty if nowhere. A relative URL starts at the root of the site."""
+        """The URL that opening it redirects to, if any. A relative URL starts at the root of the site."""
         url = self.notification.safe_url
         if not self.allows(url):
             return ""
@@ -205,15 +205,15 @@ class NotificationView(OwnPage, TemplateView):
         return super().get_context_data(notification=self.notification, target=self.target, **context)
 
 
-class ChangeView(OwnPage):
-    """Changes what a form names, tells the user, and redirects to the form's ``next``, or to the inbox. A script, which
-    sends the header ``X-Part``, gets what to tell instead.
+class ChangeView(PageView):
+    """Changes the notifications that a form names, tells the user, and redirects to the form's ``next``, or to the
+    inbox. A script, which sends the header ``X-Part``, gets the message instead.
 
     ``pk``        one notification; 404 if it is missing
-    ``selected``  any number of them; missing ones are ignored
+    ``selected``  any number of notifications; missing ones are ignored
     ``which``     ``all``, or all that are ``read``, ``until`` a time; only of one ``kind`` if it is given
 
-    ``change()`` changes rows, and returns how many changed; ``told`` says so to the user.
+    ``change()`` changes rows, and returns how many changed; ``told`` is the message to the user.
     """
 
     http_method_names = ["get", "head", "post", "options"]
@@ -221,7 +221,7 @@ class ChangeView(OwnPage):
     told: Any
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Redirect to the inbox. A login leads here if the session had ended before a button was clicked."""
+        """Redirect to the inbox. A login leads here if the session ended before a button was clicked."""
         return HttpResponseRedirect(inbox_of(request))
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -239,7 +239,7 @@ class ChangeView(OwnPage):
     def chosen(self) -> NotificationQuerySet:
         posted = self.request.POST
         if "pk" in posted:
-            found = self.get_queryset().filter(pk__in=keys([posted["pk"]]))
+            found = self.get_queryset().filter(pk__in=valid_keys([posted["pk"]]))
             if not found.exists():
                 raise Http404
             return found
@@ -248,8 +248,8 @@ class ChangeView(OwnPage):
                 return self.of_kind(posted.get("kind", ""))
             case "read":
                 read = self.of_kind(posted.get("kind", "")).read()
-                return read.filter(read_at__lte=moment(posted["until"], read.db)) if "until" in posted else read
-        return self.get_queryset().filter(pk__in=keys(posted.getlist("selected")))
+                return read.filter(read_at__lte=parse_time(posted["until"], read.db)) if "until" in posted else read
+        return self.get_queryset().filter(pk__in=valid_keys(posted.getlist("selected")))
 
 
 class MarkAsReadView(ChangeView):
@@ -263,7 +263,7 @@ class MarkAsUnreadView(ChangeView):
 
 
 def delete(rows: NotificationQuerySet) -> int:
-    """Delete these rows. Returns how many, not counting rows that a cascade deleted."""
+    """Delete rows. Returns how many, without the rows that a cascade deleted."""
     return rows.delete()[1].get(Notification._meta.label, 0)
 
 

@@ -1,4 +1,4 @@
-"""``{% load notifications_counter %}``: badges, for the user who makes the request or any other owner."""
+"""``{% load notifications_counter %}``: badges for the user who makes the request, or for any other owner."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from ..conf import is_integer, options
 from ..context_processors import unread
 from ..counters import Counter, counter_named, counters_of_notifications, unseen
 from ..exceptions import ConfigurationError
-from ..inbox.badges import badge_of, count_once, identity_of, kinds_of, name_of, user_of
+from ..inbox.badges import badge_of, badge_of_kinds, count_once, identity_of, name_of, user_of
 from ..models.notification import safe_link
 
 register = template.Library()
 
 logger = logging.getLogger("notifications_counter")
 
-told: set[str] = set()
+logged: set[str] = set()
 """Warnings that this process has logged."""
 
-ASKED = "_notifications_counter_asked"
+ON_PAGE = "_notifications_counter_on_page"
+"""The attribute of a request that holds the names passed to ``first_on_page``."""
 
 THE_USER = object()
-"""The owner of a badge that names none."""
+"""The default owner of a badge."""
 
 PHRASES: dict[str, Callable[[int], str]] = {
     "unread": lambda n: ngettext("%(n)s unread notification", "%(n)s unread notifications", n),
@@ -44,23 +45,22 @@ PHRASES["unread_by_kind"] = PHRASES["unread"]
 
 
 def request_of(context: Context) -> Any:
-    """Return the request that a template is rendered for, with or without the context processor ``request``; or
-    None."""
+    """Return the request of a context, with or without the context processor ``request``, or None."""
     return getattr(context, "request", None) or context.get("request")
 
 
 @register.simple_tag(takes_context=True)
 def unread_count(context: Context) -> int:
-    """Return the unread count, 0 for an anonymous user."""
+    """Return the unread count; 0 for an anonymous user."""
     return unread(request_of(context))["unread_count"]()
 
 
 @register.simple_tag(takes_context=True)
 def unread_by_kind(context: Context) -> dict[str, int]:
-    """The unread counts by kind, without kinds that have none; empty for an anonymous user."""
+    """Return the unread counts by kind, without zeros; empty for an anonymous user."""
     request = request_of(context)
     user = user_of(request)
-    return {} if user is None else count_once(request, kinds_of(user))
+    return {} if user is None else count_once(request, badge_of_kinds(user))
 
 
 @register.inclusion_tag("notifications_counter/badge.html", name="badge", takes_context=True)
@@ -73,15 +73,15 @@ def show_badge(
     kind: str | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Nothing if there is no owner, or one of its
-    columns has none.
+    """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Shows nothing if the owner, or one of its
+    columns, is None.
 
     ``counter``  its name; by default ``unseen`` if that is switched on, else ``unread``
     ``owner``    an instance or a primary key, or a tuple of these for an owner of several columns; by default the user
                  who makes the request
-    ``label``    what is counted, for screen readers: “Open tickets”
-    ``kind``     a kind of notifications: the badge of ``unread_by_kind`` for it
-    ``quiet``    screen readers do not announce its changes
+    ``label``    the label for screen readers, such as “Open tickets”
+    ``kind``     a kind of notifications, whose badge of ``unread_by_kind`` is shown
+    ``quiet``    if true, screen readers do not announce its changes
     """
     request = request_of(context)
     user = user_of(request)
@@ -90,7 +90,7 @@ def show_badge(
     counted = _counter_of(counter, kind)
     owner = user if owner is THE_USER else owner
     if owner == "":
-        tell_no_owner(counted.name, getattr(context.template, "name", None))
+        report_no_owner(counted.name, getattr(context.template, "name", None))
         return {}
     if None in [getattr(part, "pk", part) for part in (owner if isinstance(owner, tuple | list) else [owner])]:
         return {}
@@ -120,30 +120,30 @@ def _counter_of(name: str, kind: str | None) -> Counter:
     return counter_named("unread_by_kind")
 
 
-def tell_no_owner(counter: str, template: str | None) -> None:
-    """Raise ConfigurationError with DEBUG, else log a warning, once for each template: Django replaces a variable that
-    is not defined by an empty text."""
+def report_no_owner(counter: str, template: str | None) -> None:
+    """Raise ConfigurationError with DEBUG, else log a warning, once for each template. Django replaces an undefined
+    variable by an empty text."""
     text = (
         f"The owner of the badge of {counter!r} in the template {template or '(without a name)'} is undefined, or "
         "an empty text. Pass None if there is no owner."
     )
     if settings.DEBUG:
         raise ConfigurationError(text)
-    if text not in told:
-        told.add(text)
+    if text not in logged:
+        logged.add(text)
         logger.warning(text, extra={"event": "no_owner", "counter": counter, "template": template})
 
 
 @register.inclusion_tag("notifications_counter/badge.html", takes_context=True)
 def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
-    """Show the badge of ``unread``. Nothing for an anonymous user."""
+    """Show the badge of ``unread``. Shows nothing for an anonymous user."""
     return show_badge(context, "unread", max=max)
 
 
 @register.inclusion_tag("notifications_counter/bell.html", takes_context=True)
 def notification_bell(context: Context, max: int = 99) -> dict[str, Any]:
-    """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. Brings its style
-    and scripts. Needs ``notifications_counter.urls``. Nothing for an anonymous user."""
+    """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. Includes the
+    stylesheet and the scripts. Needs ``notifications_counter.urls``. Shows nothing for an anonymous user."""
     request = request_of(context)
     if user_of(request) is None:
         return {}
@@ -152,8 +152,8 @@ def notification_bell(context: Context, max: int = 99) -> dict[str, Any]:
 
 @register.simple_tag
 def notification_icon(notification: Any) -> dict[str, str]:
-    """Return what stands for a notification: an ``image``, the path of a ``file`` that is static, or a ``text``.
-    Nothing if neither its data nor the setting ICONS has one."""
+    """Return the icon of a notification: an ``image``, the path of a static ``file``, or a ``text``. Empty if neither
+    its data nor the setting ICONS has one."""
     data = notification.data if isinstance(notification.data, dict) else {}
     image = data.get("image")
     if isinstance(image, str) and (link := safe_link(image)):
@@ -163,17 +163,17 @@ def notification_icon(notification: Any) -> dict[str, str]:
 
 
 @register.filter
-def first_on_page(request: Any, what: str) -> bool:
-    """Return whether this is asked for the first time in a request. The bell and the inbox bring the same files."""
-    asked: set[str] = getattr(request, ASKED, set())
+def first_on_page(request: Any, name: str) -> bool:
+    """Return whether this call is the first with this name in a request. The bell and the inbox use the same files."""
+    found: set[str] = getattr(request, ON_PAGE, set())
     if request:
-        setattr(request, ASKED, {*asked, what})
-    return what not in asked
+        setattr(request, ON_PAGE, {*found, name})
+    return name not in found
 
 
 @register.filter(expects_localtime=True)
 def day(at: datetime) -> str:
-    """Return “Today”, “Yesterday” or the date, with the year if it is not this one."""
+    """Return “Today”, “Yesterday” or the date, with the year unless it is this year."""
     today = datetime.now(at.tzinfo).date()
     match (today - at.date()).days:
         case 0:
@@ -185,8 +185,8 @@ def day(at: datetime) -> str:
 
 @register.inclusion_tag("notifications_counter/badge_script.html", takes_context=True)
 def unread_badge_script(context: Context) -> dict[str, Any]:
-    """Include the script that updates a page's badges. Needs ``notifications_counter.urls``. Nothing for an anonymous
-    user."""
+    """Include the script that updates a page's badges. Needs ``notifications_counter.urls``. Includes nothing for an
+    anonymous user."""
     user = user_of(request_of(context))
     if user is None:
         return {}
@@ -200,14 +200,14 @@ def unread_badge_script(context: Context) -> dict[str, Any]:
 
 @register.inclusion_tag("notifications_counter/toast.html", takes_context=True)
 def unread_toast(context: Context) -> dict[str, Any]:
-    """Add the place where ``unread_badge_script`` shows a notification that has just come. Nothing for an anonymous
-    user."""
+    """Add the region where ``unread_badge_script`` shows new notifications. Adds nothing for an anonymous user."""
     return {"since": datetime.now(UTC).isoformat()} if user_of(request_of(context)) is not None else {}
 
 
 @cache
 def _phrases(language: str | None, counter: str) -> tuple[list[str], str]:
-    """Return what a badge says in a language, and which text is for 0 … 199. No language's plural needs more digits."""
+    """Return the texts of a badge in a language, and for each number from 0 to 199 the index of its text. No language's
+    plural depends on more digits."""
     texts = [PHRASES[counter](n) for n in range(200)]
     different = list(dict.fromkeys(texts))
     return different, "".join(str(different.index(text)) for text in texts)

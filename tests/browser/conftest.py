@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, expect,
 
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox import stream as stream_module
-from notifications_counter.inbox.live import live
+from notifications_counter.inbox.live import feeds
 from servers import HOST, system_program
 from tests.asgi import serving
 from tests.support import PATIENCE, wait_until
@@ -79,4 +79,4 @@ def as_alice(settings: Any, monkeypatch: pytest.MonkeyPatch, alice: Any) -> Iter
     with serving(ASGIStaticFilesHandler(get_asgi_application())) as port:
         cookie = {"name": name, "value": client.cookies[name].value, "domain": HOST, "path": "/"}
         yield {"base_url": f"http://{HOST}:{port}", "storage_state": {"cookies": [cookie]}}
-    wait_until(lambda: live._thread is None)
+    wait_until(lambda: feeds._thread is None)

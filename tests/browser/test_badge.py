@@ -9,7 +9,7 @@ from playwright.sync_api import CDPSession, Page, expect
 
 from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.badges import Badge
-from notifications_counter.inbox.live import live
+from notifications_counter.inbox.live import feeds
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
 from tests.tasks.counters import open_tasks
@@ -49,7 +49,7 @@ def shows(page: Page, count: int) -> None:
 
 
 def streams() -> int:
-    return sum(len(streams) for streams in live._streams.values())
+    return sum(len(open_feeds) for open_feeds in feeds._by_badge.values())
 
 
 def devtools(page: Page) -> CDPSession:
@@ -85,11 +85,11 @@ def test_each_tab_has_badges_of_its_own(open_page, alice):
         expect(badges.locator(".nc-visually-hidden")).to_have_text([f"open tasks: {count}" for count in counts])
         expect(page.locator("[data-badge]:visible")).to_have_count(sum(count > 0 for count in counts))
 
-    wait_until(lambda: {badge.owner_key for _, badge in live._streams} == {str(alice.pk), str(one.pk), str(two.pk)})
+    wait_until(lambda: {badge.owner_key for _, badge in feeds._by_badge} == {str(alice.pk), str(one.pk), str(two.pk)})
     Task.objects.create(project=one)
     show(first, 1)
     show(second, 1, 0)
-    assert {len(streams) for streams in live._streams.values()} == {1}
+    assert {len(open_feeds) for open_feeds in feeds._by_badge.values()} == {1}
     leader.close()
     for project in (one, two):
         Task.objects.create(project=project)
@@ -112,11 +112,11 @@ def test_the_badge_of_another_user_says_what_it_counts(open_page, alice, bob):
 def test_more_badges_than_an_address_has_room_for(open_page, alice):
     projects = [Project.objects.create() for _ in range(100)]
     open_page(path="/projects/?" + urlencode([("project", project.pk) for project in projects]))
-    wait_until(lambda: len(live._streams) > 1)
+    wait_until(lambda: len(feeds._by_badge) > 1)
     page = open_page(path=f"/projects/?project={projects[0].pk}")
     first = Badge(open_tasks, str(projects[0].pk))
-    wait_until(lambda: first in {badge for _, badge in live._streams})
-    assert len(live._streams) < 60
+    wait_until(lambda: first in {badge for _, badge in feeds._by_badge})
+    assert len(feeds._by_badge) < 60
     Task.objects.create(project=projects[0])
     expect(page.locator("[data-badge] [aria-hidden]")).to_have_text("1")
 

@@ -127,7 +127,7 @@ def test_every_name_of_the_inbox_is_documented() -> None:
         for name, kind in vars(module).items()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and not issubclass(kind, Exception)
     }
-    assert not [name for name in kinds - {"OwnNotifications", "OwnPage"} if f"`{name}`" not in text]
+    assert not [name for name in kinds - {"OwnNotifications", "PageView"} if f"`{name}`" not in text]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def badge(user, template: str = "{% unread_badge %}") -> str:
 @pytest.mark.once
 def test_an_owner_that_is_undefined(settings, caplog, monkeypatch):
     """Django's templates make an empty text of it. None is an owner who is missing."""
-    monkeypatch.setattr(tags, "told", set())
+    monkeypatch.setattr(tags, "logged", set())
     template = '{% badge counter="open_tasks" owner=agent %}'
     assert show(template, context={"agent": None}).strip() == ""
     assert not caplog.records

@@ -29,7 +29,7 @@ from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.badges import badge_of, name_of
-from notifications_counter.inbox.live import live
+from notifications_counter.inbox.live import feeds
 from notifications_counter.models import Notification, RecountRequest
 from tests.asgi import serving
 from tests.support import PATIENCE, assert_exact, entries, notify, wait_until
@@ -53,7 +53,7 @@ def port() -> Iterator[int]:
     """An ASGI server. In the end no stream, thread or connection is left of it."""
     with serving(get_asgi_application()) as port:
         yield port
-        wait_until(lambda: not live._streams and live._thread is None)
+        wait_until(lambda: not feeds._by_badge and feeds._thread is None)
 
 
 class Events:
@@ -302,7 +302,7 @@ def test_a_stream_that_nobody_reads_ends_as_well(listen, with_kinds, monkeypatch
     monkeypatch.setattr(stream_module, "GRACE", 0.1)
     Notification.objects.bulk_create(Notification(user=alice, title="x", kind=f"{i:0>64}") for i in range(3000))
     events = listen(alice)
-    wait_until(lambda: not live._streams)
+    wait_until(lambda: not feeds._by_badge)
     with pytest.raises(IncompleteRead):  # it was in the middle of an event, and not asked for the next
         events.response.read()
 
@@ -359,14 +359,14 @@ def as_alice(get_response: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_a_user_has_so_many_streams(listen, port, alice, bob, monkeypatch):
-    monkeypatch.setattr(live_module, "MOST", 3)
+    monkeypatch.setattr(live_module, "MAX_STREAMS", 3)
     streams = [listen(alice) for _ in range(3)]
     for _ in range(2):
         refused = listen(alice)
         assert refused.response.status == 429
     assert listen(bob).next_count() == 0
     streams.pop().close()
-    wait_until(lambda: live._numbers.total() == 3)
+    wait_until(lambda: feeds._numbers.total() == 3)
     assert listen(alice).next_count() == 0
     for events in streams:
         assert events.next_count() == 0
@@ -374,10 +374,10 @@ def test_a_user_has_so_many_streams(listen, port, alice, bob, monkeypatch):
 
 def test_so_many_streams_at_once(listen, alice, monkeypatch):
     """When the last is let in, the first has not begun. One that is too many ends, and its browser is refused later."""
-    monkeypatch.setattr(live_module, "MOST", 1)
+    monkeypatch.setattr(live_module, "MAX_STREAMS", 1)
     first = listen(alice)
     answers = iter([True, False])
-    monkeypatch.setattr(live, "has_room", lambda user: next(answers))
+    monkeypatch.setattr(feeds, "has_room", lambda user: next(answers))
     assert listen(alice).retry == {}
     assert first.next_count() == 0
 
@@ -460,13 +460,13 @@ def test_one_connection_and_one_thread_for_all_streams(heard, make_user, redis_c
     assert [events.next_count() for _, events in streams] == [1] * 30
     for _, events in streams[3:]:
         events.close()
-    wait_until(lambda: len(live._streams) == 1)
+    wait_until(lambda: len(feeds._by_badge) == 1)
     notify(users[0])
     assert [events.next_count() for _, events in streams[:3]] == [4] * 3
     assert listeners(redis_client) == 1
     for _, events in streams[:3]:
         events.close()
-    wait_until(lambda: not live._streams)
+    wait_until(lambda: not feeds._by_badge)
     wait_until(lambda: listeners(redis_client) == 0)
     wait_until(lambda: threading.active_count() == threads)
 
@@ -601,7 +601,7 @@ def test_a_cluster(settings, listen, make_user):
         assert sorted(nodes_heard) == [0, 0, 6]
         for events in streams:
             events.close()
-        wait_until(lambda: live._thread is None)
+        wait_until(lambda: feeds._thread is None)
         client_of("default").redis.close()
         settings.CACHES = before
 

@@ -12,7 +12,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.test import AsyncRequestFactory
 
 from notifications_counter.inbox import live as live_module
-from notifications_counter.inbox.live import live
+from notifications_counter.inbox.live import feeds
 from notifications_counter.inbox.stream import stream
 from notifications_counter.models import Notification
 from tests.support import PATIENCE, wait_until
@@ -60,7 +60,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(live_module, "IDLE", 0.05)
     monkeypatch.setattr(live_module, "REREAD", 0.5)
     yield
-    wait_until(lambda: not live._streams and live._thread is None)
+    wait_until(lambda: not feeds._by_badge and feeds._thread is None)
 
 
 def listen(at: At, names: list[str], work: Callable[..., Awaitable[None]]) -> None:
