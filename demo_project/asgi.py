@@ -14,7 +14,7 @@ application = ASGIStaticFilesHandler(get_asgi_application())
 def main() -> None:
     import uvicorn
 
-    # "critical": it takes streams that are open when it is stopped for an error.
+    # "critical": uvicorn reports streams that are open when it stops as errors.
     config = uvicorn.Config(application, lifespan="off", log_level="critical", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run([socket.socket(fileno=int(sys.argv[1]))])
 

@@ -10,7 +10,7 @@ from .life import KINDS
 
 
 class SendForm(forms.ModelForm):
-    """One notification for each recipient: `cleaned_data["to"]` is their primary keys."""
+    """A notification for each recipient. `cleaned_data["to"]` is a list of their primary keys."""
 
     to = forms.CharField(
         label=_("To"),

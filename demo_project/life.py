@@ -1,4 +1,4 @@
-"""What `serve` shows: a site that has been there for a month, and on which something always happens."""
+"""Life on the site that `serve` runs: a month of history, and something new now and then."""
 
 import math
 import time
@@ -36,8 +36,8 @@ def notification(user, number: int) -> Notification:
 
 
 def settle(users: list) -> None:
-    """The first notifications of everybody, some of them read, and the charts of a month."""
-    # They have not been created just now.
+    """Create the first notifications of everybody, some of them read, and a month of charts."""
+    # The charts must not show that they were created just now.
     with override_settings(NOTIFICATIONS_COUNTER=settings.NOTIFICATIONS_COUNTER | {"RECORD_ACTIVITY": False}):
         Notification.objects.bulk_create(notification(user, n) for user in users for n in range(len(NOTIFICATIONS)))
         for _kind, title, _body, age in NOTIFICATIONS:
@@ -59,7 +59,7 @@ def settle(users: list) -> None:
 
 
 def _happened(at: int, minutes: int, now: int) -> None:
-    """What RECORD_ACTIVITY would have counted: as much as `go_on` does by day, less by night and at the weekend."""
+    """Add what RECORD_ACTIVITY would have counted: as much as in `go_on` by day, less at night and at weekends."""
     much = minutes * (0.65 + 0.35 * math.cos(2 * math.pi * (now - at) / DAY) if minutes < 24 * 60 else 0.65)
     if time.gmtime(at).tm_wday >= 5:
         much /= 2
@@ -69,7 +69,7 @@ def _happened(at: int, minutes: int, now: int) -> None:
 
 
 def go_on(readers: list, others: list) -> bool:
-    """Now and then somebody is told something, and one of the readers reads or deletes. Returns False, always."""
+    """Now and then send, read or delete a notification. Always returns False."""
     what = choices(["", "send", "read", "delete"], [90, 6, 4, 3])[0]
     mine = Notification.objects.for_user(choice(readers)).order_by("pk")
     if what == "send":  # anything but the welcome, which comes last

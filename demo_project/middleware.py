@@ -3,7 +3,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 
 class StrictPolicy(MiddlewareMixin):
-    """Browsers load and run nothing but what comes from this site, in files of its own. Django 6 has a setting."""
+    """Makes browsers load and run only files of this site. Django 6 has a setting for this."""
 
     policy = "default-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 

@@ -1,4 +1,4 @@
-"""What the demo measures and checks."""
+"""The measurements and the checks of the demo."""
 
 import statistics
 import time
@@ -20,7 +20,7 @@ SAMPLES = 200
 
 @dataclass(frozen=True)
 class Verdict:
-    """A count of one user, or of one user and kind, told three ways."""
+    """The count of an owner, from three sources."""
 
     counter: str
     user: object
@@ -35,7 +35,7 @@ class Verdict:
 
 @dataclass
 class Latencies:
-    """The badge and the query that it replaces, measured in alternation. In seconds."""
+    """The times of the badge and of the query that it replaces, measured in turn, in seconds."""
 
     badge: list[float] = field(default_factory=list)
     rows: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Latencies:
             lambda: self.badge.append(_timed(lambda: unread.count(user))),
             lambda: self.rows.append(_timed(Notification.objects.filter(user=user, read_at=None).count)),
         ]
-        # The second finds the processor warmed up: each has its turn.
+        # The second one finds the processor warmed up, so they take turns.
         for one in measure if len(self.rows) % 2 else reversed(measure):
             one()
 
@@ -56,7 +56,7 @@ class Latencies:
 
 @dataclass
 class Outcome:
-    done: Counter = field(default_factory=Counter)  # what the visitors did
+    done: Counter = field(default_factory=Counter)  # by the visitors
     seconds: float = 0
     kills: int = 0
     kills_in_batch: int = 0
@@ -115,7 +115,7 @@ def drain(seconds: float = 20) -> None:
 
 
 def latencies(number: int) -> Latencies:
-    """Of a new user with so many unread notifications."""
+    """Measure the badge of a new user with this number of unread notifications."""
     user = get_user_model().objects.create_user(f"reader of {number}")
     Notification.objects.bulk_create((Notification(user=user, title="x") for _ in range(number)), batch_size=10_000)
     drain()
@@ -134,7 +134,7 @@ def _shards() -> list:
 
 
 def verdicts(users) -> list[Verdict]:
-    """One for each counter and user; all are right when nothing is in flight and everything is flushed."""
+    """Return a verdict for each counter and owner. All are right if nothing is in flight and everything is flushed."""
     found = []
     for counter in all_counters():
         names = [field.attname for field in counter.total_fields]

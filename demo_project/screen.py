@@ -1,4 +1,4 @@
-"""How the demo shows itself: a progress bar on a terminal, plain lines elsewhere, a table."""
+"""The output of the demo: a progress bar on a terminal, plain lines elsewhere, and a table."""
 
 from contextlib import contextmanager
 

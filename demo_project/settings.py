@@ -62,8 +62,8 @@ DATABASES = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("DEMO_DATABASE", BASE_DIR / "demo.sqlite3"),
         "OPTIONS": {
-            # A transaction that reads before it writes takes the lock at once, instead of
-            # failing with "database is locked" when another one has written meanwhile.
+            # A transaction that reads before it writes takes the lock at once. Otherwise, it fails with
+            # "database is locked" if another one writes meanwhile.
             "transaction_mode": "IMMEDIATE",
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
             "timeout": 20,  # seconds
@@ -86,7 +86,7 @@ if host := os.environ.get("DEMO_POSTGRESQL"):  # compose.yaml
 CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",
-        # A database of its own: clearing some other cache must not clear the buffer.
+        # A database of its own, so that clearing another cache does not clear the buffer.
         "LOCATION": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/7"),
         "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 2},  # seconds
     },
@@ -102,16 +102,16 @@ NOTIFICATIONS_COUNTER = {
         "order": "demo/order.svg",
         "security": "demo/security.svg",
     },
-    "DEPLOY_SECONDS": 0,  # nothing of another release runs
-    "VERIFY_SECONDS": 10,  # so that the dashboard soon says what was compared
+    "DEPLOY_SECONDS": 0,  # no other release runs
+    "VERIFY_SECONDS": 10,  # so that the dashboard soon shows a comparison
     "RECORD_ACTIVITY": True,  # for the charts of the dashboard
 }
 
-# Nothing to store or clean up, and one write less at every login.
+# Nothing to store or to clean up, and one write less for each login.
 SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 
-# Fast on purpose: hundreds of logins should exercise the counter, not the hash.
+# Fast on purpose: hundreds of logins should keep the counters busy, not the hash.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 LOGIN_URL = "login"
@@ -130,5 +130,5 @@ LOGGING = {
     "disable_existing_loggers": False,
     "handlers": {"console": {"class": "logging.StreamHandler"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
-    "loggers": {"django.request": {"level": "ERROR"}},  # nobody waits for a list of what was not found
+    "loggers": {"django.request": {"level": "ERROR"}},  # do not list missing pages
 }

@@ -1,4 +1,4 @@
-"""Everything that a running demo site needs: Redis, a fresh SQLite database, users, web servers and a flusher.
+"""Runs the demo site, with Redis, a fresh SQLite database, users, web servers and a flusher.
 
 Nothing of it is left afterwards, however this process ends.
 """
@@ -40,7 +40,7 @@ WEB_SERVERS = 2  # processes, on one socket
 
 @dataclass
 class Stage:
-    """A site that is up. Its processes die with the thread that calls its methods."""
+    """A running site. Its processes die with the thread that calls its methods."""
 
     port: int
     users: list
@@ -82,7 +82,7 @@ class Stage:
         return Visitors(self.run("visitors", *arguments, stdout=subprocess.PIPE))
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Raise CommandError when a process ends meanwhile, or when it takes longer."""
+        """Wait for a condition. Raise CommandError if a process ends, or if it takes longer than this."""
         deadline = time.monotonic() + seconds
         while not condition():
             if ended := [name for name, process in self.processes.items() if process.poll() is not None]:
@@ -102,7 +102,7 @@ class Stage:
 
 
 class Visitors:
-    """The process that makes traffic, and the last that it said of what it `done`."""
+    """The process of the visitors, and the last line that it printed about what they have `done`."""
 
     def __init__(self, process: subprocess.Popen):
         self.process = process
@@ -123,15 +123,15 @@ class Visitors:
 
 
 def require_extra() -> None:
-    """CommandError if what the extra `demo` brings is not installed."""
+    """Raise CommandError if the extra `demo` is not installed."""
     if missing := [name for name in ("rich", "uvicorn") if not find_spec(name)]:
         raise CommandError(f"Not installed: {', '.join(missing)}. Try `pip install -e .[demo]`.")
 
 
 @contextmanager
 def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
-    """A site that answers, with a flusher beside it. Port 0: any that is free."""
-    # A script that starts us in the background had Ctrl-C ignored.
+    """Run a site with a flusher. Port 0: any free port."""
+    # In the background of a script, Ctrl-C would be ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
     with ExitStack() as stack:
@@ -149,9 +149,7 @@ def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
                 site.run(f"web server {number}", "-m", "demo_project.asgi", str(fd), pass_fds=[fd])
         site.start_flusher()
         site.wait_until(lambda: _answers(site.port), START_SECONDS)
-        site.wait_until(
-            lambda: not any(shard.recovering for c in all_counters() for shard in c.status()), START_SECONDS
-        )
+        site.wait_until(lambda: not any(map(_recovers, all_counters())), START_SECONDS)
         yield site
 
 
@@ -160,7 +158,7 @@ def _recovers(counter) -> bool:
 
 
 def _terminate(*_) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows is the cleaning up
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the cleanup
     sys.exit(128 + signal.SIGTERM)
 
 
@@ -175,7 +173,7 @@ def _end(process: subprocess.Popen) -> None:
 
 @contextmanager
 def _redis(prefix: str) -> Iterator[str]:
-    """The URL of the Redis in `REDIS_URL`, where only our own keys are removed, or of one started here."""
+    """Yield the URL of the Redis in `REDIS_URL`, and remove our keys there, or of one started here."""
     if url := os.environ.get("REDIS_URL"):
         try:
             yield url
@@ -192,7 +190,7 @@ def _redis(prefix: str) -> Iterator[str]:
 
 
 def _move_to(database: Path, redis_url: str, prefix: str) -> None:
-    """Point this process, as Django's own test runner would, and those that it starts to a place of their own."""
+    """Point this process, as Django's test runner does, and its child processes to their own database and Redis."""
     os.environ.update(
         DEMO_DATABASE=str(database),
         DEMO_KEY_PREFIX=prefix,
@@ -216,7 +214,7 @@ def _create_users(count: int) -> list:
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket on this port, or the next one that is free."""
+    """Open a socket on this port, or on the next free one."""
     for candidate in range(port, port + 100):
         try:
             return socket.create_server((servers.HOST, candidate), backlog=128)

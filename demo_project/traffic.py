@@ -1,7 +1,7 @@
 """Visitors of the demo site: threads that log in and use it over HTTP, as browsers would.
 
-`python -m demo_project.traffic` runs in a process of its own, without Django, and prints a line
-of JSON every half second: what was done so far.
+`python -m demo_project.traffic` runs in a process of its own, without Django. Every half second, it prints a line of
+JSON with what the visitors have done.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def is_staff(n: int) -> bool:
 
 
 class Refused(Exception):
-    """The site answered something else than what a visitor expects."""
+    """The site gave a visitor an unexpected response."""
 
 
 class Visitor(threading.Thread):
@@ -54,7 +54,7 @@ class Visitor(threading.Thread):
                 time.sleep(0.1)
 
     def someone(self) -> int:
-        """Half of everything happens to a few busy users, so that requests race for one counter."""
+        """Choose a user. Half of the time, it is one of a few busy users, so that requests race for one counter."""
         return random.randrange(max(1, self.users // random.choice([1, 40])))
 
     def visit(self) -> None:
@@ -99,7 +99,7 @@ class Visitor(threading.Thread):
         self._change(random.choice(["read", "unread"]), "delete")
 
     def _change(self, state: str, action: str) -> None:
-        # The row may have changed since the inbox was fetched: that race is wanted.
+        # The row may have changed since the inbox was fetched: this race is intended.
         if rows := [pk for row_state, pk in self.inbox if row_state == state]:
             self.post(f"/{action}/", selected=random.choice(rows))
 
@@ -129,7 +129,7 @@ class Visitor(threading.Thread):
 
 
 def badge(port: int, user: int) -> int:
-    """The badge that the site shows this user."""
+    """Return the badge that the site shows a user."""
     visitor = Visitor(port, users=1, deadline=0)
     visitor.request("GET", "/login/")
     visitor.post("/login/", username=username(user), password=PASSWORD)
@@ -151,7 +151,7 @@ def main() -> None:
     running = True
     while running:
         time.sleep(0.5)
-        # Asked before the sum, so that the last line holds everything.
+        # Before the sum, so that the last line contains everything.
         running = any(visitor.is_alive() for visitor in visitors)
         done: Counter[str] = Counter()
         for visitor in visitors:

@@ -36,7 +36,7 @@ def send(request: HttpRequest) -> HttpResponse:
 @never_cache
 @staff_member_required(login_url="login")
 def counts(request: HttpRequest) -> HttpResponse:
-    """The badge of the first users beside what is stored and what `COUNT(*)` says."""
+    """Show the badges of the first users beside their stored totals and `COUNT(*)`."""
     users = get_user_model().objects.order_by("pk")[:100]
     badges = unread.counts(users)
     stored = UserNotificationsCount.objects.in_bulk(list(badges))

@@ -5,9 +5,9 @@
         server.kill()
         server.start()  # same port, same data
 
-A server answers when its block begins. When the block ends, server and directory are removed, even if this process is
-killed in between. If there is no program for a server, `Missing` says where it was looked for.
-On Linux a server dies with the *thread* that started it, so start servers from a thread that stays.
+A server answers when its block begins. When the block ends, the server and its directory are removed, even if this
+process is killed before. If there is no program for a server, `Missing` says which places were searched. On Linux, a
+server dies with the *thread* that started it, so start servers from a thread that stays.
 """
 
 from .mariadb_server import mariadb

@@ -1,11 +1,11 @@
-"""A proxy before a Redis, which does what managed services do: ``python managed_redis_proxy.py PORT TARGET USER``.
+"""A proxy in front of Redis with the limits of a managed service: ``managed_redis_proxy.py PORT TARGET USER``.
 
-- Its clients are those of a user of the server who may not do everything, neither inside of scripts. But they may call
-  INFO outside of scripts.
-- INFO does not tell the ``run_id``.
+- Its clients have the rights of a user of the server, who may not run every command, neither inside scripts. But they
+  may call INFO outside scripts.
+- INFO does not contain the ``run_id``.
 - A command has at most 3,999 arguments.
-- A script uses no keys but those that it is given, and others with the same hash tag. The proxy sees in MONITOR what
-  scripts have done. If one does something else, it says so and ends.
+- A script uses only the keys that it gets, and others with the same hash tag. The proxy watches scripts by MONITOR. If
+  one uses another key, the proxy reports it and ends.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from contextlib import suppress
 
 HOST = "127.0.0.1"
 LIMIT = 2**26
-"""Bytes of a line: MONITOR writes a command into one."""
+"""Bytes of a line: MONITOR writes a command in one line."""
 ARGUMENTS = 3999
 PUSHED = {b"SUBSCRIBE", b"PSUBSCRIBE"}
 
@@ -66,7 +66,7 @@ class Proxy:
         writer.transport.abort()
 
     async def info(self, command: bytes) -> bytes:
-        """The reply to INFO, which the clients may not ask for."""
+        """Return the reply to INFO, which the clients may not call themselves."""
         there, back = await self.connect()
         back.write(command)
         _, _, text = (await read_value(there)).partition(b"\r\n")
@@ -75,7 +75,7 @@ class Proxy:
         return b"$%d\r\n%b\r\n" % (len(text), text)
 
     async def watch(self) -> None:
-        """Look at what scripts do, also after a restart of Redis."""
+        """Watch what scripts do, also after a restart of Redis."""
         while True:
             with suppress(OSError, EOFError):
                 there, back = await self.connect()
@@ -98,7 +98,7 @@ class Proxy:
 
 
 def tags_of(keys: list[str]) -> set[str]:
-    """The hash tags of keys; a key without one is its own."""
+    """Return the hash tags of keys. A key without one is its own tag."""
     return {found[1] if (found := TAG.search(key)) else key for key in keys}
 
 
@@ -110,7 +110,7 @@ async def read_line(reader: asyncio.StreamReader) -> bytes:
 
 
 async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]]:
-    """A command as it came, and its parts."""
+    """Return a command as it came, and its parts."""
     raw = await read_line(reader)
     if not raw.startswith(b"*"):
         return raw, raw.split()
@@ -121,7 +121,7 @@ async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]
 
 
 async def read_value(reader: asyncio.StreamReader) -> bytes:
-    """A reply as it came, with all that it consists of."""
+    """Return a reply as it came, with its elements."""
     raw = await read_line(reader)
     kind, size = raw[:1], raw[1:].strip()
     if kind in b"$=!" and int(size) >= 0:

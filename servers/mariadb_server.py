@@ -8,7 +8,7 @@ from .server import HOST, Server, free_port, running, temporary_directory
 
 @contextmanager
 def mariadb(*options: str) -> Iterator[Server]:
-    """MariaDB with a user `root` who needs no password. It is tuned for speed, not durability."""
+    """Run MariaDB with a user `root` who needs no password, tuned for speed, not durability."""
     program, install = system_program("mariadbd"), system_program("mariadb-install-db")
     if not program or not install:
         raise Missing(f"no MariaDB: neither PATH nor /usr/sbin has mariadbd and mariadb-install-db{UNLESS_HIDDEN}")

@@ -9,8 +9,8 @@ from .server import HOST, Server, free_port, running, temporary_directory
 
 @contextmanager
 def pgbouncer(database: int) -> Iterator[Server]:
-    """PgBouncer before PostgreSQL on a port, in transaction mode: each transaction gets the session that was idle for
-    the longest time."""
+    """Run PgBouncer in front of the PostgreSQL on a port, in transaction mode: each transaction gets the session that
+    was idle for the longest time."""
     if not (program := system_program("pgbouncer")):
         raise Missing(f"no PgBouncer: neither PATH nor /usr/sbin has pgbouncer{UNLESS_HIDDEN}")
     with temporary_directory() as directory:

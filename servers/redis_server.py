@@ -24,11 +24,11 @@ def redis(
     replica_of: Server | None = None,
     is_managed: bool = False,
 ) -> Iterator[Server]:
-    """A Redis that keeps nothing on disk unless the options say so. Kind: "redis", "valkey", the path of a program, or
-    None for either of the first two.
+    """Run a Redis that stores nothing on disk unless the options say so. The kind is "redis", "valkey", the path of a
+    program, or None for either of the first two.
 
-    The ``url`` of a managed one does and refuses what managed services do and refuse, but its ``port`` is that of a
-    server like any other. At the end of the block, RuntimeError if a script has used keys that it may not.
+    A managed one has the limits of a managed service at its ``url``, but not at its ``port``. At the end of the block,
+    RuntimeError if a script has used forbidden keys.
     """
     name, program = _program(kind)
     port = port or free_port()
@@ -50,7 +50,7 @@ def redis(
 
 @contextmanager
 def _managed(server: Server, directory: Path) -> Iterator[str]:
-    """The URL of a proxy before a server."""
+    """Yield the URL of a proxy in front of a server."""
     port = free_port()
     command = [sys.executable, str(PROXY), str(port), str(server.port), MANAGED]
     proxy = Server("Managed Redis", port, directory, command, _answers, log="proxy")
@@ -61,7 +61,7 @@ def _managed(server: Server, directory: Path) -> Iterator[str]:
 
 @contextmanager
 def redis_cluster(masters: int = 3, kind: str | None = None) -> Iterator[list[Server]]:
-    """The masters of a Redis Cluster that covers all slots."""
+    """Run a Redis Cluster that covers all slots, and yield its masters."""
     with ExitStack() as stack:
         nodes = [stack.enter_context(redis("--cluster-enabled", "yes", kind=kind)) for _ in range(masters)]
         for number, node in enumerate(nodes):
@@ -79,7 +79,7 @@ def redis_cluster(masters: int = 3, kind: str | None = None) -> Iterator[list[Se
 
 @contextmanager
 def redis_sentinel(master: Server, kind: str | None = None) -> Iterator[Server]:
-    """A sentinel that knows this master, as "mymaster", and its replicas. It gives a dead master up after 1.5 s."""
+    """Run a sentinel that knows this master, as "mymaster", and its replicas. It replaces a master after 1.5 s."""
     name, program = _program(kind)
     with temporary_directory() as directory:
         port, settings = free_port(), directory / "sentinel.conf"
@@ -98,7 +98,7 @@ def redis_sentinel(master: Server, kind: str | None = None) -> Iterator[Server]:
 
 
 def _program(kind: str | None) -> tuple[str, str]:
-    """The name and the path of a server."""
+    """Return the name and the path of a server."""
     if kind and os.sep in kind:
         said = subprocess.run([kind, "--version"], capture_output=True, text=True, check=True).stdout
         return said.split()[0], kind

@@ -1,4 +1,4 @@
-"""What stands between clients and Redis, and loses or delays what they send to each other."""
+"""Relays between clients and Redis, which lose or delay messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .server import HOST, Server
 
 
 class Relay:
-    """Stands between clients and a Redis server, and passes on what they send to each other."""
+    """Passes on all that clients and a Redis server send to each other."""
 
     def __init__(self, server: Server):
         self.server = server
@@ -23,7 +23,7 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
-        """Send it to the other side. Returns False to cut the connection."""
+        """Send data to the other side. Return False to cut the connection."""
         to.sendall(data)
         return True
 
@@ -50,11 +50,11 @@ class Relay:
 
 
 NEVER = 600.0
-"""Seconds after which a reply comes that never comes."""
+"""The delay, in seconds, of a reply that never comes."""
 
 
 class SlowRelay(Relay):
-    """Passes each reply on so many seconds after it has come, or once the delay is over. Commands do not wait."""
+    """Passes each reply on after a number of seconds, or once the delay is over. Commands do not wait."""
 
     def __init__(self, server: Server):
         self.delay = 0.0

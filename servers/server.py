@@ -1,4 +1,4 @@
-"""A server is a process with a directory and a port of its own, which dies with the process that started it."""
+"""Runs a server with its own directory and port, which dies with the process that started it."""
 
 import itertools
 import os
@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 HOST = "127.0.0.1"
 START_SECONDS = 60
 
-# Becomes the server. Linux forgets the signal to be sent when the parent dies if the user changes: hence the order.
-# The parent may have died before that: hence the last look at it.
+# Becomes the server. The user changes first, because Linux then forgets the signal for the death of the parent. The
+# last check is for a parent that died before.
 _BECOME = """
 import ctypes, os, pwd, sys
 parent, user, death_signal, *command = sys.argv[1:]
@@ -36,8 +36,8 @@ if os.getppid() == int(parent):
     os.execv(command[0], command)
 """
 
-# Removes a directory once its pipe says so, or is closed by the death of the process at the other end. A server that
-# has just been killed may write a last file meanwhile: hence the loop.
+# Removes a directory once its pipe says so, or once the process at the other end is dead. The loop is for a server that
+# was just killed and writes a last file.
 _REMOVE = """
 import os, shutil, sys, time
 sys.stdin.readline()
@@ -48,7 +48,7 @@ for _ in range(100):
     time.sleep(0.1)
 """
 
-# Processes that start one after the other, such as the workers of pytest-xdist, have different ones.
+# Processes that start one after the other, such as the workers of pytest-xdist, use different ports.
 _FIRST_PORT = 10_000 + os.getpid() % 100 * 100
 _ports = itertools.cycle(random.SystemRandom().sample(range(_FIRST_PORT, _FIRST_PORT + 100), 100))  # tests seed random
 
@@ -63,7 +63,7 @@ class Server:
     command: list[str]
     answers: Callable[[int], bool]
     url: str = ""
-    user: str = ""  # to run as, when this process is root and the server refuses to
+    user: str = ""  # for a server that refuses to run as root
     stop_signal: signal.Signals = signal.SIGTERM  # a clean shutdown
     kill_signal: signal.Signals = signal.SIGKILL  # a crash
     log: str = "log"  # the name of its file
@@ -71,7 +71,7 @@ class Server:
 
     @cached_property
     def version(self) -> str:
-        """What the program itself says, like "7.0.15"."""
+        """The version that the program prints, such as "7.0.15"."""
         said = subprocess.run([self.command[0], "--version"], capture_output=True, text=True, check=True).stdout
         found = re.search(r"\d+(\.\d+)+", said)
         assert found, said
@@ -79,11 +79,11 @@ class Server:
 
     @property
     def entrance(self) -> int:
-        """The port of the ``url``: that of the server, or of a proxy before it."""
+        """The port in the ``url``: of the server, or of a proxy in front of it."""
         return urlsplit(self.url).port or self.port
 
     def start(self) -> None:
-        """Start on the port and the data of last time, and wait for an answer."""
+        """Start with the same port and data as last time, and wait for an answer."""
         self.process = self._run(self.command)
         deadline = time.monotonic() + START_SECONDS
         while not self.answers(self.port):
@@ -93,7 +93,7 @@ class Server:
             time.sleep(0.01)
 
     def check(self) -> None:
-        """RuntimeError if it has ended by itself, or does so in a tenth of a second."""
+        """Raise RuntimeError if it has ended by itself, or does so within a tenth of a second."""
         assert self.process
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(0.1)
@@ -106,7 +106,7 @@ class Server:
         self._end(self.kill_signal)
 
     def pause(self) -> None:
-        """Leave the connections open and answer nothing, until `resume`."""
+        """Answer nothing until `resume`, with connections open."""
         assert self.process
         self.process.send_signal(signal.SIGSTOP)
 
@@ -115,7 +115,7 @@ class Server:
         self.process.send_signal(signal.SIGCONT)
 
     def prepare(self, *command: str) -> None:
-        """Run this, once, before the first start."""
+        """Run a command before the first start."""
         if self._run(list(command)).wait():
             raise RuntimeError(f"{self.name} could not be set up:\n{self._log_end()}")
 
@@ -142,13 +142,13 @@ class Server:
 
 
 def dies_with_parent(command: list[str], how: signal.Signals = signal.SIGKILL, user: str = "") -> list[str]:
-    """The command line of a child that gets this signal when the thread that starts it dies."""
+    """Return the command line of a child that gets this signal when the thread that starts it dies."""
     return [*_PYTHON, _BECOME, str(os.getpid()), user, str(int(how)), *command]
 
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """Unlike the one of `tempfile`, it is removed also when this process is killed."""
+    """Yield a directory that, unlike those of `tempfile`, is removed even if this process is killed."""
     path = tempfile.mkdtemp(prefix="notifications-counter-")
     remover = subprocess.Popen([*_PYTHON, _REMOVE, path], stdin=subprocess.PIPE, cwd="/", start_new_session=True)
     try:
@@ -158,10 +158,10 @@ def temporary_directory() -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """Return one of the ports of this process, which does not get it again soon: its server may start again there.
+    """Return one of the ports of this process. It is not used again soon, because its server may restart there.
 
-    They are below the ports from which Linux serves outgoing connections, so that none of them takes it meanwhile. That
-    leaves room for the second port of a Redis Cluster node, which is 10,000 higher.
+    It is below the ports of outgoing connections on Linux, so that none of them takes it. The second port of a Redis
+    Cluster node, 10,000 higher, is below them, too.
     """
     while True:
         port = next(_ports)

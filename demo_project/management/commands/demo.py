@@ -16,7 +16,7 @@ class Command(BaseCommand):
         "Runs a site under traffic, kills its flusher a few times, and checks that every badge is "
         "right in the end. Uses the Redis at REDIS_URL, or starts one."
     )
-    requires_system_checks = []  # the Redis that they would ask does not run yet
+    requires_system_checks = []  # Redis does not run yet
 
     def add_arguments(self, parser):
         parser.add_argument("--seconds", type=float, default=10, help="duration of the traffic (default: 10)")
@@ -68,14 +68,14 @@ def run(site: Stage, screen, *, seconds: float, clients: int, kills: int) -> rep
     outcome.verdicts = report.verdicts(site.users)
     for user in random.sample(range(len(site.users)), min(HTTP_SAMPLE, len(site.users))):
         outcome.over_http[outcome.verdicts[user]] = traffic.badge(site.port, user)
-    # Not under traffic, where two processors would mostly be measured waiting for each other.
+    # Without traffic, because on a busy machine this would mostly measure waiting for a processor.
     outcome.latencies = {size: report.latencies(size) for size in SIZES}
     outcome.trouble = f"{visitors.trouble}\n{site.log_end()}"
     return outcome
 
 
 def kill_flusher(site: Stage) -> bool:
-    """SIGKILL, in the middle of a batch if one is seen soon. Was it?"""
+    """Kill the flusher, in the middle of a batch if one is seen soon. Returns whether it was."""
     deadline = time.monotonic() + 1.5
     while not report.batch_under_way() and time.monotonic() < deadline:
         time.sleep(0.002)

@@ -7,7 +7,7 @@ from demo_project import life, traffic
 from demo_project.stage import require_extra, stage
 
 USERS = 30
-VISITABLE = 5  # of them: they are sent notifications, and what they read is up to whoever looks
+VISITABLE = 5  # of these users get notifications, but only visitors read them
 
 
 class Command(BaseCommand):
@@ -15,7 +15,7 @@ class Command(BaseCommand):
         "Runs the demo site until Ctrl-C, with a flusher and a fresh database. Uses the Redis at "
         "REDIS_URL, or starts one."
     )
-    requires_system_checks = []  # the Redis that they would ask does not run yet
+    requires_system_checks = []  # Redis does not run yet
 
     def add_arguments(self, parser):
         parser.add_argument("--port", type=int, default=8000, help="port (default: 8000, or the next free one)")
@@ -40,4 +40,4 @@ class Command(BaseCommand):
 
     def say(self, text: str) -> None:
         self.stdout.write(text)
-        self.stdout.flush()  # whoever reads it through a pipe wants it now, too
+        self.stdout.flush()  # a pipe would hold it back
