@@ -1,45 +1,45 @@
-// Keeps every badge of every open page current. Of all tabs of a user one holds a stream of the counts and tells the
-// others. Where there is no stream, it polls; where tabs cannot agree, as on pages without TLS, each polls while visible.
-// Other scripts may listen: document.addEventListener("notifications:counts", (event) => event.detail.unread)
+// Keeps every badge of every open page current. One of a user's tabs, the leader, holds a stream and tells the others.
+// Without a stream, it polls. Where tabs cannot agree, as on pages without TLS, each polls while it is visible. Other
+// scripts may listen: document.addEventListener("notifications:counts", (event) => event.detail.unread)
 (() => {
   "use strict";
 
   // Milliseconds.
   const POLL = 30_000;
   const RETRY = 120_000; // until a stream that was refused is tried again
-  const SILENCE = 60_000; // of a stream, which repeats itself every 20 seconds
+  const SILENCE = 60_000; // after which a stream, which repeats itself every 20 seconds, is lost
   const TOAST = 12_000; // that a toast stays
-  const PATIENCE = 2_000; // until a tab that leads and does not answer is taken for frozen
+  const PATIENCE = 2_000; // until a leader that does not answer is taken for frozen
 
-  const ROOM = 3_000; // characters for names in an address: servers refuse more than 4 or 8 kilobytes
+  const ROOM = 3_000; // characters for names in a URL: servers refuse more than 4 or 8 kilobytes
 
   const { stream, poll, user, phrases } = document.currentScript.dataset;
-  const spoken = JSON.parse(phrases); // of the built-in counters, which the server always tells of
+  const phrasesOf = JSON.parse(phrases); // of the built-in counters, which are always in the counts
   const name = `notifications-counts-${user}`;
-  if (window[name]) return window[name](); // htmx runs a script in the body again whenever it replaces the body
+  if (window[name]) return window[name](); // htmx runs the script again whenever it replaces the body
   let channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
-  const seen = new WeakSet(); // badges
-  const wanted = new Set(); // the names of other badges, of all tabs as far as this one knows
-  const made = Number(document.querySelector('[data-badge="unread"]')?.dataset.count); // unread when the page was made
+  const registered = new WeakSet(); // badges
+  const wanted = new Set(); // the names of other badges, of all tabs that this one knows of
+  const initial = Number(document.querySelector('[data-badge="unread"]')?.dataset.count); // unread count of the page
   let known = {}; // counts by the names of their badges
-  let heard = 0; // how often they were told
+  let updates = 0; // of the known counts
   let leading = null; // an AbortController while this tab leads
-  let relisten = () => {}; // opens the stream again, if there is one
-  let left; // an AbortController of this visit of the page
-  let doubt; // a timer
+  let relisten = () => {}; // reopens the stream, if there is one
+  let visit; // an AbortController of this visit of the page
+  let takeover; // a timer
 
-  // What a badge shows, of all counts: one of them, or that of a kind. Kinds that have none are not named.
+  // The count of a badge, or of its kind. Counts by kind contain no zeros.
   const countOf = (counts, { badge, kind }) => {
     if (kind === undefined || !counts[badge]) return counts[badge];
     return Object.hasOwn(counts[badge], kind) ? counts[badge][kind] : 0;
   };
 
-  const set = (element, text) => {
+  const setText = (element, text) => {
     if (element && element.textContent !== text) element.textContent = text;
   };
 
-  const say = (name, count, label) => {
-    const phrase = spoken[name.split("/")[0]]; // the name of another user's badge goes on
+  const textOf = (name, count, label) => {
+    const phrase = phrasesOf[name.split("/")[0]]; // another user's badge has a longer name
     if (!phrase || label) return `${label}: ${count}`;
     const [texts, forms] = phrase;
     return texts[forms[count < 200 ? count : 100 + (count % 100)]].replace("%(n)s", count);
@@ -47,34 +47,34 @@
 
   const show = (counts) => {
     if (!counts) return;
-    heard += 1;
+    updates += 1;
     for (const badge of document.querySelectorAll("[data-badge]")) {
       const { badge: name, label, max = Infinity } = badge.dataset;
       const count = countOf(counts, badge.dataset);
       if (!Number.isInteger(count)) continue;
       badge.dataset.count = count;
-      set(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
-      const text = say(name, count, label);
-      set(badge.querySelector(".nc-visually-hidden"), text);
+      setText(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
+      const text = textOf(name, count, label);
+      setText(badge.querySelector(".nc-visually-hidden"), text);
       badge.closest(".nc-bell")?.querySelector("button").setAttribute("aria-label", text);
       badge.hidden = count === 0;
     }
     const before = known;
     known = { ...known, ...counts };
     const same = (name) => JSON.stringify(counts[name]) === JSON.stringify(before[name]);
-    if (Object.keys(counts).every(same)) return; // of the badges, some may be new
-    if (counts.unread > (before.unread ?? made)) toast();
+    if (Object.keys(counts).every(same)) return; // although some badges may be new
+    if (counts.unread > (before.unread ?? initial)) toast();
     document.dispatchEvent(new CustomEvent("notifications:counts", { detail: known }));
   };
 
-  // Show what has come since the page was made. A list shows it itself.
+  // Show the newest notification since the page was rendered. A list shows it itself.
   const toast = async () => {
     const region = document.querySelector("[data-unread-toast]");
     if (!region || document.hidden || document.querySelector(".nc-inbox, .nc-bell-panel:popover-open")) return;
     const { api, inbox, since } = region.dataset;
     const reply = await fetch(`${api}?${new URLSearchParams({ unread: true, limit: 1, since })}`).catch(() => null);
     const newest = reply && reply.ok && (await reply.json()).notifications[0];
-    if (!newest || region.dataset.newest === String(newest.id)) return; // the count rises also by what is unread again
+    if (!newest || region.dataset.newest === String(newest.id)) return; // marking as unread also raises the count
     Object.assign(region.dataset, { since: newest.created_at ?? since, newest: newest.id });
     const content = region.querySelector("template").content.cloneNode(true);
     content.querySelector("a").href = `${inbox}${newest.id}/`;
@@ -89,23 +89,23 @@
 
   const badges = () => [...document.querySelectorAll("[data-badge]")];
 
-  // What this page shows.
+  // The counts on this page.
   const shown = () => {
     const counted = badges().filter((badge) => badge.dataset.badge && badge.dataset.count);
     return counted.map(({ dataset: { badge, kind, count } }) => ({ badge, kind, count: Number(count) }));
   };
 
-  // Returns whether they change what is asked for.
-  const want = (names) => {
+  // Returns whether this changes the URL.
+  const addNames = (names) => {
     const before = address(poll);
-    for (const name of names.filter((name) => name && !spoken[name])) {
+    for (const name of names.filter((name) => name && !phrasesOf[name])) {
       wanted.delete(name); // so that it comes last
       wanted.add(name);
     }
     return address(poll) !== before;
   };
 
-  // Asks for the names that were wanted last, as many as there is room for, in an order that does not change.
+  // A URL with the last names that were added, as many as there is room for, in a stable order.
   const address = (url) => {
     const names = [...wanted].reverse().map((name) => `${new URLSearchParams({ badge: name })}`);
     let room = ROOM;
@@ -113,32 +113,32 @@
     return asked.length ? `${url}?${asked.join("&")}` : url;
   };
 
-  const tell = (counts) => {
+  const publish = (counts) => {
     show(counts);
     if (channel) channel.postMessage({ counts });
   };
 
-  // Ask once; 304 as long as nothing has changed. Returns false if the user has logged out.
-  const look = async () => {
-    const asked = heard;
+  // Ask the server once; 304 if nothing has changed. Returns false if the user has logged out.
+  const fetchCounts = async () => {
+    const asked = updates;
     const reply = await fetch(address(poll), { cache: "no-cache" }).catch(() => null);
     if (reply && (reply.status === 401 || reply.redirected)) return false;
     if (reply && reply.ok) {
-      const counts = await reply.json().catch(() => null); // cut off, or from a proxy
-      if (heard === asked) tell(counts); // else what was told meanwhile may be newer
+      const counts = await reply.json().catch(() => null); // incomplete, or from a proxy
+      if (updates === asked) publish(counts); // else the stream or another tab may have newer ones
     }
     return true;
   };
 
-  // Badges that come with a part of the page, as by htmx, show what was right when that was made.
-  const meet = () => {
-    const met = badges().filter((badge) => !seen.has(badge));
-    met.forEach((badge) => seen.add(badge));
-    if (want(met.map((badge) => badge.dataset.badge)) && left) leading ? relisten() : ask();
-    return met.length > 0;
+  // Register new badges, such as those in a part that htmx has loaded. Their counts may be out of date.
+  const register = () => {
+    const fresh = badges().filter((badge) => !registered.has(badge));
+    fresh.forEach((badge) => registered.add(badge));
+    if (addNames(fresh.map((badge) => badge.dataset.badge)) && visit) leading ? relisten() : askLeader();
+    return fresh.length > 0;
   };
 
-  // Until the signal. Calls `end` if the user has logged out.
+  // Lead until the signal. Calls `end` if the user has logged out.
   const lead = (signal, end) => {
     let source = null;
     let timer = 0;
@@ -147,15 +147,15 @@
       source = new EventSource(address(stream));
       source.addEventListener("counts", (event) => {
         watch();
-        tell(JSON.parse(event.data));
+        publish(JSON.parse(event.data));
       });
       source.addEventListener("error", () => {
-        if (source.readyState === EventSource.CLOSED) wait(RETRY); // else the browser tries again by itself
+        if (source.readyState === EventSource.CLOSED) wait(RETRY); // else the browser reconnects
       });
       watch();
     };
 
-    // A connection may be lost without an error, as while the computer sleeps, or a proxy may hold events back.
+    // A connection may be lost without an error, for example during sleep, or a proxy may hold events back.
     const watch = () => {
       clearTimeout(timer);
       timer = setTimeout(() => {
@@ -166,7 +166,7 @@
 
     const wait = async (time) => {
       clearTimeout(timer);
-      const present = (!channel && document.hidden) || (await look());
+      const present = (!channel && document.hidden) || (await fetchCounts());
       if (signal.aborted) return;
       if (!present) end();
       else timer = setTimeout(() => (time > 0 ? wait(time - POLL) : listen()), POLL);
@@ -189,8 +189,8 @@
   };
 
   // Wait for the lead, or take it, and keep it until the page is left.
-  const queue = async (options) => {
-    const { signal } = left;
+  const waitForLead = async (options) => {
+    const { signal } = visit;
     const turn = new AbortController();
     signal.addEventListener("abort", () => turn.abort());
     const hold = () =>
@@ -203,52 +203,52 @@
     turn.abort();
     if (leading === turn) leading = null;
     if (!lost || signal.aborted) return;
-    if (lost.name === "AbortError") return queue({ signal }); // another tab has taken the lead
-    channel = null; // there are no locks after all, as in a sandboxed frame
-    clearTimeout(doubt);
-    lead(signal, () => left.abort());
+    if (lost.name === "AbortError") return waitForLead({ signal }); // another tab has taken the lead
+    channel = null; // a sandboxed frame, for example, has no locks
+    clearTimeout(takeover);
+    lead(signal, () => visit.abort());
   };
 
-  // Ask the tab that leads for the count. If it is frozen, as phones do with tabs in the background, take the lead.
-  const ask = () => {
+  // Ask the leader for the counts. If it is frozen, like background tabs on phones, take the lead.
+  const askLeader = () => {
     if (document.hidden || leading) return;
-    if (!channel) return look();
+    if (!channel) return fetchCounts();
     channel.postMessage({ ask: [...wanted], shown: shown() });
-    clearTimeout(doubt);
-    doubt = setTimeout(() => leading || document.hidden || queue({ steal: true }), PATIENCE);
+    clearTimeout(takeover);
+    takeover = setTimeout(() => leading || document.hidden || waitForLead({ steal: true }), PATIENCE);
   };
 
-  const enter = () => {
-    left = new AbortController();
-    if (!channel) return lead(left.signal, () => left.abort());
-    queue({ signal: left.signal });
-    ask();
+  const start = () => {
+    visit = new AbortController();
+    if (!channel) return lead(visit.signal, () => visit.abort());
+    waitForLead({ signal: visit.signal });
+    askLeader();
   };
 
-  // Go on, if this ended with the login, and the user has logged in again.
-  window[name] = () => (left.signal.aborted ? enter() : ask());
+  // Start again if this ended with a logout, and the user has logged in again.
+  window[name] = () => (visit.signal.aborted ? start() : askLeader());
 
   if (channel) {
     channel.addEventListener("message", ({ data }) => {
       if (data.who) {
-        ask();
+        askLeader();
       } else if (!data.ask) {
-        clearTimeout(doubt);
+        clearTimeout(takeover);
         show(data.counts);
       } else if (leading) {
-        if (want(data.ask)) relisten();
+        if (addNames(data.ask)) relisten();
         const agreed = data.shown.every((badge) => countOf(known, badge) === badge.count);
         channel.postMessage({ counts: agreed ? known : null }); // null: still here
-        if (!agreed) look(); // a page that has just been made may know better
+        if (!agreed) fetchCounts(); // a new page may know better
       }
     });
   }
-  meet();
-  new MutationObserver(() => meet() && look()).observe(document, { childList: true, subtree: true });
-  document.addEventListener("visibilitychange", ask);
-  window.addEventListener("pagehide", () => left.abort());
-  window.addEventListener("pageshow", (event) => event.persisted && enter());
-  document.addEventListener("freeze", () => left.abort());
-  document.addEventListener("resume", () => left.signal.aborted && enter());
-  enter();
+  register();
+  new MutationObserver(() => register() && fetchCounts()).observe(document, { childList: true, subtree: true });
+  document.addEventListener("visibilitychange", askLeader);
+  window.addEventListener("pagehide", () => visit.abort());
+  window.addEventListener("pageshow", (event) => event.persisted && start());
+  document.addEventListener("freeze", () => visit.abort());
+  document.addEventListener("resume", () => visit.signal.aborted && start());
+  start();
 })();

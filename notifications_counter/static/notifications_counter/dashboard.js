@@ -1,5 +1,5 @@
-// Draws the charts of the dashboard with Chart.js, each from a column of the table below them, and folds that up.
-// Where there is no Chart.js, the table stays.
+// Draws the charts of the dashboard with Chart.js, each from a column of the table below, and collapses the table.
+// Without Chart.js, the table stays.
 (() => {
   "use strict";
 
@@ -29,7 +29,7 @@
           maintainAspectRatio: false,
           barPercentage: 0.8,
           categoryPercentage: 1,
-          minBarLength: 1, // what is there can be seen
+          minBarLength: 1, // so that small numbers are visible
           interaction: { mode: "index", intersect: false },
           scales: {
             x: {
@@ -81,7 +81,7 @@
 
   const drawAll = () => all.forEach(draw);
   drawAll();
-  // The theme follows the system's, or the choice on the page.
+  // The theme follows the system or a choice on the page.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   new MutationObserver(drawAll).observe(document.documentElement, { attributeFilter: ["class", "data-theme"] });
 })();

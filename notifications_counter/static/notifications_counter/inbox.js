@@ -1,16 +1,16 @@
-// What people do in lists of notifications: changes in place, which can be undone or tried again, keys, and the bell.
+// Handles actions in lists of notifications: changes in place, with undo and retry, keyboard shortcuts, and the bell.
 (() => {
   "use strict";
-  if (window.ncBells) return window.ncBells(); // each bell brings this script
+  if (window.ncBells) return window.ncBells(); // each bell includes this script
 
-  const PATIENCE = 20_000; // milliseconds, with a change
+  const PATIENCE = 20_000; // milliseconds, for a change
   const STEPS = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 };
-  const KEYS = "notifications-keys"; // "off" in this browser, for who speaks to it, or presses keys by mistake
+  const KEYS = "notifications-keys"; // "off" in this browser, for speech input or keys pressed by mistake
 
   const listOf = window.ncListOf;
   const waiting = new Map(); // deletions that can still be undone, by list
   let hasKeys = true;
-  try { hasKeys = localStorage[KEYS] !== "off"; } catch {} // it may be forbidden
+  try { hasKeys = localStorage[KEYS] !== "off"; } catch {} // storage may be forbidden
 
   const post = async (list, { url, body, rows, isDone }, keepalive = false) => {
     rows.forEach((row) => row.setAttribute("aria-busy", "true"));
@@ -22,10 +22,10 @@
     if (reply?.type === "opaqueredirect") return list.say("ended");
     if (!reply?.ok && reply?.status !== 404) {
       restore(list);
-      return list.tell("unsaved", { answer: () => post(list, { url, body, rows }) });
+      return list.report("unsaved", { answer: () => post(list, { url, body, rows }) });
     }
     for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
-    if (text && !isDone) list.tell("done", { text });
+    if (text && !isDone) list.report("done", { text });
     tidy(list);
     list.refresh();
   };
@@ -33,7 +33,7 @@
   const rowsOf = (list) => [...list.part.querySelectorAll(".nc-row:not([hidden])")];
   const boxesOf = (list) => rowsOf(list).flatMap((row) => row.querySelector("[name=selected]") ?? []);
 
-  // Show rows that were not deleted after all. Hide days that have no rows. Show how many rows are selected.
+  // Show rows that were not deleted after all. Hide days without rows. Show whether all rows are selected.
   const tidy = (list) => {
     if (!waiting.has(list)) list.part.querySelectorAll(".nc-row[hidden]").forEach((row) => (row.hidden = false));
     let isEmpty = true;
@@ -75,8 +75,8 @@
     }
     waiting.set(list, change);
     tidy(list);
-    if (isFocused) next ? next.querySelector(".nc-title").focus() : list.home();
-    list.tell("deleted", { answer: () => (restore(list), list.home()), end: () => finish(list, change) });
+    if (isFocused) next ? next.querySelector(".nc-title").focus() : list.focus();
+    list.report("deleted", { answer: () => (restore(list), list.focus()), end: () => finish(list, change) });
   };
 
   const change = (list, button) => {
@@ -88,12 +88,12 @@
     const rows = rowsOf(list).filter(isMeant);
     list.root.querySelectorAll(":popover-open").forEach((menu) => menu.hidePopover());
     if (!("undo" in button.dataset)) return post(list, { url, body, rows });
-    if (isAll) body.set("until", new Date(list.now + 1000).toISOString()); // its clock has seconds
+    if (isAll) body.set("until", new Date(list.now + 1000).toISOString()); // the clock of the server has seconds
     remove(list, { url, body, rows: isAll ? rows.filter((row) => row.matches(".nc-read")) : rows });
   };
 
   // ---------------------------------------------------------------- events
-  // Before htmx, which may have boosted the form. Opening leads elsewhere.
+  // Runs before htmx, which may have boosted the form. Opening a notification leaves the page.
   const onSubmit = (event) => {
     const list = listOf(event.target);
     const button = event.submitter;
@@ -113,7 +113,7 @@
     if (!filter || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     list.root.style.minBlockSize = `${list.root.offsetHeight}px`; // the filter stays where it was clicked
-    list.turn(filter.href);
+    list.open(filter.href);
   });
 
   document.addEventListener("change", (event) => {

@@ -1,44 +1,44 @@
-// Shows lists of notifications, the inbox and what a bell opens, and keeps them current: they are asked for when the count
-// changes, and every half minute while they are visible. Nothing moves under a pointer, the keyboard or a reader's eyes.
-// What is read elsewhere changes in place; what is new or gone waits until they have left the list.
+// Keeps lists of notifications current, in the inbox and in a bell's panel: fetches them when the count changes and
+// every half minute, while they are visible. Nothing moves under a pointer, the keyboard or a reader's eyes: rows that
+// were read elsewhere change in place; new rows and rows that are gone wait until the user has left the list.
 (() => {
   "use strict";
-  if (window.ncListOf) return; // each bell brings this script
+  if (window.ncListOf) return; // each bell includes this script
   const lists = new Map(); // by their elements
 
   // Milliseconds.
   const POLL = 30_000;
-  const RETRY = 2_000; // after a failure, before it is told: the page may just be about to be left
-  const GONE = 300; // until a pointer that has left does not come back by chance
+  const RETRY = 2_000; // after a failure, before a message: the user may be leaving the page
+  const GONE = 300; // after a pointer has left, in case it comes back
   const TOLD = 6_000; // that a message stays
 
-  const MORE = 20; // rows, when the last ones come into sight
-  const MOST = 200; // then the pages begin
+  const MORE = 20; // rows to add when the last ones come into view
+  const MOST = 200; // rows, before there are pages
   const HELD = ".nc-body:hover, .nc-body :is(:checked, :focus-visible, :popover-open), .nc-filters:is(:hover, :focus-within)";
-  const AIMED = ":is(:hover, :focus-within)"; // at a message
+  const AIMED = ":is(:hover, :focus-within)"; // of a message
   const TROUBLES = new Set(["failed", "offline", "ended"]);
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
 
   const language = document.documentElement.lang.replaceAll("_", "-") || undefined;
   const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
-  let early = 0; // by how much the visitor's clock is late
+  let lag = 0; // milliseconds by which the visitor's clock is late
 
   const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
   const rowsOf = (part) => new Map([...part.querySelectorAll(".nc-row")].map((row) => [row.dataset.key, row]));
-  const clock = (date) => date && (early = Date.parse(date) - Date.now());
+  const setLag = (date) => date && (lag = Date.parse(date) - Date.now());
 
   const age = (part) => {
     for (const time of part.querySelectorAll(".nc-row time")) {
-      const seconds = Math.max(0, (Date.now() + early - Date.parse(time.dateTime)) / 1000);
+      const seconds = Math.max(0, (Date.now() + lag - Date.parse(time.dateTime)) / 1000);
       const [unit, size] = UNITS.find(([, size]) => seconds >= size);
       time.dataset.date ??= time.textContent;
-      const isOld = seconds > 30 * 86400; // a date says more
+      const isOld = seconds > 30 * 86400; // a date is clearer
       const text = isOld ? time.dataset.date : relative.format(size ? -Math.floor(seconds / size) : 0, unit);
       if (time.textContent !== text) time.textContent = text;
     }
   };
 
-  // Put an element in the place of another, with the ticks and the focus that it had.
+  // Replace an element, but keep its ticks and its focus.
   const swap = (old, now) => {
     if (!old || !now || old.isEqualNode(now)) return old;
     const { id } = old.contains(document.activeElement) ? document.activeElement : {};
@@ -55,25 +55,25 @@
   };
 
   class List {
-    etag = ""; // of the last answer
-    fresh = null; // a newer part, that waits
+    etag = ""; // of the last response
+    fresh = null; // a newer part that waits
     busy = false;
     failures = 0;
-    wanted = 0; // rows, when older ones have been asked for
-    state = ""; // what to say of the list
-    news = null; // what to say before that, of a change
-    isOther = false; // what has been asked for
+    wanted = 0; // rows, after older ones were requested
+    state = ""; // the message about the list
+    news = null; // a message about a change, which comes first
+    isOther = false; // whether another list was requested
 
     constructor(root) {
       this.root = root;
-      clock(root.dataset.now);
+      setLag(root.dataset.now);
       age(root);
       this.part.querySelector(".nc-kinds [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
 
     get part() { return this.root.querySelector(".nc-part"); }
     get toast() { return this.root.querySelector(":scope > .nc-toast"); }
-    get now() { return Date.now() + early; }
+    get now() { return Date.now() + lag; }
     get url() { return this.root.dataset.url || location.href; }
 
     get isShown() {
@@ -91,8 +91,8 @@
       if (!this.news) this.show(state);
     }
 
-    // Say what a change has done. Calls `answer` if its button is clicked, and else `end` after a while.
-    tell(state, { text, answer, end } = {}) {
+    // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while.
+    report(state, { text, answer, end } = {}) {
       this.news?.end?.();
       const news = (this.news = { answer, end });
       this.show(state, text);
@@ -118,27 +118,27 @@
       toast.replaceChildren(...(state ? [copy(state)] : []));
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
-      if (isFocused) this.home({ preventScroll: true });
+      if (isFocused) this.focus({ preventScroll: true });
     }
 
-    // The button in a message is clicked.
+    // Handle a click on the button in a message.
     answer() {
       const { news } = this;
       if (news) this.close();
       if (news) return news.answer();
       if (!this.fresh) return this.refresh();
       this.apply();
-      this.home();
+      this.focus();
     }
 
-    home(options) {
+    focus(options) {
       const title = this.part.querySelector(".nc-row:not([hidden]) .nc-title");
       (title || this.part.querySelector(".nc-filters a") || this.root).focus(options);
     }
 
-    // ---------------------------------------------------------------- answers
-    // While the list is held: only what moves nothing.
-    touch() {
+    // -------------------------------------------------------------- responses
+    // Update the list while it is held, without moving anything.
+    patch() {
       const rows = rowsOf(this.fresh);
       for (const [key, old] of rowsOf(this.part)) {
         if (rows.has(key)) {
@@ -182,7 +182,7 @@
         part.replaceChildren(...fresh.childNodes);
         window.htmx?.process(part);
       }
-      if (isFocused && !part.contains(document.activeElement)) this.home({ preventScroll: true });
+      if (isFocused && !part.contains(document.activeElement)) this.focus({ preventScroll: true });
       if (this.isOther) this.root.scrollTop = 0;
       this.isOther = false;
       this.fresh = null;
@@ -194,7 +194,7 @@
       if (this.fresh) {
         age(this.part);
         age(this.fresh);
-        this.isHeld && !this.isOther ? this.touch() : this.apply();
+        this.isHeld && !this.isOther ? this.patch() : this.apply();
         this.root.dispatchEvent(new CustomEvent("notifications:list", { bubbles: true }));
       }
       const rows = rowsOf(this.part);
@@ -203,7 +203,7 @@
       this.extend();
     }
 
-    // Ask for older ones when the last ones come into sight.
+    // Request older rows when the last ones come into view.
     extend() {
       const next = this.part?.querySelector("[rel=next]");
       const shown = this.part && rowsOf(this.part).size;
@@ -213,8 +213,8 @@
       this.refresh();
     }
 
-    // Show another list in the place of this one.
-    turn(url) {
+    // Show another list instead of this one.
+    open(url) {
       Object.assign(this, { isOther: true, fresh: null, wanted: 0 });
       this.root.dataset.url = url;
       this.refresh();
@@ -225,12 +225,12 @@
       else setTimeout(() => this.refresh(), RETRY);
     }
 
-    take(reply, text) {
+    receive(reply, text) {
       if (reply.type === "opaqueredirect") return this.say("ended");
       if (!reply.ok && reply.status !== 304) return this.fail();
       this.failures = 0;
       if (TROUBLES.has(this.state)) this.say("");
-      clock(reply.headers.get("Date"));
+      setLag(reply.headers.get("Date"));
       if (reply.ok) {
         this.etag = reply.headers.get("ETag") || "";
         this.fresh = new DOMParser().parseFromString(text, "text/html").querySelector(".nc-part");
@@ -249,8 +249,8 @@
       try {
         const reply = await fetch(url, { headers, redirect: "manual", cache: "no-store" });
         const text = await reply.text();
-        if (url === this.url && part === this.part) this.take(reply, text);
-        else this.again = true; // another list has been chosen meanwhile
+        if (url === this.url && part === this.part) this.receive(reply, text);
+        else this.again = true; // the user has chosen another list meanwhile
       } catch {
         this.fail();
       }
@@ -293,7 +293,7 @@
   window.addEventListener("pageshow", (event) => event.persisted && wake());
   new MutationObserver(() => {
     for (const root of lists.keys()) if (!root.isConnected) lists.delete(root);
-    shown(); // makes lists of those that are new
+    shown(); // creates a List for each new element
   }).observe(document, { childList: true, subtree: true });
   setInterval(wake, POLL);
   shown();
