@@ -1,7 +1,7 @@
-"""python -m benchmarks [--quick] [--write] [--redis PROGRAM]: what counting costs, beside what a site could do instead.
+"""python -m benchmarks [--quick] [--write] [--redis PROGRAM]: the cost of counting, compared with its alternatives.
 
-Starts servers of its own, measures, and prints docs/benchmarks.md and its appendix with the results in them. Exit code
-1 if a benchmark failed; the others are there all the same.
+Starts its own servers, measures, and prints docs/benchmarks.md and its appendix with the results. Exit code 1 if a
+benchmark failed; the results of the others are still printed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EVERYWHERE = "databases"
 
 
 class Stage(NamedTuple):
-    """A database, and which Redis. None: Redis, or Valkey where that is all there is."""
+    """A database and a Redis. None: Redis, or Valkey if only that is installed."""
 
     database: str
     redis: str | None = None
@@ -86,7 +86,7 @@ QUESTIONS = {
 """The function of each block of the pages."""
 
 COLLECTED = ("short", "machine", "losses", "operations")
-"""Blocks that are made of what all of them found."""
+"""Blocks with the results of all stages."""
 
 
 def main() -> int:
@@ -124,7 +124,7 @@ def main() -> int:
 
 
 def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Run every stage, each in a process of its own. Returns the blocks of the page, the plots, and what failed."""
+    """Run every stage, each in a process of its own. Returns the blocks of the page, the plots, and the failures."""
     started = perf_counter()
     blocks = {"machine": machine()}
     files: dict[str, str] = {}
@@ -166,13 +166,13 @@ def collect(stages: list[Stage], quick: bool, only: str) -> tuple[dict[str, str]
 
 
 def span(ratios: list[float]) -> str:
-    """The least and the greatest."""
+    """Return the range from the least to the greatest."""
     least, greatest = short(min(ratios)), short(max(ratios))
     return least if least == greatest else f"{least}–{greatest}"
 
 
 def fill(page: str, blocks: dict[str, str]) -> tuple[str, set[str]]:
-    """A page with these blocks in their places, and the names of those that have none."""
+    """Return a page with these blocks in their places, and the names of the blocks without a place."""
     places = set()
 
     def block(found: re.Match[str]) -> str:
@@ -184,7 +184,7 @@ def fill(page: str, blocks: dict[str, str]) -> tuple[str, set[str]]:
 
 
 def run(stage: Stage, quick: bool, only: str, out: Path) -> int:
-    """One stage; what it found is written to a file."""
+    """Run one stage, and write its results to a file."""
     report, failed = Report(), []
     try:
         with servers_for(stage.database, stage.redis, stage.is_managed, stage.latency):

@@ -1,7 +1,7 @@
-"""What every benchmark needs: servers of their own, rounds in turn, tables.
+"""The tools of the benchmarks: servers, races in rounds, tables.
 
-Whatever is compared is timed in turn, many times, in one run, and the medians of the ratios of each round are shown: a
-machine that is busy meanwhile slows all. No figure passes or fails anything.
+Contestants are timed in turn, many times, in one run. The figures are medians of the ratios in each round, because a
+busy machine slows down all of them. No figure passes or fails anything.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from servers.relay import SlowRelay
 
 OURS = "this app"
 LIMIT = "limit: "
-"""Names of what no counter can be faster than begin with this."""
+"""The beginning of the names of contestants that no counter can beat."""
 
 PACKAGES = ("django", "django-redis", "redis", "hiredis", "psycopg", "PyMySQL")
-DURABLE = {  # as sites have them; PostgreSQL vacuums when it is told to, not in a round
+DURABLE = {  # as on sites, except that PostgreSQL vacuums between rounds only
     "postgresql": ("--autovacuum=off", "--fsync=on", "--full_page_writes=on", "--synchronous_commit=on"),
     "mariadb": ("--innodb-flush-method=fsync", "--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1"),
 }
@@ -40,15 +40,15 @@ Do = Callable[[], object]
 running: list[servers.Server] = []
 """The servers of this stage."""
 relays: list[int] = []
-"""The processes before them."""
+"""The processes that relay to them."""
 
 
 @contextmanager
 def servers_for(
     database: str, redis: str | None = None, is_managed: bool = False, latency: float = 0
 ) -> Iterator[None]:
-    """A fresh database and Redis, each so many milliseconds away, and Django set up to use both. The database keeps
-    what it commits."""
+    """Run a fresh database and Redis, each ``latency`` milliseconds away, and set up Django to use both. Commits are
+    durable."""
 
     def port(server: servers.Server) -> int:
         return stack.enter_context(distant(server, latency)) if latency else server.entrance
@@ -77,13 +77,13 @@ def servers_for(
 
         stack.callback(connections.close_all)
         call_command("migrate", verbosity=0)
-        call_command("migrate", run_syncdb=True, verbosity=0)  # models without migrations, which would have come first
+        call_command("migrate", run_syncdb=True, verbosity=0)  # models without migrations
         yield
 
 
 @contextmanager
 def distant(server: servers.Server, latency: float) -> Iterator[int]:
-    """The port of a process that passes on what the server replies, so many milliseconds later."""
+    """Yield the port of a process that passes on the replies of a server ``latency`` milliseconds later."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
 
@@ -105,8 +105,8 @@ def distant(server: servers.Server, latency: float) -> Iterator[int]:
 # ---------------------------------------------------------------------- measuring
 @contextmanager
 def apart() -> Iterator[None]:
-    """This process on a core of its own, where Linux lets it, as if the servers were on another machine. Otherwise it
-    is up to chance who shares a core, and a reply from the same one takes a fraction of the time."""
+    """Pin this process to a core of its own, if Linux lets it, as if the servers were on another machine. Otherwise,
+    chance decides who shares a core, and a reply from the same core takes a fraction of the time."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     if len(cores) < 2:
         yield
@@ -124,7 +124,7 @@ def apart() -> Iterator[None]:
 def _pin_servers(cores: set[int]) -> None:
     for pid in [server.process.pid for server in running if server.process] + relays:
         path = Path(f"/proc/{pid}/task")
-        with suppress(OSError):  # this process may not
+        with suppress(OSError):  # not permitted
             ids = [int(thread.name) for thread in path.iterdir()]
             ids += map(int, (path / str(pid) / "children").read_text().split())
             for one in ids:
@@ -134,7 +134,7 @@ def _pin_servers(cores: set[int]) -> None:
 
 @dataclass
 class Race:
-    """The seconds that one unit took in each round, by contestant; the others are compared with the first."""
+    """Seconds for one unit in each round, by contestant. All others are compared with the first one."""
 
     rounds: dict[str, list[float]] = field(default_factory=dict)
 
@@ -142,7 +142,7 @@ class Race:
         return median(self.rounds[name])
 
     def ratios(self, name: str) -> list[float]:
-        """How many times of the first one it took, in each round."""
+        """Return the ratio of its time to that of the first contestant, in each round."""
         first = next(iter(self.rounds.values()))
         return [theirs / ours for ours, theirs in zip(first, self.rounds[name], strict=True)]
 
@@ -166,9 +166,9 @@ def race(
     pin: bool = True,
     about: str = "",
 ) -> Race:
-    """Time contestants in turn, each round in the opposite order. A contestant may come with units of its own.
-    ``prepare`` comes before each, and is not timed, nor is the first round, which fills caches if ``warm``.
-    ``pin``: ``apart()``. Not where both servers work at the same time, and would have to share a core."""
+    """Time contestants in turn, every other round in the opposite order. A contestant may have its own number of units.
+    ``prepare`` runs before each, and is not timed, nor is the first round, which fills caches if ``warm``. ``pin``: use
+    ``apart()``, unless both servers work at the same time and would have to share a core."""
     found = Race({name: [] for name in contestants})
     with apart() if pin else nullcontext():
         for number in range(not warm, rounds + 1):
@@ -186,26 +186,27 @@ def race(
 
 
 def say(text: str) -> None:
-    """A line of progress."""
+    """Print a line of progress."""
     print(f"  {text}", flush=True)
 
 
 # ------------------------------------------------------------------------ showing
 class Report:
-    """What the benchmarks of a stage found: blocks of the page, plots, losses, times by size, measured costs, the races
-    that the page begins with, and this stage's lines of the tables of all stages."""
+    """The results of a stage: blocks of the page, plots, losses, times by size, costs, the races that the page begins
+    with, and lines for the tables of all stages."""
 
     def __init__(self) -> None:
         self.blocks: dict[str, str] = {}
         self.files: dict[str, str] = {}
-        self.losses: list[tuple[str, str, str, float]] = []  # question, where, to whom, their time ÷ ours
+        self.losses: list[tuple[str, str, str, float]] = []  # question, where, winner, its time ÷ ours
         self.growth: dict[str, dict[int, float]] = {}
         self.costs: dict[str, float] = {}
         self.short: dict[str, Race] = {}
         self.lines: dict[str, dict[str, str]] = {}  # question, contestant: cell
 
     def matrix(self, question: str, races: Mapping[Any, Race], heading: str = "", show: Callable = str) -> str:
-        """A contestant a line, a race a column. What ours clearly lost, three rounds of four, is noted."""
+        """Return a table with a contestant in each line and a race in each column. Note what ours clearly lost: three
+        rounds of four."""
         names = list(dict.fromkeys(name for race in races.values() for name in race.rounds))
         for at, race in races.items():
             if not next(iter(race.rounds)).startswith(OURS):
@@ -229,7 +230,7 @@ class Report:
         self.files[f"{name}.svg"] = plots.lines(title, across, series, linear)
 
     def answer(self, names: Sequence[str]) -> str:
-        """The races that the page begins with, beside these contestants: a race a line."""
+        """Return a table of the races at the top of the page against these contestants, a race in each line."""
         lines = [[what, race.cell(OURS), *map(race.ratio, names)] for what, race in self.short.items()]
         return table(["", OURS, *names], lines)
 
@@ -238,7 +239,7 @@ class Report:
 
 
 def table(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """A Markdown table that is aligned, too."""
+    """Return an aligned Markdown table."""
     rows = [list(headings), *map(list, lines)]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     text = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
@@ -246,7 +247,7 @@ def table(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """Format a number with three digits."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -262,15 +263,15 @@ def size(count: float) -> str:
 
 
 def exponent(times: Mapping[int, float]) -> float:
-    """The slope of log time against log size, by least squares: 1 is linear."""
+    """Return the slope of log time against log size, by least squares: 1 is linear."""
     points = [(math.log(size), math.log(seconds)) for size, seconds in times.items()]
     x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
     return sum((px - x) * (py - y) for px, py in points) / sum((px - x) ** 2 for px, _ in points)
 
 
 def peak_memory(pid: int | str = "self") -> int:
-    """Peak resident memory of a process in KiB, 0 where there is no Linux. Unlike ru_maxrss it begins anew with each
-    program, and not with the size of the process that started it."""
+    """Return the peak resident memory of a process in KiB; 0 if this is not Linux. Unlike ru_maxrss, it does not start
+    from the size of the parent process."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     except OSError:
@@ -279,7 +280,7 @@ def peak_memory(pid: int | str = "self") -> int:
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """Describe the machine and the packages."""
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:
@@ -291,7 +292,7 @@ def machine() -> str:
 
 
 def stage_versions() -> str:
-    """The servers of this stage."""
+    """Return the names and versions of this stage's servers."""
     from django.db import connection
     from django_redis import get_redis_connection
 
@@ -307,7 +308,7 @@ def stage_versions() -> str:
 
 
 def _fsync() -> float:
-    """Seconds until the disk of the databases has a page: every commit waits for it."""
+    """Return the seconds until the disk has stored a page. Every commit waits for this."""
     took = []
     with tempfile.TemporaryFile() as file:
         for _ in range(100):

@@ -1,4 +1,4 @@
-"""An estimate of what a very large site would need, from what was measured in this run, step by step."""
+"""Estimates the needs of a very large site from the figures of this run, step by step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def capacity(report: Report, quick: bool) -> str:
     gib = 2**30
 
     def busy(times: int, what: str, comes_to: str) -> list[str]:
-        """So many times a second what takes a server or a process so long."""
+        """Describe the load of this number of calls a second."""
         seconds = times * costs[what]
         most = LOAD if comes_to == SHARDS else 1
         return [

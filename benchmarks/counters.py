@@ -1,15 +1,15 @@
-"""Counters of the models that have several."""
+"""Counters of the models with several counters or owner columns."""
 
 from django.db.models import Q
 
 from notifications_counter.counters import Counter
 
 NUMBERS = {1: "OneCounter", 2: "TwoCounters", 4: "FourCounters"}
-"""Models by how many counters count their rows."""
+"""Models by the number of their counters."""
 
 
 def counters_of(name: str, number: int) -> list[Counter]:
-    """Their totals are in the same rows."""
+    """Declare counters that store their totals in the same rows."""
     return [
         Counter(
             f"{name}{i}",
@@ -41,4 +41,4 @@ COLUMNS = [
         ("ThreeColumns", ("user", "conversation", "device")),
     )
 ]
-"""Counters whose owners have one, two and three columns."""
+"""Counters with owners of one, two and three columns."""

@@ -1,4 +1,4 @@
-"""Clients at once, each a process of its own."""
+"""Concurrent clients, each in its own process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Work = Callable[[int], object]
 
 @contextmanager
 def crew(number: int, work: Mapping[str, Work]) -> Iterator[list[Any]]:
-    """So many processes that do this work when they are told to. Each is given its number."""
+    """Run a number of processes that do this work on command. Each gets its number."""
     connections.close_all()  # a connection belongs to one process
     context: Any = multiprocessing.get_context("fork")
     ends, processes = [], []
@@ -54,7 +54,7 @@ def _wait_for_work(worker: int, end: Any, work: Mapping[str, Work], parent: int)
 
 
 def at_once(ends: list[Any], names: Mapping[str, Work], *, rounds: int, calls: int, about: str) -> tuple[Race, ...]:
-    """Let all of them do each work in turn. Two races: the median and the 99th percentile."""
+    """Let all clients do each work in turn. Returns two races: the median and the 99th percentile."""
     races = tuple(Race({name: [] for name in names}) for _ in range(2))
     for number in range(rounds + 1):
         for name in list(names) if number % 2 else list(names)[::-1]:
@@ -74,7 +74,7 @@ def at_once(ends: list[Any], names: Mapping[str, Work], *, rounds: int, calls: i
 
 
 def redis_time(ends: list[Any], names: Mapping[str, Work], name: str, calls: int) -> float:
-    """Seconds of a processor that Redis needs for one call, while all of them call."""
+    """Return the CPU seconds of Redis for one call while all clients call."""
     before, rounds = redis_seconds(), 1
     at_once(ends, {name: names[name]}, rounds=rounds, calls=calls, about="Redis meanwhile")
     return (redis_seconds() - before) / (len(ends) * calls * (rounds + 1))

@@ -1,4 +1,4 @@
-"""A few questions on every database and with Valkey: is the answer another one there?"""
+"""Asks a few questions on every database and with Valkey, where the answers may differ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .rivals import (
 
 
 def few(report: Report, quick: bool) -> str:
-    """A line of each of the tables that all stages share."""
+    """Add a line to each table of all stages."""
     them, rounds, times = 100, 5 if quick else 20, 50
     empty()
     users(them)

@@ -1,4 +1,4 @@
-"""Counting the types of events, by their sets and by reading every event."""
+"""Counts the types of events, by their sets and by reading every event."""
 
 from notifications_counter import events
 

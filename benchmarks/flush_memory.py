@@ -1,4 +1,4 @@
-"""Flushes all that waits, and prints the users and the peak memory of this process in KiB."""
+"""Flushes everything, and prints the number of users and the peak memory of this process in KiB."""
 
 import django
 

@@ -1,4 +1,4 @@
-"""Reads of a user for whom another process writes all the time."""
+"""Reads the count of a user for whom another process writes all the time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAUSE = 0.001
 
 
 def owner(report: Report, quick: bool) -> str:
-    """By the unread rows of the user; one row is marked as read and as unread in turn."""
+    """Measure by the unread rows of the user. One row is marked as read and as unread in turn."""
     sizes = (10, 1_000, 10_000 if quick else 100_000)
     empty()
     users(len(sizes))
@@ -63,7 +63,7 @@ def owner(report: Report, quick: bool) -> str:
 
 
 def write(user: int, rate: int, stop: Any) -> None:
-    """Change a row of the user so many times a second, until told to stop."""
+    """Change a row of the user at this rate until told to stop."""
     row = Notification.objects.for_user(user).filter(pk=Notification.objects.for_user(user)[0].pk)
     does = cycle([row.mark_as_read, row.mark_as_unread])
     started = perf_counter()

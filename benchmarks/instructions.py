@@ -1,7 +1,7 @@
-"""What the way of a write and of a read costs: instructions of the processor, and calls of functions of the app.
+"""Measures the path of a write and of a read: instructions of the processor, and calls of the app's functions.
 
-Callgrind counts the instructions of the Python process, not those of servers and kernel. Unlike seconds, they are
-nearly the same each time, however busy the machine is.
+Callgrind counts the instructions of the Python process, without servers and kernel. Unlike seconds, they are nearly the
+same each time, however busy the machine is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import servers
 from .bench import Report, number, say, size, table
 
 SITES = {"without the app": [""], "not counted": ["", "Notification"], "counted": ["", "Notification", "Counter"]}
-"""What an operation may need there. The second has the same model as the third, and its counter is switched off."""
+"""The needs of operations that run at each site. The second site has the model of the third, but its counter is off."""
 
 PATIENT = {"READ_TIMEOUT": 600, "WRITE_TIMEOUT": 600}  # callgrind takes fifty times as long
 SETUP = "`django.setup()`"
@@ -38,13 +38,13 @@ PACKAGE = str(Path(__file__).resolve().parent.parent / "notifications_counter")
 
 
 class Operation(NamedTuple):
-    """``prepare`` returns what is counted, and needs a model or, as "Counter", a counter of it."""
+    """``prepare`` returns the measured function. It needs a model or, as "Counter", a counter of it."""
 
     name: str
     prepare: Callable[[], Callable[[], object]]
     needs: str = "Notification"
     in_transaction: bool = False
-    warm: int = 10  # calls before, so that whatever is cached and specialized is
+    warm: int = 10  # calls before the measured one, to fill caches and specialize bytecode
 
 
 def notification() -> Any:
@@ -56,7 +56,7 @@ def session() -> Any:
 
 
 def filled(rows: int, owners: int) -> Any:
-    """All notifications: so many unread ones."""
+    """Return all notifications, after creating this number of unread ones."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM notifications_counter_notification")
         cursor.execute(
@@ -106,7 +106,7 @@ def unread() -> Any:
 
 
 OPERATIONS = [
-    # Reads come first: what the others work on appears from nowhere, so their counts go below zero.
+    # Reads come first: the rows of the others are inserted uncounted, so counts fall below zero.
     Operation("`count()`", lambda: partial(unread().count, 1), needs="Counter"),
     Operation("`counts()` of 1,000 users", lambda: partial(unread().counts, range(1, USERS + 1)), needs="Counter"),
     Operation("`create()`", lambda: create),
@@ -132,7 +132,7 @@ OPERATIONS = [
 
 
 def instructions(report: Report, quick: bool) -> str:
-    """Each operation, at three sites."""
+    """Measure each operation at three sites."""
     from .rivals import empty, settle, users
 
     if not (valgrind := servers.system_program("valgrind")):
@@ -145,7 +145,7 @@ def instructions(report: Report, quick: bool) -> str:
         for name, figures in of_site(site, valgrind).items():
             found.setdefault(name, {})[site] = figures
         (state,) = unread().status()
-        assert not state.status.dirty, state  # every write went the usual way
+        assert not state.status.dirty, state  # every write took the usual path
         say(f"instructions, {site}")
     lines = []
     for name in (SETUP, *(operation.name for operation in OPERATIONS)):
@@ -157,7 +157,7 @@ def instructions(report: Report, quick: bool) -> str:
 
 
 def of_site(site: str, valgrind: Path | str) -> dict[str, tuple[int, int, int]]:
-    """By operation: instructions; calls of functions of the app, and how many files they are in."""
+    """Return by operation: instructions, calls of the app's functions, and the number of their files."""
     with servers.temporary_directory() as directory:
         callgrind = [str(valgrind), "--tool=callgrind", f"--callgrind-out-file={directory}/dump"]
         done = subprocess.run(
@@ -185,7 +185,7 @@ def of_site(site: str, valgrind: Path | str) -> dict[str, tuple[int, int, int]]:
 
 
 def main(site: str) -> None:
-    """Under callgrind: each call of sched_yield() begins a dump."""
+    """Run under callgrind. Each call of sched_yield() begins a dump."""
     gc.disable()
     os.sched_yield()
     django.setup()
@@ -216,7 +216,7 @@ def main(site: str) -> None:
 
 
 def calls(do: Callable[[], object]) -> tuple[int, int]:
-    """Calls of functions of the app, and how many files they are in."""
+    """Return the calls of the app's functions, and the number of their files."""
     files: list[str] = []
 
     def see(frame: FrameType, event: str, _: object) -> None:

@@ -1,4 +1,4 @@
-"""What open streams cost the process that holds them, and how late they are.
+"""Measures the cost of open streams for their process, and their delay.
 
 Each user has one stream. A delay begins with the call of ``create()``, so the commit to the database is part of it, and
 ends with the event at the client.
@@ -30,7 +30,7 @@ from . import bench
 from .bench import Report, number, say, size, table
 from .rivals import empty
 
-FIRST = 20  # streams that are open before memory is looked at: what they load is loaded once
+FIRST = 20  # streams that are opened before memory is measured, so that modules are loaded
 
 
 def streams(report: Report, quick: bool) -> str:
@@ -46,7 +46,7 @@ def streams(report: Report, quick: bool) -> str:
 
 @contextmanager
 def server(port: int):
-    """Uvicorn, in one process."""
+    """Run Uvicorn in one process."""
     command = [sys.executable, "-m", "uvicorn", "--factory", "django.core.asgi:get_asgi_application"]
     options = ["--host", servers.HOST, "--port", str(port), "--lifespan", "off", "--log-level", "error"]
     process = subprocess.Popen(servers.dies_with_parent([*command, *options]))
@@ -64,7 +64,7 @@ def server(port: int):
 
 
 def log_in(number: int) -> dict[int, str]:
-    """So many users with a session. Returns the cookie of each."""
+    """Create users with a session. Returns the cookie of each."""
     model = get_user_model()
     users = model.objects.bulk_create(model(username=f"user{n}", password="!") for n in range(number))
     cookies = {}
@@ -78,7 +78,7 @@ def log_in(number: int) -> dict[int, str]:
 
 
 class Streams:
-    """What the clients have received, and when."""
+    """The events that the clients have received, and when."""
 
     def __init__(self, port: int):
         self.port = port
@@ -156,6 +156,6 @@ async def measure(pid: int, port: int, cookies: dict[int, str], changes: int) ->
 
 
 def process(pid: int) -> dict[str, int]:
-    """Numbers that Linux has of a process."""
+    """The figures of Linux about a process."""
     text = Path(f"/proc/{pid}/status").read_text()
     return {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}

@@ -1,4 +1,4 @@
-"""Flush, recount and recovery by the number of users; memory of the flusher and of Redis."""
+"""Measures flush, recount and recovery by the number of users, and the memory of the flusher and of Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_UPDATE = f"{LIMIT}one `UPDATE` of all rows"
 
 
 def pending(users: int) -> None:
-    """What waits for this many users, as commits would have left it."""
+    """Fill `pending` for this many users, as commits would."""
     (buffer,) = unread.buffers
     pipeline = redis.pipeline(transaction=False)
     for first in range(1, users + 1, 1_000):  # managed services refuse longer commands
@@ -30,7 +30,7 @@ def pending(users: int) -> None:
 
 
 def totals(number: int, each: int = 50) -> None:
-    """Exactly this many stored totals."""
+    """Store exactly this many totals."""
     stored = quoted(UserNotificationsCount)
     numbers(number)
     sql(f"DELETE FROM {stored}")
@@ -42,7 +42,7 @@ def totals(number: int, each: int = 50) -> None:
 
 
 def right(flushes: int) -> None:
-    """So many flushes of ``pending`` were added to ``totals``, each once, beside as many ``update_all``."""
+    """Check that this number of flushes of ``pending``, and of ``update_all``, were each added to ``totals`` once."""
     added = f"{flushes} * (1 + COALESCE(NULLIF(user_id % 7 - 3, 0), 4))"
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM {quoted(UserNotificationsCount)} WHERE unread_count <> 50 + {added}")
@@ -51,12 +51,12 @@ def right(flushes: int) -> None:
 
 
 def update_all() -> None:
-    """What a flush cannot be faster than."""
+    """Update all totals, which no flush can beat."""
     sql(f"UPDATE {quoted(UserNotificationsCount)} SET unread_count = unread_count + 1")
 
 
 def flush(report: Report, quick: bool) -> str:
-    """By users that wait."""
+    """Measure by the number of pending users."""
     sizes = (1_000, 10_000, 50_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     recipe = Recipe()
     races = {}
@@ -74,7 +74,7 @@ def flush(report: Report, quick: bool) -> str:
             assert unread.flush().owners == count
 
         does: dict[str, Any] = {OURS: ours}
-        if count == sizes[0]:  # of more, it takes minutes
+        if count == sizes[0]:  # more take minutes
             recipe.store(count, 50, first=1)
             does[recipe.name] = recipe.flush
         does[ONE_UPDATE] = update_all
@@ -89,7 +89,7 @@ def flush(report: Report, quick: bool) -> str:
 
 
 def flush_memory(report: Report, quick: bool) -> str:
-    """Peak memory of flushers, each a fresh process."""
+    """Measure the peak memory of flushers, each in a fresh process."""
     lines = []
     empty()
     for count in (1_000, 10_000, 100_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
@@ -110,7 +110,7 @@ def flush_memory(report: Report, quick: bool) -> str:
 
 
 def recount(report: Report, quick: bool) -> str:
-    """Of everyone, and the recovery of an empty Redis; by users with one row each."""
+    """Measure a recount of everyone, and the recovery of an empty Redis, by the number of users with one row each."""
     sizes = (1_000, 3_000, 10_000) if quick else (10_000, 100_000, 1_000_000)
     races = {}
     for count in sizes:
@@ -152,7 +152,7 @@ def recount(report: Report, quick: bool) -> str:
 
 
 def redis_memory(report: Report, quick: bool) -> str:
-    """Bytes of a user: what Redis says it uses, before and after."""
+    """Measure the bytes of a user in Redis, by its used memory before and after."""
     count = 10_000 if quick else 100_000
 
     def bare_waiting() -> None:
@@ -190,7 +190,7 @@ def redis_memory(report: Report, quick: bool) -> str:
 
 
 def growth(report: Report, quick: bool) -> str:
-    """What was measured by size: is it linear?"""
+    """Show whether the times by size are linear."""
     if not report.growth:
         raise RuntimeError("nothing was measured by size")
     report.plot("growth", "Time", "users or counters", report.growth)

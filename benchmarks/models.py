@@ -1,4 +1,4 @@
-"""The tables of those that this app is compared with, each with the indexes that suit it best."""
+"""The tables of the rivals, each with the indexes that suit it best."""
 
 from django.conf import settings
 from django.db import models
@@ -27,7 +27,7 @@ class Columns(models.Model):
 
 
 class PlainNotification(Columns):
-    """The indexes of Notification, and nobody counts."""
+    """The indexes of Notification, without a counter."""
 
     class Meta:
         indexes = [
@@ -37,7 +37,7 @@ class PlainNotification(Columns):
 
 
 class PartialNotification(Columns):
-    """For COUNT(*): an index that holds the unread rows only. MariaDB has none such; see rivals.CountStar."""
+    """For COUNT(*), with a partial index on the unread rows. MariaDB has no partial indexes; see rivals.CountStar."""
 
     class Meta:
         indexes = [
@@ -47,7 +47,7 @@ class PartialNotification(Columns):
 
 
 class RowNotification(Columns):
-    """Counted by a row that the application keeps."""
+    """Counted by a row that the application updates."""
 
     class Meta:
         indexes = [
@@ -57,7 +57,7 @@ class RowNotification(Columns):
 
 
 class TriggerNotification(Columns):
-    """Counted by a row that a trigger keeps."""
+    """Counted by a row that a trigger updates."""
 
     class Meta:
         indexes = [
@@ -117,8 +117,8 @@ class FourCounters(Columns):
 
 
 class HqNotification(models.Model):
-    """The columns and indexes of django-notifications-hq 1.8.3, which Django from 5.1 on refuses to load: its model has
-    ``index_together``. Here that is an index."""
+    """The columns and indexes of django-notifications-hq 1.8.3, which Django 5.1 and later refuses to load, because its
+    model has ``index_together``. Here that is an index."""
 
     level = models.CharField(max_length=20, default="info")
     recipient = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
@@ -158,19 +158,19 @@ class Count(models.Model):
 
 
 class RowCount(Count):
-    """Kept by ``F()``."""
+    """Updated by ``F()``."""
 
 
 class TriggerCount(Count):
-    """Kept by a trigger."""
+    """Updated by a trigger."""
 
 
 class DeltaCount(Count):
-    """Kept by a job that squashes deltas."""
+    """Updated by a job that squashes deltas."""
 
 
 class Delta(models.Model):
-    """By how much a statement has changed a count, until the job adds it to the total."""
+    """The change of a count by a statement, until the job adds it to the total."""
 
     user_id = models.BigIntegerField()
     delta = models.IntegerField()
@@ -183,7 +183,7 @@ class Delta(models.Model):
 
 
 class RecipeCount(Count):
-    """Kept by the recipe's flusher."""
+    """Updated by the recipe's flusher."""
 
 
 class Totals(BaseCount):

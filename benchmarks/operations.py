@@ -1,7 +1,7 @@
-"""What each public operation asks of Redis and of the database: counted, and held to by a test.
+"""Counts the round trips and statements of each public operation, which a test holds to its budget.
 
-A *round trip* is a time that a process waits for Redis: commands that are on their way together are one. A *statement*
-is whatever the database is asked to run, BEGIN and COMMIT included.
+A *round trip* is one wait of a process for Redis: commands that are sent together are one. A *statement* is anything
+that the database runs, including BEGIN and COMMIT.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .bench import table
 
 
 class Operation(NamedTuple):
-    """``prepare`` makes what the operation works on, and returns the operation. It may cost so many round ``trips``
-    and, on PostgreSQL, ``statements``. Other databases take ``elsewhere`` statements. ``sqlite``, which takes only some
-    hundred parameters at once, may take more. Users with ``text_keys``, of which one may equal another, cost other
-    trips, statements on PostgreSQL, and statements elsewhere."""
+    """``prepare`` creates the data of the operation, and returns the operation. Its budget is a number of round
+    ``trips`` and, on PostgreSQL, of ``statements``. Other databases take ``elsewhere`` statements. ``sqlite``, which
+    takes only some hundred parameters at once, may take more. Users with ``text_keys``, which may be equal although
+    they differ, have their own numbers of trips, statements on PostgreSQL, and statements elsewhere."""
 
     name: str
     prepare: Callable[[], Callable[[], object]]
@@ -50,7 +50,7 @@ class Operation(NamedTuple):
     text_keys: tuple[int, int, int] | None = None
 
     def budget(self) -> tuple[int, int]:
-        """Round trips and statements with these users and this database."""
+        """Return the round trips and statements for these users and this database."""
         if self.text_keys and isinstance(unread.key_fields[0], CharField):
             trips, statements, elsewhere = self.text_keys
             return trips, statements if connection.vendor == "postgresql" else elsewhere
@@ -62,7 +62,7 @@ class Operation(NamedTuple):
 # --------------------------------------------------------------------- counting
 @contextmanager
 def round_trips() -> Iterator[SimpleNamespace]:
-    """How often Redis is waited for meanwhile, and for how many commands, in whichever thread."""
+    """Count the waits for Redis in a block, and their commands, in all threads."""
     seen = SimpleNamespace(number=0, commands=0, on_the_way=False)
     send, give_back = Pipeline._send, Pipeline._return
 
@@ -85,8 +85,8 @@ def round_trips() -> Iterator[SimpleNamespace]:
 
 @contextmanager
 def freight() -> Iterator[SimpleNamespace]:
-    """How many parameters are bound meanwhile, and how many rows statements bring back or change; SQLite does not tell
-    how many it brings back."""
+    """Count the bound parameters in a block, and the rows that statements return or change. SQLite does not tell how
+    many it returns."""
     seen = SimpleNamespace(parameters=0, rows=0)
 
     def executing(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
@@ -108,8 +108,8 @@ class Cost(NamedTuple):
 
 
 def cost(operation: Operation) -> Cost:
-    """What an operation costs in a database that has been emptied before. The first use of a script on a server, and
-    the greetings of a new connection, are not counted."""
+    """Return the cost of an operation in an empty database, without the first use of a script on a server and the
+    handshake of a new connection."""
     unread.heal(seconds=600)
     do = operation.prepare()
     with CaptureQueriesContext(connection) as queries, round_trips() as trips, freight() as bulk:
@@ -119,7 +119,7 @@ def cost(operation: Operation) -> Cost:
 
 # ------------------------------------------------------------------ what there is
 def users(number: int, each: int = 3) -> list[Any]:
-    """New users with unread notifications, flushed and cached."""
+    """Create users with unread notifications, flushed and cached."""
     model = get_user_model()
     for i in range(0, number, 500):
         names = (f"user{n}" for n in range(i, min(number, i + 500)))
@@ -140,12 +140,12 @@ def send(to: list[Any]) -> None:
 
 
 def loaded() -> Notification:
-    """A notification of a new user."""
+    """Create a notification of a new user."""
     return Notification.objects.filter(user=user())[0]
 
 
 def forgotten(them: Any) -> Any:
-    """Redis has dropped every cached total, as it may at any time."""
+    """Drop every cached total, as Redis may at any time."""
     (buffer,) = unread.buffers
     redis = buffer.client.redis
     redis.delete(*redis.scan_iter(match=f"{buffer.keys.base}:total:*", count=1000))
@@ -153,14 +153,14 @@ def forgotten(them: Any) -> Any:
 
 
 def waiting(number: int) -> list[Any]:
-    """Users whose changes wait for a flush."""
+    """Create users with pending changes."""
     them = users(number, each=0)
     send(them)
     return them
 
 
 def doubted(number: int) -> list[Any]:
-    """Users who wait for a recount."""
+    """Create dirty users."""
     them = users(number)
     (buffer,) = unread.buffers
     buffer.mark_dirty([str(one.pk) for one in them])
@@ -168,14 +168,14 @@ def doubted(number: int) -> list[Any]:
 
 
 def requested(number: int) -> list[Any]:
-    """Users for whom RecountRequests wait, of whom a heal of no time recounts a few."""
+    """Create users with RecountRequests. A heal of zero seconds recounts a few of them."""
     them = users(number)
     request_recounts(unread.db, [(unread, str(one.pk)) for one in them])
     return them
 
 
 def lost(number: int) -> list[Any]:
-    """Users who are recounted in an audit."""
+    """Create users that an audit recounts."""
     them = users(number)
     unread.invalidate()
     return them
@@ -206,7 +206,7 @@ def marks_one(how: str) -> Callable[[], bool]:
 
 
 def new(number: int) -> list[Notification]:
-    """Instances to create, each for another user."""
+    """Return unsaved instances, each for another user."""
     return [Notification(user=one, title="Hello") for one in users(number)]
 
 
@@ -224,7 +224,7 @@ def opens_one() -> Callable[[], object]:
 
 
 def page(text: str) -> Callable[[], str]:
-    """A page of a user who is known, without the session that it costs to know."""
+    """Return a function that renders a template for a user, without the cost of a session."""
     request = RequestFactory().get("/")
     request.user = user()
     template = engines["django"].from_string("{% load notifications_counter %}" + text)  # type: ignore[attr-defined]
@@ -313,7 +313,7 @@ REQUESTS = [
     ),
     Operation("a transaction that creates 100 for 100 users", lambda: partial(in_one_transaction, users(100)), 1, 102),
 ]
-"""What a site's requests do."""
+"""The operations of a site's requests."""
 
 OPERATIONS = [
     *REQUESTS,
@@ -389,7 +389,7 @@ OPERATIONS = [
 
 
 def operations_table() -> str:
-    """For the page: what requests do, by what it costs on PostgreSQL with users whose keys are numbers."""
+    """Return the costs of requests on PostgreSQL with integer keys, for the page."""
     names: dict[tuple[int, int], list[str]] = {}
     for operation in REQUESTS:
         names.setdefault((operation.trips, operation.statements), []).append(operation.name)

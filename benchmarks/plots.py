@@ -1,4 +1,4 @@
-"""Plots as SVG, whose colours can be read on white and on black."""
+"""Draws plots as SVG, in colours for light and dark pages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pyplot.rcParams.update(
 
 
 def apart(sizes: Iterable[int]) -> list[int]:
-    """Those between which there is room for their names."""
+    """Return the positions that leave room for their names."""
     shown: list[int] = []
     for one in sorted(sizes):
         if not shown or one >= 4 * shown[-1]:
@@ -43,7 +43,7 @@ def apart(sizes: Iterable[int]) -> list[int]:
 
 
 def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]], linear: bool = False) -> str:
-    """Seconds by size, on logarithmic axes; or by something that a linear axis suits."""
+    """Plot seconds by size, on logarithmic axes or with a linear one."""
     figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
     sizes: set[int] = set()
     for number, (name, points) in enumerate(series.items()):

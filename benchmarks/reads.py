@@ -1,4 +1,4 @@
-"""The badge: by unread rows, of many users, by clients at once."""
+"""Measures the badge: by unread rows, of many users, and by concurrent clients."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from .rivals import (
 )
 
 GET = f"{LIMIT}a bare `GET`"
-MGET = f"{LIMIT}`MGET` on a bare connection"  # what is left of our read without a line of ours
+MGET = f"{LIMIT}`MGET` on a bare connection"  # our read without our code
 
 
 def bare(number: int) -> Callable[[int], object]:
-    """GET of totals under keys as long as ours."""
+    """GET totals under keys as long as ours."""
     keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
     redis.mset(dict.fromkeys(keys, 50))
     return lambda user: redis.get(keys[user])
 
 
 def bare_connection(number: int) -> Callable[[int], object]:
-    """MGET of such a total and another key, by the connection that redis-py's client would take from its pool."""
+    """MGET a total and another key on a connection from the pool of redis-py's client."""
     keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
     connection: Any = redis.connection_pool.make_connection()
 
@@ -64,7 +64,7 @@ def calls(do: Callable[[int], object], some: Any, number: int) -> Callable[[], N
 
 
 def badge(report: Report, quick: bool) -> str:
-    """By the unread rows of the user."""
+    """Measure by the unread rows of the user."""
     sizes = (0, 10, 1_000, 10_000 if quick else 100_000)
     empty()
     users(len(sizes))
@@ -86,12 +86,12 @@ def badge(report: Report, quick: bool) -> str:
     report.short |= {f"a badge of {size(each)} unread rows": races[each] for each in (10, sizes[-1])}
     series = {name: {each: races[each].median(name) for each in sizes} for name in races[0].rounds}
     report.plot("badge", "Time to read one badge", "unread rows of the user", series)
-    del races[0]  # is in the plot
+    del races[0]  # only in the plot
     return report.matrix("reading a badge", races, "unread rows:", size)
 
 
 def many(report: Report, quick: bool) -> str:
-    """The badges of 1,000 users at once."""
+    """Measure the badges of 1,000 users at once."""
     number = 1_000
     empty()
     users(number)
@@ -127,7 +127,8 @@ def many(report: Report, quick: bool) -> str:
 
 
 def clients(report: Report, quick: bool) -> str:
-    """At once, each a process with connections of its own. A few of the numbers are in the table, all in the plot."""
+    """Measure concurrent clients, each a process with its own connections. The table has a few numbers of clients, the
+    plot all."""
     numbers = (1, 4, 16) if quick else (1, 2, 4, 8, 16, 32)
     shown = (1, 16) if quick else (1, 8, 32)
     each = 200

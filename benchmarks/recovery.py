@@ -1,4 +1,4 @@
-"""The badge, second by second, while Redis comes back empty and everyone is recounted; the comparison of everyone."""
+"""Measures the badge, second by second, while an empty Redis is recovered, and the comparison of everyone."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ DAY = 86_400
 FIRST = f"{OURS}, first read"
 
 Seconds = dict[int, list[float]]
-"""How long badges took, by the second in which they were read."""
+"""The times of badges, by the second in which they were read."""
 
 
 def through(report: Report, quick: bool) -> str:
-    """Of so many users, a thousand are online."""
+    """Measure while a thousand of all users are online."""
     number = 20_000 if quick else 200_000
     rival = CountStar()
     empty()
@@ -101,7 +101,7 @@ def through(report: Report, quick: bool) -> str:
 
 
 def _read(end: Any, read: Callable[[int], int], rate: int) -> None:
-    """Read so many badges a second, of one user after the other, until told to stop."""
+    """Read badges at this rate, of one user after the other, until told to stop."""
     read(1)
     end.send("ready")
     taken = []
@@ -121,7 +121,7 @@ def p99(taken: list[float]) -> float:
 
 
 def verification(report: Report, quick: bool) -> str:
-    """The flusher compares everyone with the rows once, as it does in a day; here, without a rest between two runs."""
+    """Let the flusher compare everyone with the rows once, as in a day, but without pauses."""
     owners = 20_000 if quick else 1_000_000
     empty()
     users(owners)
@@ -148,6 +148,6 @@ def verification(report: Report, quick: bool) -> str:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU time that another process has used, in user mode and in the system."""
+    """Return the CPU seconds of another process, in user and in system mode."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,6 @@
 """python -m benchmarks.retention [--rows 10000000] [--delete 1000000]: prune while a site writes, on PostgreSQL.
 
-Prints the figures of docs/howto/retention.md. It sees locks by looking at pg_stat_activity every few milliseconds.
+Prints the figures of docs/howto/retention.md. It polls pg_stat_activity for locks every few milliseconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOOK = """
 
 
 class Traffic:
-    """Threads that do what users do, and note how long each write took."""
+    """Threads that write like users, and note the time of each write."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -70,7 +70,7 @@ class Traffic:
 
 
 class Watch:
-    """Looks how long the pruning holds locks, and how long others wait for it."""
+    """Watches how long the pruning holds locks, and how long others wait for it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,7 +1,7 @@
-"""What a site could do instead, each in its best form, with the same four operations as this app.
+"""The alternatives to this app, each in its best form, with the same operations.
 
-``fill`` makes users with unread rows; ``read`` the number of a badge; ``create`` one notification; ``fan_out`` one for
-each of many users; ``mark_all`` marks all of a user as read.
+``fill`` creates users with unread rows. ``read`` returns the number in a badge. ``create`` creates one notification,
+and ``fan_out`` one for each of many users. ``mark_all`` marks all notifications of a user as read.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from . import models
 from .bench import OURS
 
 CAP = 100
-"""The largest number that a capped count tells."""
+"""The largest number that a capped count returns."""
 
 TIMEOUT = 60
-"""Seconds for which a cached count is shown, right or wrong."""
+"""Seconds for which a cached count is used, right or wrong."""
 
 redis = Redis.from_url(settings.CACHES["default"]["LOCATION"], decode_responses=True)
 
 
 def redis_seconds() -> float:
-    """Seconds of a processor that Redis has used so far, its system calls included."""
+    """Return the CPU seconds of Redis so far, including system calls."""
     cpu: Any = redis.info("cpu")
     return cpu["used_cpu_user"] + cpu["used_cpu_sys"]
 
@@ -53,14 +53,14 @@ NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE
 
 
 def empty() -> None:
-    """No rows, no keys; the counters are healed."""
+    """Delete all rows and keys, and heal the counters."""
     call_command("flush", verbosity=0, interactive=False)
     redis.flushall()
     unread.heal(seconds=600)
 
 
 def vacuum(*tables: Any) -> None:
-    """Statistics, and no dead rows, so that no round pays for what another left."""
+    """Update statistics and remove dead rows, so that no round pays for another."""
     if connection.vendor == "mysql":
         for model in tables:
             sql(f"ANALYZE TABLE {quoted(model)}")
@@ -70,7 +70,7 @@ def vacuum(*tables: Any) -> None:
 
 
 def users(number: int) -> None:
-    """Users 1 … number."""
+    """Create users 1 … number."""
     numbers(number)
     name = {"mysql": "CONCAT('user', i)"}.get(connection.vendor, "'user' || i")
     sql(
@@ -87,7 +87,7 @@ def numbers(most: int) -> None:
 
 
 def rows(model: Any, users: int, each: int, first: int = 1) -> None:
-    """Unread rows of users, from the ``first`` on: one for each in turn, ``each`` times."""
+    """Create unread rows of users, from the ``first`` on: one for each in turn, ``each`` times."""
     numbers(users * each)
     values = {
         "user_id": f"{first} + i % {users}",
@@ -110,7 +110,7 @@ def rows(model: Any, users: int, each: int, first: int = 1) -> None:
 
 
 class Rival:
-    """Rows that nobody counts; a badge counts them."""
+    """No counter: a badge counts the rows."""
 
     name = "not counted"
     model: Any = models.PlainNotification
@@ -126,7 +126,7 @@ class Rival:
         vacuum(*filter(None, (self.model, self.totals)))
 
     def store(self, users: int, each: int, first: int) -> None:
-        """The totals of what was filled."""
+        """Store the totals of the filled rows."""
         totals = (self.totals(user_id=user, unread_count=each) for user in range(first, first + users))
         self.totals.objects.bulk_create(totals, batch_size=10_000)
 
@@ -168,7 +168,7 @@ class Ours(Rival):
 
 
 def settle(them: Sequence[int]) -> None:
-    """Recount what was changed behind the app's back, flush it, and fill the cache, all of it a while ago."""
+    """Recount rows that were changed by SQL, flush, and fill the cache, as if that were long ago."""
     unread.recount(them)
     unread.flush()
     for i in range(0, len(them), 10_000):
@@ -201,7 +201,7 @@ class CountSql(CountStar):
 
 
 class CappedCount(CountStar):
-    """For badges such as 99+."""
+    """A count for badges such as 99+."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class CachedCount(CountStar):
         self.name = f"`COUNT(*)`, cached for {TIMEOUT} s"
 
     def fill(self, users: int, each: int, first: int = 1) -> None:
-        """What CountStar has filled; in the cache."""
+        """Cache the counts of the rows that CountStar has filled."""
         for user in range(first, first + users):
             self.read(user)
 
@@ -276,7 +276,7 @@ class RowSql(CounterRow):
 
 
 class Trigger(Rival):
-    """PostgreSQL counts the rows of a statement at once, the others one by one."""
+    """PostgreSQL counts the rows of a statement at once, other databases one by one."""
 
     name = "a trigger"
     model = models.TriggerNotification
@@ -311,7 +311,7 @@ class Trigger(Rival):
             sql(f"CREATE TRIGGER {name}_update AFTER UPDATE ON {rows} {begin} {self.change(counts, delta)}{end}")
 
     def add(self, deltas: str) -> str:
-        """The statement that adds deltas, given as a SELECT or as VALUES."""
+        """Return the statement that adds deltas, given as a SELECT or as VALUES."""
         counts = quoted(self.totals)
         insert = f"INSERT INTO {counts} (user_id, unread_count) {deltas}"
         if connection.vendor == "mysql":
@@ -320,7 +320,7 @@ class Trigger(Rival):
         return f"{insert} ON CONFLICT (user_id) DO UPDATE SET unread_count = {total}"
 
     def change(self, counts: str, delta: str) -> str:
-        """The statement that adds the delta of a row that was changed."""
+        """Return the statement that adds the delta of a changed row."""
         return f"UPDATE {counts} SET unread_count = unread_count + {delta} WHERE user_id = NEW.user_id"
 
     def read(self, user: int) -> int:
@@ -333,8 +333,8 @@ class Trigger(Rival):
 
 
 class Deltas(Trigger):
-    """A trigger appends rows, so that writers do not wait for each other; a badge adds up the user's; a job squashes
-    them into totals."""
+    """A trigger appends deltas, so that writers do not wait for each other; a badge adds up those of the user; a job
+    squashes them into totals."""
 
     name = "append-only deltas"
     model = models.DeltaNotification
@@ -401,7 +401,7 @@ class Recipe(Rival):
         self.totals.objects.filter(pk=user).update(unread_count=self.model.objects.filter(user_id=user).count())
 
     def flush(self) -> None:
-        """For each user ZSCORE, ZREM and UPDATE, with one commit: with one for each, it takes three times as long."""
+        """ZSCORE, ZREM and UPDATE for each user, with one commit. A commit for each user takes three times as long."""
         with transaction.atomic():
             for user in redis.zrange(self.key, 0, -1):  # type: ignore[union-attr]
                 pipeline = redis.pipeline()
@@ -412,7 +412,7 @@ class Recipe(Rival):
 
 
 class Hq(Rival):
-    """What django-notifications-hq does, on a table like its own."""
+    """django-notifications-hq, on a table like its own."""
 
     name = "django-notifications-hq's table"
     model = models.HqNotification
@@ -425,7 +425,7 @@ class Hq(Rival):
         return self.model.objects.filter(recipient_id=user, unread=True).count()
 
     def fan_out(self, users: Sequence[int]) -> None:
-        """Its ``notify.send()`` saves one by one."""
+        """Save one by one, like its ``notify.send()``."""
         for user in users:
             self.create(user)
 
@@ -444,12 +444,12 @@ IN_SHORT = (
     RowSql.name,
     Trigger.name,
 )
-"""Those that the page begins with."""
+"""The rivals at the top of the page."""
 
 
 def agree(rivals: Sequence[Rival], number: int) -> None:
-    """Nobody was fast by being wrong: each shows fifty of so many users COUNT(*) of its own rows. A cached count
-    need not."""
+    """Check that no rival was fast by being wrong: each returns COUNT(*) of its own rows for fifty of ``number`` users.
+    A cached count need not."""
     for rival in rivals:
         count = Hq.read if isinstance(rival, Hq) else Rival.read
         for user in range(1, number + 1, math.ceil(number / 50)):

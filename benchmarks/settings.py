@@ -1,4 +1,4 @@
-"""Settings of the benchmarks, which set the variables once they have started the servers."""
+"""Settings of the benchmarks, which set the environment variables after they have started the servers."""
 
 import json
 import os
@@ -46,11 +46,11 @@ ROOT_URLCONF = "benchmarks.urls"
 ALLOWED_HOSTS = ["127.0.0.1"]
 
 NOTIFICATIONS_COUNTER = {
-    "DEPLOY_SECONDS": 0,  # nothing of another release runs
+    "DEPLOY_SECONDS": 0,  # no other release runs
     **json.loads(os.environ.get("BENCHMARK_OPTIONS", "{}")),
 }
 
-LOGGING = {"version": 1, "loggers": {"notifications_counter": {"level": "ERROR"}}}  # recoveries are part of the plan
+LOGGING = {"version": 1, "loggers": {"notifications_counter": {"level": "ERROR"}}}  # recoveries are intended
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 SECRET_KEY = "only for benchmarks"

@@ -1,4 +1,4 @@
-"""Several counters on one source, and owners of several columns."""
+"""Measures several counters on one source, and owners of several columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rivals import empty, numbers, quoted, redis, sql, users, vacuum
 
 
 def create(report: Report, quick: bool) -> str:
-    """One row, counted by 1, 2 and 4 counters, beside one that nobody counts."""
+    """Create a row with 1, 2 and 4 counters, and one without."""
     them, times = 100, 50 if quick else 100
     empty()
     users(them)
@@ -42,7 +42,7 @@ def create(report: Report, quick: bool) -> str:
 
 
 def columns(report: Report, quick: bool) -> str:
-    """Owners of one, two and three columns: creating a row, reading a count, flushing, for each row."""
+    """Measure owners of one, two and three columns: create a row, read a count, and flush."""
     them, times, waiting = 100, 50 if quick else 100, 5_000 if quick else 100_000
     rounds = 8 if quick else 40
     lines = [f"{n} column{'s' * (n > 1)}" for n in (1, 2, 3)]
@@ -85,7 +85,7 @@ def columns(report: Report, quick: bool) -> str:
 
 
 def breakdown(report: Report, quick: bool) -> str:
-    """All conversations of a user at once, by their number."""
+    """Measure all conversations of a user at once, by their number."""
     sizes = (10, 1_000, 10_000)
     counter, quote = COLUMNS[1], connection.ops.quote_name
     rows: Any = counter.source

@@ -1,4 +1,4 @@
-"""Reads and writes while Redis answers late, not at all, or has no memory."""
+"""Measures reads and writes while Redis is slow, silent, or out of memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USERS, EACH, PAUSE = 100, 100, 0.002
 
 
 def site(report: Report, quick: bool) -> str:
-    """One process of a site, which reads and writes all the time."""
+    """Measure one process of a site that reads and writes all the time."""
     empty()
     users(USERS)
     ours, theirs = Ours(), CountStar()
@@ -60,7 +60,7 @@ def site(report: Report, quick: bool) -> str:
 
 
 def requests(does: Callable[[int], object], seconds: float) -> Iterator[float]:
-    """Do something for one user after the other, and yield how long it took."""
+    """Do something for one user after the other, and yield the times."""
     end, turns = perf_counter() + seconds, cycle(range(1, USERS + 1))
     while (began := perf_counter()) < end:
         does(next(turns))

@@ -1,4 +1,4 @@
-"""Time-sliced counters, beside the same done command by command."""
+"""Measures time-sliced counters against the same work command by command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLES = 120
 
 
 def update(report: Report, quick: bool) -> str:
-    """Against a pipeline that adds to the seven hashes and does nothing else."""
+    """Race against a pipeline that only adds to the seven hashes."""
     calls = 100
 
     def counted() -> None:
@@ -42,7 +42,7 @@ def update(report: Report, quick: bool) -> str:
 
 
 def clean(report: Report, quick: bool) -> str:
-    """One pass over counters of slices of a minute, of each of which the oldest slices are too old."""
+    """Measure one pass over counters with slices of a minute, where each counter has slices to drop."""
     few: Callable[[int], int] = lambda n: 1 + 60 * 20 // (20 + n % 1000)  # noqa: E731
     many: Callable[[int], int] = lambda n: SAMPLES + 6  # noqa: E731
     races = {}
@@ -64,7 +64,7 @@ def _clean(counters: int, slices: Callable[[int], int], quick: bool):  # type: i
     step = 1000
 
     def fill() -> None:
-        """The newest slices of a counter are as new as they can be; one counter in ten has only old ones."""
+        """Fill counters with slices up to now; one counter in ten has only old slices."""
         for first in range(0, counters, step):
             pipeline = redis.pipeline(transaction=False)
             for n in range(first, min(first + step, counters)):
@@ -78,7 +78,7 @@ def _clean(counters: int, slices: Callable[[int], int], quick: bool):  # type: i
             pipeline.execute()
 
     def book() -> None:
-        """Redis in Action, listing 5.5, but for what it does between two passes."""
+        """Listing 5.5 of Redis in Action, without its pauses between two passes."""
         pipeline = redis.pipeline(True)
         index = 0
         while index < redis.zcard(known):  # type: ignore[operator]
@@ -109,7 +109,7 @@ def _clean(counters: int, slices: Callable[[int], int], quick: bool):  # type: i
         series.clean_counters(now=minute)
 
     contestants = {OURS: ours}
-    if counters <= (1_000 if quick else 10_000):  # of more, the loop takes minutes
+    if counters <= (1_000 if quick else 10_000):  # with more, the loop takes minutes
         contestants["the loop of the book"] = book
     left = []
     for do in contestants.values():

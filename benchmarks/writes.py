@@ -1,4 +1,4 @@
-"""Writes: one, one for each of many users, all of a user, and all at one user at once."""
+"""Measures writes: of one row, for many users, of all rows of a user, and of many writers at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rivals() -> list[Rival]:
 
 
 def create(report: Report, quick: bool) -> str:
-    """One notification, for one user after another."""
+    """Create one notification, for one user after another."""
     them, times = 500, 30 if quick else 100
     empty()
     users(them)
@@ -65,7 +65,7 @@ def create(report: Report, quick: bool) -> str:
 
 
 def fan_out(report: Report, quick: bool) -> str:
-    """One for each of many users, in calls of 10,000."""
+    """Create a notification for each of many users, in calls of 10,000."""
     sizes = (100, 300, 3_000) if quick else (1_000, 10_000, 100_000)
     part = 10_000
     races = {}
@@ -89,7 +89,7 @@ def fan_out(report: Report, quick: bool) -> str:
             rounds=3 if large or quick else 6,
             warm=not large,
             units=number,
-            prepare=unread.flush,  # so that no round finds more of it than another
+            prepare=unread.flush,  # so that all rounds find the same
             about=f"fan-out to {size(number)} users",
         )
         agree(some, number)
@@ -103,7 +103,7 @@ def fan_out(report: Report, quick: bool) -> str:
 
 
 def copy(number: int) -> None:
-    """The rows alone, by the fastest way into the table."""
+    """Insert only the rows, as fast as the database can."""
     columns = "user_id, kind, title, body, url, data, created_at"
     statement = f"COPY {quoted(models.PlainNotification)} ({columns}) FROM STDIN"
     with transaction.atomic(), connection.cursor() as cursor, cursor.copy(statement) as copied:
@@ -112,7 +112,7 @@ def copy(number: int) -> None:
 
 
 def mark_all(report: Report, quick: bool) -> str:
-    """Of one user, all at once."""
+    """Mark all notifications of a user as read."""
     each = 1_000 if quick else 10_000
     empty()
     users(1)
@@ -133,7 +133,7 @@ def mark_all(report: Report, quick: bool) -> str:
 
 
 def hot_user(report: Report, quick: bool) -> str:
-    """One user, 16 writers at once."""
+    """Write for one user with 16 concurrent writers."""
     writers = 16 if connection.vendor != "sqlite" else 4
     empty()
     users(1)
@@ -153,7 +153,7 @@ def hot_user(report: Report, quick: bool) -> str:
 
 
 def prices(report: Report, quick: bool) -> str:
-    """What the extras cost on top."""
+    """Measure the cost of the extras."""
     them, times, rounds = 500, 30 if quick else 100, 5 if quick else 25
     empty()
     users(them)
@@ -195,7 +195,7 @@ def prices(report: Report, quick: bool) -> str:
 
 
 def counting(report: Report, quick: bool) -> str:
-    """The same table with and without counting: one at a time, many in one call, and many saves in a transaction."""
+    """Measure one table with and without a counter: single creates, one call for many, many saves in a transaction."""
     them = 1_000
     empty()
     users(them)
@@ -234,7 +234,7 @@ def counting(report: Report, quick: bool) -> str:
 
 
 def delete(report: Report, quick: bool) -> str:
-    """A QuerySet's deletion of rows of many users."""
+    """Delete a QuerySet of rows of many users."""
     number, them = 5_000 if quick else 50_000, 500
     empty()
     users(them)
