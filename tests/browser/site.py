@@ -12,11 +12,11 @@ def main() -> None:
     from django.utils import timezone
 
     from demo_project import life
-    from demo_project.stage import stage
+    from demo_project.site import running_site
     from notifications_counter.counters import unread
     from notifications_counter.models import Notification
 
-    with stage(users=5) as site:
+    with running_site(users=5) as site:
         admin = get_user_model().objects.create_superuser("admin", password="admin")
         reader = get_user_model().objects.create_user("xiaoming", password="demo")
         life.settle([admin, *site.users])

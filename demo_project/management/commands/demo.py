@@ -5,7 +5,7 @@ import time
 from django.core.management.base import BaseCommand, CommandError
 
 from demo_project import report, traffic
-from demo_project.stage import Stage, require_extra, stage
+from demo_project.site import Site, require_extra, running_site
 
 SIZES = (10, 1_000, 100_000)  # rows of a badge
 HTTP_SAMPLE = 20  # users whose badge is also asked for over HTTP
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         try:
             screen = Screen(seconds)
             screen.say("Starting the site.")
-            with stage(users=users) as site:
+            with running_site(users=users) as site:
                 outcome = run(site, screen, seconds=seconds, clients=clients, kills=kills)
         except KeyboardInterrupt:
             self.stderr.write("Interrupted: every process that was started has ended.")
@@ -44,7 +44,7 @@ class Command(BaseCommand):
         screen.say("To look at the site yourself: make serve")
 
 
-def run(site: Stage, screen, *, seconds: float, clients: int, kills: int) -> report.Outcome:
+def run(site: Site, screen, *, seconds: float, clients: int, kills: int) -> report.Outcome:
     outcome = report.Outcome()
     kill_at = [seconds * (n + 1) / (kills + 1) for n in range(kills)]
     visitors = site.start_visitors(seconds=seconds, clients=clients)
@@ -74,7 +74,7 @@ def run(site: Stage, screen, *, seconds: float, clients: int, kills: int) -> rep
     return outcome
 
 
-def kill_flusher(site: Stage) -> bool:
+def kill_flusher(site: Site) -> bool:
     """Kill the flusher, in the middle of a batch if one is seen soon. Returns whether it was."""
     deadline = time.monotonic() + 1.5
     while not report.batch_under_way() and time.monotonic() < deadline:

@@ -4,7 +4,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand
 
 from demo_project import life, traffic
-from demo_project.stage import require_extra, stage
+from demo_project.site import require_extra, running_site
 
 USERS = 30
 VISITABLE = 5  # of these users get notifications, but only visitors read them
@@ -24,7 +24,7 @@ class Command(BaseCommand):
         require_extra()
         self.say("Starting the site. The output of its processes also appears here.")
         try:
-            with stage(users=USERS, port=port, quiet=False) as site:
+            with running_site(users=USERS, port=port, quiet=False) as site:
                 admin = get_user_model().objects.create_superuser("admin", password="admin")
                 life.settle([admin, *site.users])
                 self.say(

@@ -39,7 +39,7 @@ WEB_SERVERS = 2  # processes, on one socket
 
 
 @dataclass
-class Stage:
+class Site:
     """A running site. Its processes die with the thread that calls its methods."""
 
     port: int
@@ -129,7 +129,7 @@ def require_extra() -> None:
 
 
 @contextmanager
-def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
+def running_site(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Site]:
     """Run a site with a flusher. Port 0: any free port."""
     # In the background of a script, Ctrl-C would be ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -142,7 +142,7 @@ def stage(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Stage]:
         stack.callback(connections.close_all)
         call_command("migrate", verbosity=0)
         with _listen(port) as listener:
-            site = Stage(listener.getsockname()[1], _create_users(users), home / "log" if quiet else None)
+            site = Site(listener.getsockname()[1], _create_users(users), home / "log" if quiet else None)
             stack.callback(site.end)
             fd = listener.fileno()
             for number in range(WEB_SERVERS):
