@@ -114,7 +114,7 @@ class Follower:
 
     def recounts_everyone(self, counter: Declaration) -> bool:
         """Return whether a statement may have changed anyone's count, and that is not sent yet."""
-        return any(counter in log.everyone for log in self._unsent_logs())
+        return any(counter in log.everyone_of for log in self._unsent_logs())
 
     def all_touched(self, counter: Declaration) -> set[str]:
         """Return every owner whose rows this connection has changed without sending the deltas yet."""
@@ -139,7 +139,7 @@ class Follower:
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
         for ref in reversed(self._alone):
             if (alone := ref()) is not None:  # an interrupt may leave dead ones
-                if alone.settle():
+                if alone.intents.settle():
                     raise NotAnnounced
                 break
         if not self._logs:
@@ -148,8 +148,8 @@ class Follower:
         text = sql if isinstance(sql, str) else _text(sql, self.connection)
         if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
             for log in logs:
-                log.announce_the_changed(self.connection)
-                log.early = len(log.intents)
+                log.announce(self.connection)
+                log.maybe_committed = len(log.intents.all)
         if savepoint := SAVEPOINT.match(text):
             for log in logs:
                 log.foresee(savepoint)
@@ -181,7 +181,7 @@ class Follower:
             for log in logs:
                 if failed:
                     log.start_again()  # PostgreSQL will roll back without an error
-                log.announce_the_changed(connection)
+                log.announce(connection)
         finally:
             connection.in_atomic_block = False
             self.drop_logs()
@@ -198,7 +198,7 @@ class Follower:
                 hook.log.undo(self.connection)
 
     def _before_rollback(self) -> None:
-        self._rolled_back = [log for log in self._logs.values() if log.intents]
+        self._rolled_back = [log for log in self._logs.values() if log.intents.all]
         self.drop_logs()
 
     def _after_rollback(self) -> None:

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import Error, connections
+from django.db import connections
 
 from ..buffer import Buffer
 from ..buffer.base import as_json
@@ -27,17 +27,14 @@ from ..databases.routing import in_schema, schema_of
 from ..databases.transactions import in_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable, DatabaseChanged
-from .requests import request_recounts
+from .requests import Owner, write_requests
 
 logger = logging.getLogger("notifications_counter")
 
-Owner = tuple[Declaration, str]
-"""A counter, and the owner key that stands for one of its owners."""
-
 
 class Intent:
-    """Owners of one shard that are announced together, the ``deltas`` that confirm it, and the ``call`` that announces
-    or confirms it. BufferUnavailable if they must not be announced."""
+    """Owners of one shard that are announced together. ``call`` announces them or, after ``set_deltas``, confirms their
+    deltas. BufferUnavailable if they must not be announced."""
 
     __slots__ = ("id", "counter", "buffer", "owner_keys", "json", "deltas", "call")
 
@@ -49,7 +46,7 @@ class Intent:
         self.call = buffer.announce_call(self.id, self.json)
 
     def set_deltas(self, deltas: Mapping[str, Delta]) -> None:
-        """Set by how much counts have changed: not at all if an owner is missing."""
+        """Set the owners' deltas; 0 for a missing one."""
         self.deltas = list(map(deltas.get, self.owner_keys, repeat(0)))
         self.call = self.buffer.confirm_call(self.id, self.json, self.deltas)
 
@@ -63,7 +60,7 @@ CALL: Callable[[Intent], Call] = attrgetter("call")
 
 
 def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
-    """Return intents in groups that are sent together."""
+    """Group intents that are sent together."""
     if len(intents) == 1:
         return [intents]
     return in_groups(intents, [len(intent.owner_keys) for intent in intents], OWNERS_PER_CALL)
@@ -72,9 +69,10 @@ def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
 class Intents:
     """The intents of one transaction.
 
-    ``announced``     all owners that are in an intent
-    ``announced_at``  when the first of them was, by the monotonic clock
-    ``unread``        pipelines that announce some, and whose replies were not read yet
+    ``all``           the intents, in order
+    ``announced``     their owners
+    ``announced_at``  when the first one was announced, by the monotonic clock
+    ``unread``        pipelines that announce some of them, with replies to read
     """
 
     announced_at = math.inf
@@ -82,14 +80,14 @@ class Intents:
     def __init__(self, connection: Any):
         self.using: str = connection.alias
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
-        self.intents: list[Intent] = []
+        self.all: list[Intent] = []
         self.announced: dict[Declaration, set[str]] = {}
         self.unread: list[Pipeline] = []
         self._refused: list[Owner] = []
 
     def announce(self, owners: Mapping[Declaration, Iterable[str]], connection: Any) -> None:
-        """Announce owners, each named once, that were not announced yet. The replies to the last pipeline stay unread
-        until ``settle``."""
+        """Announce the owners, each given once, that are not announced yet. ``settle`` reads the replies to the last
+        pipeline."""
         intents: list[Intent] = []
         with Patience(options.WRITE_TIMEOUT):
             for counter, owner_keys in owners.items():
@@ -97,7 +95,7 @@ class Intents:
                 new = [key for key in owner_keys if key not in announced] if announced else list(owner_keys)
                 try:
                     shards = counter.by_shard(new, connection)
-                except BufferUnavailable:  # nobody knows which keys are those of this database
+                except BufferUnavailable:  # the id of the database is unknown
                     self._refused += [(counter, owner_key) for owner_key in new]
                     continue
                 for buffer, mine in shards:
@@ -112,10 +110,10 @@ class Intents:
                 self._announce(group)
 
     def _announce(self, intents: Sequence[Intent]) -> None:
-        if not self.intents:
+        if not self.all:
             self.announced_at = time.monotonic()
         for intent in intents:  # first, in case of an exception; Redis can handle the confirmation of an unknown one
-            self.intents.append(intent)
+            self.all.append(intent)
             self.announced[intent.counter].update(intent.owner_keys)
         client = intents[0].buffer.client
         self.unread += pipelines_for(client, list(map(CALL, intents)), intents)
@@ -125,13 +123,13 @@ class Intents:
             self._refused = self.settle()
 
     def settle(self) -> list[Owner]:
-        """Read the replies that are unread. Returns the owners that could not be announced."""
+        """Read the unread replies. Returns the owners that could not be announced."""
         refused, self._refused = self._refused, []
         while self.unread:
             pipeline = self.unread[-1]
             for intent, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
                 if isinstance(outcome, BufferUnavailable):
-                    self.intents = [other for other in self.intents if other is not intent]
+                    self.all = [other for other in self.all if other is not intent]
                     self.announced[intent.counter].difference_update(intent.owner_keys)
                     refused += [(intent.counter, owner_key) for owner_key in intent.owner_keys]
             self.unread.pop()
@@ -139,11 +137,11 @@ class Intents:
 
     def confirm(self, net: Mapping[Declaration, Mapping[str, Delta]]) -> list[Owner]:
         """Confirm all intents, with the deltas of their owners. Returns the owners whose deltas Redis did not accept,
-        as far as that is known."""
-        for intent in self.intents:
+        as far as is known."""
+        for intent in self.all:
             intent.set_deltas(net.get(intent.counter, {}))
         failed: list[Owner] = []
-        for group in _grouped(self.intents):
+        for group in _grouped(self.all):
             failed += self._confirm(group)
         return failed
 
@@ -157,7 +155,7 @@ class Intents:
                     pipeline.send(urgent=True)
                 for pipeline in pipelines:
                     late = partial(_finish_late, self.using, self.schema, pipeline)
-                    if not (self.may_leave() and pipeline.leave(late)):
+                    if self.must_wait() or not pipeline.leave(late):
                         failed += _finish(pipeline)
         except BaseException:
             for pipeline in pipelines:
@@ -165,17 +163,23 @@ class Intents:
             raise
         return failed
 
-    def may_leave(self) -> bool:
-        """Return whether nobody has to wait for the reply to a confirmation: the owners are in flight until it has
-        arrived. After HEAL_AFTER seconds, they may be so no longer (rule: slow)."""
-        return time.monotonic() - self.announced_at < options.HEAL_AFTER / 2
+    def must_wait(self) -> bool:
+        """Return whether to wait for the reply to a confirmation. Usually not: the owners are in flight until Redis has
+        run it. After HEAL_AFTER seconds, they may no longer be (rule: slow)."""
+        return time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
+
+    def leave_to_healing(self) -> None:
+        """Confirm nothing, because the statement may still be running. A recount that ends before it commits would miss
+        it."""
+        self.all.clear()
+        self.announced.clear()
 
 
 def _finish(pipeline: Pipeline) -> list[Owner]:
-    """Return the owners whose deltas Redis did not accept."""
+    """Read the outcomes of a confirmation. Returns the owners whose deltas Redis did not accept."""
     failed: list[Owner] = []
     for intent, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
-        if isinstance(outcome, DatabaseChanged):  # it was moved to the new keys, where nobody knows what the rows say
+        if isinstance(outcome, DatabaseChanged):  # the intent was moved to new keys, under which its deltas are unknown
             try:
                 intent.counter.buffer_of(intent.owner_keys[0]).confirm(intent.id, dict.fromkeys(intent.changed))
             except BufferUnavailable as error:
@@ -198,8 +202,8 @@ def _log_too_large(intent: Intent, owner_key: str) -> None:
 
 
 def _finish_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
-    """Do what is to be done about confirmations that failed although nobody waited for them. Returns False if it cannot
-    be done here, inside a transaction."""
+    """Write RecountRequests for confirmations that failed after the app went on. Returns False inside a transaction,
+    where they can't be written."""
     try:
         connection = connections[using]
         if in_transaction(connection):
@@ -209,13 +213,3 @@ def _finish_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
     except SynchronousOnlyOperation:
         return False
     return True
-
-
-def write_requests(using: str, failed: Sequence[Owner]) -> None:
-    """Write RecountRequests for owners whose deltas Redis did not accept (rule: request)."""
-    try:
-        request_recounts(using, failed)
-    except Error:
-        about = {"event": "send_failed", "database": using, "owners": len(failed)}
-        text = "Deltas of %d owners could not be sent. The owners are recounted after HEAL_AFTER seconds."
-        logger.exception(text, len(failed), extra=about)

@@ -72,7 +72,7 @@ class Ledger(Follower):
         if connection.in_atomic_block:
             log = self._transaction_log(connection)
             if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
-                transaction.on_commit(partial(log.tell, len(log.entries)), self.using)
+                transaction.on_commit(partial(log.signal, len(log.entries)), self.using)
             log.add(deltas, change.everyone)
         else:
             log = TransactionLog(connection)
@@ -137,7 +137,7 @@ class Ledger(Follower):
         try:
             self._alone = (*outer, weakref.ref(log))
             self._see_statements(connection)
-            log.announce(owners, connection)
+            log.intents.announce(owners, connection)
             result, change = statement()
             log.add(change.deltas, change.everyone)
             return result
@@ -145,8 +145,8 @@ class Ledger(Follower):
             raise
         except BaseException as error:
             log.mark_unknown()
-            if not log.unread and not self._has_ended(error):
-                log.leave_open()
+            if not log.intents.unread and not self._has_ended(error):
+                log.intents.leave_to_healing()
             raise
         finally:
             self._alone = outer

@@ -1,14 +1,15 @@
-"""Requests recounts: in Redis, or through the database while Redis is unreachable."""
+"""Requests for recounts: in Redis, or through the database while Redis is unreachable."""
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, Error, connections, transaction
 from django.db.models import QuerySet
 
 from ..buffer.commands import OWNERS_PER_CALL
@@ -18,8 +19,13 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction
 
+logger = logging.getLogger("notifications_counter")
 
-def mark_dirty(owners: Iterable[tuple[Declaration, str]]) -> list[tuple[Declaration, str]]:
+Owner = tuple[Declaration, str]
+"""A counter, and an owner key."""
+
+
+def mark_dirty(owners: Iterable[Owner]) -> list[Owner]:
     """Have owners recounted. Returns those for which Redis was unreachable."""
     grouped: dict[Declaration, list[str]] = defaultdict(list)
     for counter, owner_key in owners:
@@ -52,6 +58,16 @@ def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]
         if _requests_exist(using):
             raise
         # Before our first migration, there are no counts that could be wrong.
+
+
+def write_requests(using: str, failed: Sequence[Owner]) -> None:
+    """Write RecountRequests for owners whose deltas Redis did not accept (rule: request)."""
+    try:
+        request_recounts(using, failed)
+    except Error:
+        about = {"event": "send_failed", "database": using, "owners": len(failed)}
+        text = "Deltas of %d owners could not be sent. The owners are recounted after HEAL_AFTER seconds."
+        logger.exception(text, len(failed), extra=about)
 
 
 def _requests_exist(using: str) -> bool:

@@ -1,7 +1,7 @@
-"""The deltas of one database transaction, and when they are announced and sent.
+"""The deltas of one database transaction, from the statements to Redis.
 
-A transaction log follows savepoints, so that a rollback also drops its deltas. Every owner whose count changes is
-announced in Redis before the database commits; if Redis is unreachable, the same transaction writes a RecountRequest.
+A transaction log follows savepoints, so a rollback also drops its deltas. It announces every owner whose count changes
+before the database commits. If Redis is unreachable, it writes a RecountRequest in the same transaction.
 """
 
 from __future__ import annotations
@@ -23,48 +23,46 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
 from ..timeseries import LARGEST, TimeSeries
-from .intents import Intents, Owner, write_requests
-from .requests import forget, mark_dirty, request_recounts
+from .intents import Intents
+from .requests import Owner, forget, mark_dirty, request_recounts, write_requests
 
 logger = logging.getLogger("notifications_counter")
 
 Entry = tuple[Declaration, Mapping[str, Delta] | None]
-"""What a statement has changed; None if anyone's count may have changed."""
+"""The deltas of one counter after a statement; None if anyone's count may have changed."""
 
 
-class TransactionLog(Intents):
-    """Deltas in the order of their statements, and what is announced for them.
-
-    ``early``   intents that were announced before a statement that may have committed
-    ``told``    entries for which counts_changed was sent
-    """
-
-    early = told = 0
-    _looked = 0  # entries whose owners were announced, unless they cancel each other out
+class TransactionLog:
+    """The deltas of a transaction, in the order of its statements, and the intents that announce them."""
 
     def __init__(self, connection: Any):
-        super().__init__(connection)
+        self.using: str = connection.alias
+        self.intents = Intents(connection)
         self.entries: list[Entry] = []
-        self.touched: dict[Declaration, set[str]] = {}  # also by what was rolled back
+        self.touched: dict[Declaration, set[str]] = {}  # owners, also those of deltas that were rolled back
+        self.everyone_of: set[Declaration] = set()  # counters that are recounted for everyone
         self.requested: set[Owner] = set()  # owners with a RecountRequest
         self.savepoints: list[tuple[str, int]] = []  # name, entries before it
-        self.everyone: set[Declaration] = set()  # counters of which everyone is to be recounted
+        self.maybe_committed = 0  # intents that were announced before a statement that may have committed
+        self._announced = 0  # entries whose net changes are announced
+        self._signaled = 0  # entries for which counts_changed was sent
 
-    def announce_the_changed(self, connection: Any) -> None:
-        """Announce every owner whose count changes, or write a RecountRequest for it, before the database commits. If
-        anyone's may change, have readers count rows: each time, because an epoch may have begun since the last call. Of
-        the owners, only those that have changed since then are looked at."""
-        owners = {c: [key for key, delta in its.items() if delta != 0] for c, its in self.net(self._looked).items()}
-        unsaid = self._unsaid()
-        if not unsaid and not any(owners.values()):
+    def announce(self, connection: Any) -> None:
+        """Announce every owner whose count has changed since the last call, or write a RecountRequest for it, before
+        the database commits. If anyone's count may have changed, make readers count rows: in each call, because an
+        epoch may have begun in between."""
+        net = self.net(self._announced)
+        owners = {c: [owner_key for owner_key, delta in deltas.items() if delta != 0] for c, deltas in net.items()}
+        counters = self._counters_to_forget()
+        if not counters and not any(owners.values()):
             return
-        with in_schema(connection, self.schema):
-            for counter in unsaid:
+        with in_schema(connection, self.intents.schema):
+            for counter in counters:
                 forget(counter)  # rule: forget
             try:
-                self.announce(owners, connection)
+                self.intents.announce(owners, connection)
             finally:
-                failed = self.settle()  # an unread reply would keep its connection
+                failed = self.intents.settle()  # an unread reply would keep its connection
             try:
                 request_recounts(self.using, failed)
             except DatabaseError:
@@ -72,38 +70,38 @@ class TransactionLog(Intents):
                 logger.exception("RecountRequests of %d owners could not be written.", len(failed), extra=about)
             else:
                 self.requested.update(failed)
-                self._looked = len(self.entries)
+                self._announced = len(self.entries)
 
     # ----------------------------------------------------------------- record
-    def add(self, deltas: Mapping[Declaration, Mapping[str, Delta]], everyone: Iterable[Declaration] = ()) -> None:
-        """Add what a statement has changed. A delta of None means that the owner is recounted (rule: unknown). So is
-        everyone of the ``everyone`` counters."""
+    def add(self, deltas: Mapping[Declaration, Mapping[str, Delta]], everyone_of: Iterable[Declaration] = ()) -> None:
+        """Add the deltas of a statement. If one is None, the owner is recounted (rule: unknown), and so is everyone of
+        the counters in ``everyone_of``."""
         for entry in deltas.items():
             self.entries.append(entry)
             self.touched.setdefault(entry[0], set()).update(entry[1])
-        for counter in everyone:
+        for counter in everyone_of:
             self.entries.append((counter, None))
-            self.everyone.add(counter)
+            self.everyone_of.add(counter)
 
-    def _unsaid(self) -> list[Declaration]:
-        """Return the counters of which anyone's count may have changed."""
-        unsaid = (counter for counter, deltas in self.entries if deltas is None)
-        return list(dict.fromkeys(unsaid)) if self.everyone else []
+    def _counters_to_forget(self) -> list[Declaration]:
+        """Return the counters with an entry that may have changed anyone's count."""
+        counters = (counter for counter, deltas in self.entries if deltas is None)
+        return list(dict.fromkeys(counters)) if self.everyone_of else []
 
     def has_touched(self, counter: Declaration, owner_key: str) -> bool:
-        """Return whether rows of this owner may have changed, and the deltas are not sent yet."""
+        """Return whether rows of this owner may have changed, with deltas that are not sent yet."""
         return (
             owner_key in self.touched.get(counter, ())
-            or owner_key in self.announced.get(counter, ())
-            or counter in self.everyone
+            or owner_key in self.intents.announced.get(counter, ())
+            or counter in self.everyone_of
         )
 
     def touched_of(self, counter: Declaration) -> set[str]:
-        """Return every owner whose rows may have changed, and whose deltas are not sent yet."""
-        return self.touched.get(counter, set()) | self.announced.get(counter, set())
+        """Return every owner whose rows may have changed, with deltas that are not sent yet."""
+        return self.touched.get(counter, set()) | self.intents.announced.get(counter, set())
 
     def net(self, first: int = 0) -> dict[Declaration, dict[str, Delta]]:
-        """Return the sum of all entries, from the ``first`` on."""
+        """Return the sum of the entries, from position ``first`` on."""
         net: dict[Declaration, dict[str, Delta]] = {}
         for counter, deltas in self.entries[first:]:
             if deltas is None:
@@ -118,31 +116,30 @@ class TransactionLog(Intents):
         return net
 
     def cut_back(self, position: int) -> None:
-        """Forget what came after a savepoint that was rolled back, which may have undone RecountRequests as well, or
-        have cancelled out what came before it."""
+        """Drop the entries after a savepoint that was rolled back. All others are announced again: the dropped ones may
+        have cancelled them out, and the rollback may have undone their RecountRequests."""
         del self.entries[position:]
-        self._looked = 0
-        self.told = min(self.told, position)
+        self._announced = 0
+        self._signaled = min(self._signaled, position)
 
     def start_again(self) -> None:
-        """Forget everything: the database has rolled back the whole transaction. Owners that were announced before a
-        statement that may have committed are recounted."""
+        """Drop all entries: the database has rolled back the whole transaction. Recount the owners that were announced
+        before a statement that may have committed."""
         self.cut_back(0)
         self.requested.clear()
         self.savepoints.clear()
-        for intent in self.intents[: self.early]:
+        for intent in self.intents.all[: self.maybe_committed]:
             self.add({intent.counter: dict.fromkeys(intent.owner_keys)})
 
     def foresee(self, statement: re.Match[str]) -> None:
-        """If the statement rolls back to a savepoint, take what came after it for unknown, until ``follow`` knows that
-        it did."""
+        """Before a rollback to a savepoint, treat the deltas after it as unknown until ``follow``."""
         made, released, _ = statement.groups()
         if not made and not released:
             self.recount_since(self._before(self._find(statement)))
 
     def recount_since(self, position: int) -> None:
-        """Have the owners of the entries from this position on recounted: they may be rolled back."""
-        self._looked = min(self._looked, position)
+        """Recount the owners of the entries from this position on, which may be rolled back."""
+        self._announced = min(self._announced, position)
         self.entries[position:] = [(c, d if d is None else dict.fromkeys(d)) for c, d in self.entries[position:]]
 
     def follow(self, statement: re.Match[str]) -> None:
@@ -167,45 +164,39 @@ class TransactionLog(Intents):
         return self.savepoints[savepoint][1] if savepoint >= 0 else 0
 
     def mark_unknown(self) -> None:
-        """Have the owners that were announced recounted, because nobody knows what was executed."""
-        self.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in self.announced.items()})
-
-    def leave_open(self) -> None:
-        """Leave what was announced to healing, because the statement may still be running. A recount that ends before
-        it commits would miss it."""
-        self.intents.clear()
-        self.announced.clear()
+        """Recount the announced owners, because the statement may have been executed or not."""
+        self.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in self.intents.announced.items()})
 
     # ------------------------------------------------------------------- send
     def undo(self, connection: Any) -> None:
         """Tell Redis that nothing has changed, because the database has rolled back."""
         self.start_again()
-        if self.intents:
-            self.send(connection, request=False)  # if that fails, healing finds what is open
+        if self.intents.all:
+            self.send(connection, request=False)  # if that fails, healing finds the intents
 
     def send(self, connection: Any, request: bool = True) -> None:
-        """Send the deltas to Redis, after the database has committed. A failure does not reach the site, except for an
-        exception that is meant for it, such as a time limit. ``request``: whether to write RecountRequests then."""
-        with in_schema(connection, self.schema):
+        """Send the deltas to Redis, after the database has committed. A failure does not reach the site, but an
+        exception that is meant for it does, such as a time limit. ``request``: whether a failure leaves
+        RecountRequests."""
+        with in_schema(connection, self.intents.schema):
             try:
                 self._send(request)
             except BaseException:
-                # Again: nothing is added twice, because an intent that is gone sends its owners to a recount.
-                self._send(request)
+                self._send(request)  # nothing is added twice: the owners of an intent that is gone are recounted
                 raise
             finally:
                 self.touched.clear()
-                self.announced.clear()
-                self.everyone.clear()
+                self.intents.announced.clear()
+                self.everyone_of.clear()
             if options.RECORD_ACTIVITY:
                 self._record_activity()
             if counts_changed.receivers:
-                self.tell(0)
+                self.signal(0)
 
-    def tell(self, first: int) -> None:
-        """Send ``counts_changed`` for the entries from ``first`` on, unless it was sent for them already."""
-        first = max(first, self.told)
-        self.told = len(self.entries)
+    def signal(self, first: int) -> None:
+        """Send ``counts_changed`` for the entries from position ``first`` on, once for each."""
+        first = max(first, self._signaled)
+        self._signaled = len(self.entries)
         changed: dict[Declaration, list[Any] | None] = {}
         for counter, deltas in self.net(first).items():
             if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != 0]:
@@ -215,17 +206,18 @@ class TransactionLog(Intents):
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
     def _send(self, request: bool) -> None:
-        if self.unread:
-            self.settle()
+        intents = self.intents
+        if intents.unread:
+            intents.settle()
         net = self.net()
         for counter, owner_key in self.requested:
             net.setdefault(counter, {})[owner_key] = None
-        if self.everyone:
-            for counter in self._unsaid():
+        if self.everyone_of:
+            for counter in self._counters_to_forget():
                 forget(counter)  # rule: forget_again
-        failed = self.confirm(net)
+        failed = intents.confirm(net)
         for counter, sums in net.items():
-            if rest := sums.keys() - self.announced.get(counter, ()):
+            if rest := sums.keys() - intents.announced.get(counter, ()):
                 failed += mark_dirty((counter, owner_key) for owner_key in rest if sums[owner_key] != 0)
         if request and failed:
             write_requests(self.using, [owner for owner in failed if owner not in self.requested])
@@ -233,7 +225,7 @@ class TransactionLog(Intents):
             see_to_late()
 
     def _record_activity(self) -> None:
-        """Add to the time-sliced counters by how much the counts have risen and fallen, at most once."""
+        """Add the rises and falls of the counts to the time-sliced counters, at most once."""
         counts: dict[str, int] = {}
         for counter, deltas in self.net().items():
             known = [delta for delta in deltas.values() if delta]

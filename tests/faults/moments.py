@@ -93,14 +93,14 @@ def of_a_write() -> list[Call]:
     """ "COMMIT" is the database's. A single statement commits itself: that is before "confirm", too."""
     from django.db import connections
 
-    from notifications_counter.writes import intents
+    from notifications_counter.writes import intents, requests
 
     return [
         ("announce", intents.Intents, "_announce"),
         ("reply", intents.Intents, "settle"),
         ("COMMIT", type(connections["default"]), "_commit"),
         ("confirm", intents.Intents, "_confirm"),
-        ("request", intents, "request_recounts"),
+        ("request", requests, "request_recounts"),
     ]
 
 

@@ -202,7 +202,7 @@ class Replay:
 
     def is_in_flight(self, writer: int, ids: list[str]) -> bool:
         """Whether all owners of a writer are, as far as it knows: then its call returns at the COMMIT."""
-        return {intent.id for intent in self.buffer.intents()}.issuperset(ids) and self.intents[writer].may_leave()
+        return {intent.id for intent in self.buffer.intents()}.issuperset(ids) and not self.intents[writer].must_wait()
 
     def confirm(self, buffer: Buffer, sent: list[tuple[str, dict[str, Delta]]]) -> Step:
         if not sent:

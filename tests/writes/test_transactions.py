@@ -676,9 +676,9 @@ def test_owners_whose_changes_no_longer_cancel_out_are_announced(undo, alice, bo
     log, key, other = TransactionLog(connection), str(alice.pk), str(bob.pk)
     log.add({unread: {key: 1, other: 1}})
     log.add({unread: {key: -1}})
-    log.announce_the_changed(connection)
-    assert log.announced[unread] == {other}
+    log.announce(connection)
+    assert log.intents.announced[unread] == {other}
     undo(log, 1)
-    log.announce_the_changed(connection)
-    assert log.announced[unread] == {key, other}
+    log.announce(connection)
+    assert log.intents.announced[unread] == {key, other}
     log.undo(connection)
