@@ -26,8 +26,7 @@ from .declaration.primary_keys import CompositeKey, First, Key, group_of
 from .exceptions import BufferUnavailable
 from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
-from .writes.follower import READ_COMMITTED
-from .writes.ledger import Ledger
+from .writes.ledger import READ_COMMITTED, Ledger
 from .writes.requests import mark_dirty
 from .writes.rows import chunks
 

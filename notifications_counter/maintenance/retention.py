@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from ..databases.transactions import require_autocommit
 from ..models import Notification
-from ..writes.follower import DEADLOCK
+from ..writes.ledger import DEADLOCK
 
 BATCH = 1000
 """Notifications in one transaction."""

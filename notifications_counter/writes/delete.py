@@ -7,6 +7,7 @@ from typing import Any
 
 from ..internals import ROW_COUNT
 from .columns import convert
+from .execution import write
 from .facts import facts_of_where, fate
 from .rows import (
     Change,
@@ -35,8 +36,8 @@ class Delete(Statement):
         if self.can_return and (self.connection.vendor == "postgresql" or self.compiler.single_alias):
             named = all(its.names_owner for its in self.fates.values())
             owners = {counter: its.owner_keys for counter, its in self.fates.items()} if named else None
-            return self.ledger.write(owners, self._returning)
-        return self.ledger.write(None, self._look_first)
+            return write(self.connection, owners, self._returning)
+        return write(self.connection, None, self._look_first)
 
     def _returning(self) -> tuple[int, Change]:
         ours, as_sql = self.columns, self.compiler.as_sql

@@ -13,7 +13,8 @@ something else has written a stored total (``totals.py``), where not knowing by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -32,8 +33,8 @@ from ..internals import (
     UpdateQuery,
 )
 from .delete import Delete
+from .execution import write
 from .insert import Insert
-from .ledger import Ledger, as_connection_of_its_alias
 from .rows import Change
 from .totals import write_totals
 from .update import Update
@@ -104,6 +105,18 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
     return execute
 
 
+@contextmanager
+def as_connection_of_its_alias(connection: Any) -> Iterator[None]:
+    """Make a copy of a connection, with a transaction of its own, the one that its alias stands for. So it has a ledger
+    of its own."""
+    before = connections[connection.alias]
+    connections[connection.alias] = connection
+    try:
+        yield
+    finally:
+        connections[connection.alias] = before
+
+
 @lru_cache(maxsize=100)
 def without_columns(counters: tuple[Declaration, ...], model: type[Model]) -> list[Declaration]:
     """Return the counters whose columns a model of their table does not have."""
@@ -131,6 +144,6 @@ def _count(
     heard = tuple([counter for counter in counters if counter not in deaf])
 
     def execute_and_recount() -> tuple[Any, Change]:
-        return _count(heard, kind, compiler, original, *args, **kwargs), Change({}, everyone=deaf)
+        return _count(heard, kind, compiler, original, *args, **kwargs), Change({}, everyone_of=deaf)
 
-    return Ledger.on(connection).write(None, execute_and_recount)
+    return write(connection, None, execute_and_recount)

@@ -10,6 +10,7 @@ from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import OnConflict
 from .columns import Row, convert
+from .execution import write
 from .facts import UNKNOWN, fate, inserted
 from .rows import Change, difference, locked_by_key, unknown
 from .statement import Statement
@@ -31,15 +32,15 @@ class Insert(Statement):
         self._judge()
         on_conflict = self.query.on_conflict if self.known else OnConflict.UPDATE  # another class may do anything
         if on_conflict is OnConflict.UPDATE:
-            return self.ledger.write(None, self._upsert)
+            return write(self.connection, None, self._upsert)
         owners = self.owners if self.named else None
         if on_conflict is None and self.named and self.sure:
-            return self.ledger.write(owners, self._insert)
+            return write(self.connection, owners, self._insert)
         if self.can_return:
-            return self.ledger.write(owners, self._insert_returning)
+            return write(self.connection, owners, self._insert_returning)
         if on_conflict is None:
-            return self.ledger.write(None, self._insert_and_look)
-        return self.ledger.write(owners, self._insert_and_recount)
+            return write(self.connection, None, self._insert_and_look)
+        return write(self.connection, owners, self._insert_and_recount)
 
     def _judge(self) -> None:
         self.owners: dict[Declaration, dict[str, Delta]] = {}
@@ -95,7 +96,7 @@ class Insert(Statement):
     def _unknown(self, named: bool) -> Change:
         if named:
             return Change({counter: dict.fromkeys(deltas) for counter, deltas in self.owners.items()})
-        return Change({}, everyone=self.counters)
+        return Change({}, everyone_of=self.counters)
 
     def _primary_keys(self, result: Any) -> list[Any]:
         """Return the primary keys of the new rows, None for each that is unknown."""

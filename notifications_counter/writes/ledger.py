@@ -1,15 +1,16 @@
-"""Runs statements that change counted rows: announces their owners, and collects what they have changed."""
+"""What a database connection has to tell Redis: a log of each transaction, until its deltas are sent."""
 
 from __future__ import annotations
 
+import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from django.core.exceptions import AppRegistryNotReady
-from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections, transaction
+from django.db import Error, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
@@ -17,23 +18,56 @@ from ..databases.identity import identify
 from ..databases.routing import schema_of
 from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
-from ..internals import as_manual_transaction, in_manual_transaction
+from ..internals import has_failed, has_lost_transaction, in_manual_transaction, watch_transactions
 from ..signals import counts_changed
-from .follower import Follower, NotAnnounced
 from .requests import forget, mark_dirty, request_recounts
 from .rows import Change
 from .transaction import TransactionLog
 
-T = TypeVar("T")
-Execute = Callable[[], tuple[T, Change]]
-Expected = Mapping[Declaration, Iterable[str]] | None
+SAVEPOINT = re.compile(
+    r"\s*(?:(SAVEPOINT)|(RELEASE)(?:\s+SAVEPOINT)?|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(\S+)",
+    re.IGNORECASE,
+)
+COMMITS_NOTHING = re.compile(
+    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+search_path|"
+    r"SET\s+CONSTRAINTS|PRAGMA\s+foreign_key_check)\b",  # each TestCase ends with one of these two
+    re.IGNORECASE,
+)
+ROLLBACK = re.compile(r"\s*(?:ROLLBACK|ABORT)\b", re.IGNORECASE)
 
-CONNECTION_LOST = range(2000, 3000)
-"""Errors that MySQL's client raises. The server's errors have other numbers."""
+DEADLOCK = 1213
+"""The error with which MySQL and MariaDB roll back the whole transaction, not only the statement."""
+
+MAY_ROLL_BACK = {1020, 1205, 1206}
+"""Errors with which they may, depending on version and settings: a changed record, a lock timeout, too many locks."""
+
+READ_COMMITTED = {"read committed", "read uncommitted"}
+"""Isolation levels of transactions that see what others commit."""
 
 
-class Ledger(Follower):
-    """What one database connection has changed, and not sent to Redis yet."""
+class NotAnnounced(Exception):
+    """Redis has refused the announcement of a statement, before its execution."""
+
+
+class Ledger:
+    """The transaction logs of one database connection, and the wrapper around its statements."""
+
+    def __init__(self, connection: Any):
+        self._connection = weakref.ref(connection)
+        self.using: str = connection.alias
+        self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
+        self._committing: Sequence[weakref.ref[TransactionLog]] = ()  # by the last COMMIT
+        self._committed: Sequence[weakref.ref[TransactionLog]] = ()  # also by COMMITs whose hooks are running
+        self._rolled_back: list[TransactionLog] = []
+        self.alone: Sequence[weakref.ref[TransactionLog]] = ()  # of statements outside a transaction
+        watch_transactions(
+            connection,
+            self._before_commit,
+            self._before_rollback,
+            lambda: bool(self._logs),
+            after_refusal=self._after_refusal,
+            after_rollback=self._after_rollback,
+        )
 
     @classmethod
     def of(cls, using: str) -> Ledger:
@@ -49,130 +83,178 @@ class Ledger(Follower):
             ledger = connection.__dict__["counter_ledger"] = cls(connection)
             return ledger
 
+    @property
+    def connection(self) -> Any:
+        connection = self._connection()
+        assert connection is not None
+        return connection
+
+    # ----------------------------------------------------------------- record
     def collect(self, change: Change) -> None:
-        """Add to the transaction what a statement has changed."""
+        """Add the change of a statement to the transaction."""
         connection: Any = self._connection()
-        deltas = {counter: its for counter, its in change.deltas.items() if not {0}.issuperset(its.values())}
+        deltas = {c: numbers for c, numbers in change.deltas.items() if not {0}.issuperset(numbers.values())}
+        everyone = [(counter, None) for counter in change.everyone_of]
         if in_manual_transaction(connection):
-            owners = [
-                (counter, owner_key)
-                for counter, its in deltas.items()
-                for owner_key, delta in its.items()
-                if delta != 0
-            ]
-            request_recounts(self.using, [*owners, *((counter, None) for counter in change.everyone)])
+            owners = [(c, key) for c, numbers in deltas.items() for key, n in numbers.items() if n != 0]
+            request_recounts(self.using, [*owners, *everyone])
             mark_dirty(owners)
-            for counter in change.everyone:
+            for counter in change.everyone_of:
                 forget(counter)
             return
-        if not deltas and not change.everyone:
+        if everyone:
+            request_recounts(self.using, everyone)  # rule: everyone
+        elif not deltas:
             return
-        if change.everyone:
-            request_recounts(self.using, [(counter, None) for counter in change.everyone])  # rule: everyone
         if connection.in_atomic_block:
             log = self._transaction_log(connection)
             if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
                 transaction.on_commit(partial(log.signal, len(log.entries)), self.using)
-            log.add(deltas, change.everyone)
+            log.add(deltas, change.everyone_of)
         else:
             log = TransactionLog(connection)
-            unknown = {
-                c: {owner_key: None for owner_key, delta in its.items() if delta != 0} for c, its in deltas.items()
-            }
-            log.add(unknown, change.everyone)
+            unknown = {c: dict.fromkeys(key for key, n in numbers.items() if n != 0) for c, numbers in deltas.items()}
+            log.add(unknown, change.everyone_of)
             log.send(connection)
 
-    def write(self, owners: Expected, statement: Execute[T]) -> T:
-        """Run a statement that changes rows of these owners, and collect what it has changed. None: the owners are not
-        known beforehand, so the statement needs a transaction. Returns its result.
+    def _transaction_log(self, connection: Any) -> TransactionLog:
+        schema = schema_of(connection)
+        log = self._logs.get(schema)
+        if log is None:
+            self.wrap_statements(connection)
+            log = self._logs[schema] = TransactionLog(connection)
+        return log
 
-        In a transaction, owners are announced right before the COMMIT. In autocommit mode, the statement is prepared
-        while the announcement is on its way. If Redis refuses it, nothing has been executed yet, and the statement is
-        run again in a transaction, which commits it together with a RecountRequest.
-        """
+    def wrap_statements(self, connection: Any) -> None:
+        """Be the first wrapper of statements, because ``execute_wrapper()`` pops the last one."""
+        if self not in connection.execute_wrappers:
+            connection.execute_wrappers.insert(0, self)
+
+    def unwrap_statements(self) -> None:
+        """Stop, unless a counted change is left."""
         connection: Any = self._connection()
-        if in_manual_transaction(connection):
-            with as_manual_transaction(connection):
-                return self._write_inside(owners, statement)
-        if owners is None:
-            with transaction.atomic(using=self.using, savepoint=False):
-                return self._run(statement)
-        if connection.in_atomic_block:
-            return self._write_inside(owners, statement)
-        if not owners:
-            return self._run(statement)
-        try:
-            return self._write_alone(connection, owners, statement)
-        except NotAnnounced:
-            with transaction.atomic(using=self.using):
-                return self._run(statement)
+        if not self._logs and not self.alone and self in connection.execute_wrappers:
+            connection.execute_wrappers.remove(self)
 
-    def _run(self, statement: Execute[T]) -> T:
-        result, change = statement()
-        self.collect(change)
+    def drop_logs(self) -> None:
+        """Drop the logs of the transaction: it has ended, or the connection is new."""
+        self._logs = {}
+        self.unwrap_statements()
+
+    # ------------------------------------------------------------------ reads
+    def needs_rows(self, counter: Declaration, owner_key: str) -> bool:
+        """Return whether this connection must count the rows of this owner, because it has changed some and not sent
+        the deltas yet, or may not see the commits of others."""
+        for log in self._unsent_logs() if self._logs or self._committed or self.alone else ():
+            if log.has_touched(counter, owner_key):
+                return True
+        connection: Any = self._connection()
+        return self.sees_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
+
+    def recounts_everyone(self, counter: Declaration) -> bool:
+        """Return whether a statement whose change is not sent yet may have changed anyone's count."""
+        return any(counter in log.everyone_of for log in self._unsent_logs())
+
+    def all_touched(self, counter: Declaration) -> set[str]:
+        """Return every owner whose rows this connection has changed, with deltas that are not sent yet."""
+        return set().union(*(log.touched_of(counter) for log in self._unsent_logs()))
+
+    def _unsent_logs(self) -> Sequence[TransactionLog]:
+        self._committed = _living(self._committed)
+        refs = [*self._committed, *self.alone]
+        return [*self._logs.values(), *(log for ref in refs if (log := ref()) is not None)]
+
+    def sees_old_data(self) -> bool:
+        """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
+        another isolation level, a cached total is still the newest count, and a miss asks."""
+        connection: Any = self._connection()
+        if not connection.in_atomic_block or not connection.commit_on_exit:
+            return in_manual_transaction(connection)
+        vendor = connection.vendor
+        return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
+
+    # ---------------------------------------------------------------- wrapper
+    def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
+        for ref in reversed(self.alone):
+            if (log := ref()) is not None:  # an interrupt may leave dead ones
+                if log.intents.settle():
+                    raise NotAnnounced
+                break
+        if not self._logs:
+            return execute(sql, params, many, context)
+        logs = list(self._logs.values())
+        text = sql if isinstance(sql, str) else _text(sql, self.connection)
+        if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
+            for log in logs:
+                log.announce(self.connection)
+                log.maybe_committed = len(log.intents.all)
+        if savepoint := SAVEPOINT.match(text):
+            for log in logs:
+                log.foresee(savepoint)
+        try:
+            result = execute(sql, params, many, context)
+        except Error as error:
+            code = error.args[0] if error.args and self.connection.vendor == "mysql" else None
+            for log in logs:
+                if code == DEADLOCK:
+                    log.start_again()
+                elif code in MAY_ROLL_BACK or has_lost_transaction(self.connection):
+                    log.recount_since(0)
+            raise
+        for log in logs:
+            if savepoint:
+                log.follow(savepoint)
+            elif ROLLBACK.match(text):
+                log.start_again()
         return result
 
-    def _write_inside(self, owners: Expected, statement: Execute[T]) -> T:
+    def _before_commit(self) -> None:
+        self._committing = ()
+        logs = list(self._logs.values())
+        if not logs:
+            return
+        connection = self.connection
         try:
-            return self._run(statement)
-        except Error:
-            raise
-        except BaseException:  # a time limit, an interrupt: it may have been executed or not
-            if self.connection.in_atomic_block:
-                transaction.set_rollback(True, using=self.using)
-            else:
-                with suppress(Error):
-                    self._collect_unknown(owners)
-            raise
-
-    def _collect_unknown(self, owners: Expected) -> None:
-        if owners is None:
-            self.collect(Change({}, everyone=[counter for counter in declarations() if counter.db == self.using]))
-        else:
-            self.collect(Change({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}))
-
-    def _write_alone(self, connection: Any, owners: Mapping[Declaration, Iterable[str]], statement: Execute[T]) -> T:
-        log = TransactionLog(connection)
-        outer = self._alone and [ref for ref in self._alone if ref() is not None]
-        try:
-            self._alone = (*outer, weakref.ref(log))
-            self._see_statements(connection)
-            log.intents.announce(owners, connection)
-            result, change = statement()
-            log.add(change.deltas, change.everyone)
-            return result
-        except NotAnnounced:
-            raise
-        except BaseException as error:
-            log.mark_unknown()
-            if not log.intents.unread and not self._has_ended(error):
-                log.intents.leave_to_healing()
-            raise
+            connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
+            failed = has_failed(connection)
+            for log in logs:
+                if failed:
+                    log.start_again()  # PostgreSQL will roll back without an error
+                log.announce(connection)
         finally:
-            self._alone = outer
-            self._look_away()
-            log.send(connection)
+            connection.in_atomic_block = False
+            self.drop_logs()
+            self._committing = [weakref.ref(log) for log in logs]
+            self._committed = [*_living(self._committed), *self._committing]
+            # Only now, so that nobody finds our hooks in an open transaction. They come first, because a hook that
+            # raises stops those after it. They are not robust, because Django would log a time limit that is meant for
+            # the site.
+            connection.run_on_commit[:0] = [(set(), partial(log.send, connection), False) for log in logs]
 
-    def _has_ended(self, error: BaseException) -> bool:
-        """Return whether a statement that was sent, and raised this error, will change nothing more. If the connection
-        is lost while the server waits for a lock, the server continues, and commits."""
-        if isinstance(error, OperationalError | InterfaceError):
-            if self.connection.vendor == "mysql":  # is_usable() could connect again
-                return not (error.args and error.args[0] in CONNECTION_LOST)
-            return self.connection.is_usable()
-        return isinstance(error, DatabaseError)  # otherwise the site has interrupted it
+    def _after_refusal(self) -> None:
+        for ref in self._committing:
+            if (log := ref()) is not None:
+                log.undo(self.connection)
+
+    def _before_rollback(self) -> None:
+        self._rolled_back = [log for log in self._logs.values() if log.intents.all]
+        self.drop_logs()
+
+    def _after_rollback(self) -> None:
+        while self._rolled_back:
+            self._rolled_back.pop().undo(self.connection)
 
 
-@contextmanager
-def as_connection_of_its_alias(connection: Any) -> Iterator[None]:
-    """Make a copy of a connection, whose statements are in another transaction, the one that its alias stands for. So
-    it has a ledger of its own."""
-    before = connections[connection.alias]
-    connections[connection.alias] = connection
-    try:
-        yield
-    finally:
-        connections[connection.alias] = before
+def _living(refs: Sequence[weakref.ref[TransactionLog]]) -> Sequence[weakref.ref[TransactionLog]]:
+    return refs and [ref for ref in refs if ref() is not None]
+
+
+def _text(sql: Any, connection: Any) -> str:
+    """Return the text of a statement that is not a str: psycopg also takes bytes and composed SQL."""
+    if isinstance(sql, bytes):
+        return sql.decode(errors="replace")
+    with connection.wrap_database_errors:
+        return sql.as_string(connection.connection) if hasattr(sql, "as_string") else ""
 
 
 @receiver(connection_created)

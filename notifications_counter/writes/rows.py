@@ -28,10 +28,10 @@ Deltas = Mapping[Declaration, Mapping[str, Delta]]
 
 
 class Change(NamedTuple):
-    """What a statement has changed. ``everyone``: counters of which everyone is to be recounted."""
+    """The deltas of a statement. In the counters ``everyone_of``, it may have changed anyone's count."""
 
     deltas: Deltas
-    everyone: Sequence[Declaration] = ()
+    everyone_of: Sequence[Declaration] = ()
 
 
 def chunks(items: Sequence[Any], using: str) -> Sequence[Sequence[Any]]:

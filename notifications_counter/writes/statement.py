@@ -10,7 +10,6 @@ from django.db.models import Model
 from ..declaration import Declaration
 from ..internals import CURSOR
 from .columns import Columns, Row, columns_of
-from .ledger import Ledger
 
 
 class Statement:
@@ -28,7 +27,6 @@ class Statement:
         self.query = compiler.query
         self.connection = compiler.connection
         self.using: str = compiler.connection.alias
-        self.ledger = Ledger.on(self.connection)
 
     @property
     def model(self) -> type[Model]:

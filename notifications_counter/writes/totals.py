@@ -18,6 +18,7 @@ from django.db.models.signals import post_delete, post_save
 
 from ..declaration import Declaration, counters_of_table, declarations
 from ..internals import InsertQuery, UpdateQuery
+from .execution import write
 from .ledger import Ledger
 from .rows import Change, rows_of
 
@@ -36,22 +37,22 @@ def maintained() -> Iterator[None]:
 
 def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Callable[[], Any]) -> Any:
     """Execute a statement of the ORM that writes the totals of these counters."""
-    query, using = compiler.query, compiler.connection.alias
+    query, connection = compiler.query, compiler.connection
+    using = connection.alias
     if isinstance(query, UpdateQuery):
         names = {field.name for field, *_ in query.values}  # type: ignore[attr-defined]
         counters = tuple(c for c in counters if names & {c.field, c.batch_field, *(f.name for f in c.total_fields)})
     counters = tuple(c for c in counters if c.db == using)  # a counter belongs to one database
     if not counters or _maintained.get():
         return execute()
-    ledger = Ledger.of(using)
 
     def execute_and_recount() -> tuple[Any, Change]:
         written = {counter: _owners(counter, query, using) for counter in counters}
         everyone = [counter for counter, keys in written.items() if any(map(_is_expression, chain(*keys)))]
         owners = {counter: _unknown(counter, keys) for counter, keys in written.items() if counter not in everyone}
-        return execute(), Change(owners, everyone=everyone)
+        return execute(), Change(owners, everyone_of=everyone)
 
-    return ledger.write(None, execute_and_recount)
+    return write(connection, None, execute_and_recount)
 
 
 def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...]]:

@@ -15,6 +15,7 @@ from django.core.exceptions import EmptyResultSet
 from ..declaration import Declaration
 from ..internals import ROW_COUNT, WhereNode
 from .columns import Columns, Row, columns_of, convert
+from .execution import write
 from .facts import UNKNOWN, Fate, facts_after, facts_of_where, fate
 from .rows import (
     Change,
@@ -103,12 +104,12 @@ class Update(Statement):
         named = self.known and all(turn.names_owners for turn in self.turns)
         owners = {turn.counter: turn.owner_keys for turn in self.turns} if named else None
         if named and all(turn.was.is_known and turn.becomes.is_known for turn in self.turns):
-            return self.ledger.write(owners, self._shift)
+            return write(self.connection, owners, self._shift)
         self.changes_key = any(field.attname in names for field in self.model._meta.pk_fields)
         own = self.query.get_initial_alias() == self.model._meta.db_table and not self.query.related_updates
         if self.known and self.connection.vendor == "postgresql" and own and not self.returns:
-            return self.ledger.write(owners, self._at_once)
-        return self.ledger.write(None, self._look_twice)
+            return write(self.connection, owners, self._at_once)
+        return write(self.connection, None, self._look_twice)
 
     def _call(self, compiler: Any) -> Any:
         if self.returns:

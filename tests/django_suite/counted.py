@@ -27,9 +27,8 @@ from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.declaration.owners import target_of
 from notifications_counter.maintenance.entering import enter_after_migrate
 from notifications_counter.models.fields import is_converted_by_django
-from notifications_counter.writes import door
+from notifications_counter.writes import delete, door, insert, totals, update
 from notifications_counter.writes.delete import Delete
-from notifications_counter.writes.ledger import Ledger
 from notifications_counter.writes.rows import Change
 from notifications_counter.writes.update import Update
 
@@ -46,7 +45,7 @@ def install() -> None:
     if door._count is count:
         hide_the_app()
         door._count = compare
-        Ledger.write = noting(Ledger.write)  # type: ignore[method-assign]
+        wrap_writes(noting)
         if os.environ.get("SUITE_MUTANT"):
             plant_bugs()
     declared = {counter.source_label for counter in declarations()}
@@ -130,18 +129,22 @@ under_way: list[list[tuple[Any, ...]]] = []
 anyone's count may have changed. A statement may execute others, for the tables of its parents."""
 
 
-def noting(write: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``Ledger.write()``."""
+def wrap_writes(wrapper: Callable[[Any], Any]) -> None:
+    """Wrap the function that executes counted statements."""
+    for module in (delete, door, insert, totals, update):
+        module.write = wrapper(module.write)  # type: ignore[attr-defined]
 
+
+def noting(write: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(write)
-    def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
+    def note(connection: Any, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
         def execute() -> tuple[Any, Change]:
             result, change = statement()
             for recorded in under_way:
-                recorded += [*change.deltas.items(), *((counter,) for counter in change.everyone)]
+                recorded += [*change.deltas.items(), *((counter,) for counter in change.everyone_of)]
             return result, change
 
-        return write(ledger, owners, execute)
+        return write(connection, owners, execute)
 
     return note
 
@@ -212,19 +215,21 @@ def compare(counters: tuple[Declaration, ...], kind: type, compiler: Any, *args:
 # ------------------------------------------------------------------- mutant
 def plant_bugs() -> None:
     """Lose a delta of an UPDATE that gives rows to other owners, and count deleted rows twice."""
-    write = Ledger.write
 
     def wrong(kind: type, deltas: Mapping[str, Any]) -> Mapping[str, Any]:
         if kind is Update:
             return dict(list(deltas.items())[1:] if len(deltas) > 1 else deltas)
         return {owner_key: delta and 2 * delta for owner_key, delta in deltas.items()} if kind is Delete else deltas
 
-    def write_wrongly(ledger: Ledger, owners: Any, statement: Any) -> Any:
-        def execute() -> tuple[Any, Change]:
-            result, change = statement()
-            kind = type(getattr(statement, "__self__", None))
-            return result, change._replace(deltas={c: wrong(kind, deltas) for c, deltas in change.deltas.items()})
+    def erring(write: Callable[..., Any]) -> Callable[..., Any]:
+        def write_wrongly(connection: Any, owners: Any, statement: Any) -> Any:
+            def execute() -> tuple[Any, Change]:
+                result, change = statement()
+                kind = type(getattr(statement, "__self__", None))
+                return result, change._replace(deltas={c: wrong(kind, deltas) for c, deltas in change.deltas.items()})
 
-        return write(ledger, owners, execute)
+            return write(connection, owners, execute)
 
-    Ledger.write = write_wrongly  # type: ignore[method-assign]
+        return write_wrongly
+
+    wrap_writes(erring)

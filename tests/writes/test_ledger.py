@@ -7,7 +7,7 @@ from django.db import connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications_counter.writes.follower import SAVEPOINT
+from notifications_counter.writes.ledger import SAVEPOINT
 from notifications_counter.writes.transaction import TransactionLog
 
 pytestmark = pytest.mark.once
