@@ -1,4 +1,4 @@
-"""The columns that say what rows count for, in SELECT and RETURNING."""
+"""The columns of owners and values, for SELECT and RETURNING."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Row = Sequence[Any]
 
 
 class Columns:
-    """For each counter, the columns of the owner and what a row adds to the count, compiled once.
+    """For each counter, the columns of the owner and of the value that a row adds to the count, compiled once.
 
-    ``keys``    the columns of the primary key
-    ``sql``     these columns, with ``params``
-    ``names``   what they are called in a result
-    ``named``   these columns, with their names
-    ``owners``  the names of the owners' columns
-    ``sums``    all names, with sums for groups of the same ``owners``
+    ``keys``     the columns of the primary key
+    ``sql``      the columns of the counters, with ``params``
+    ``names``    their names in a result
+    ``aliased``  the columns with these names
+    ``owners``   the names of the owners' columns
+    ``sums``     all names, with SUM around the values, for GROUP BY ``owners``
 
-    ``key_fields`` and ``fields`` are the same columns, as ``convert`` needs them.
+    ``key_fields`` and ``fields`` are the fields of ``keys`` and ``sql``, for ``convert``.
     """
 
     def __init__(self, counters: Sequence[Declaration], using: str, model: type[Model], prefix: str, alias: str):
@@ -38,13 +38,13 @@ class Columns:
         columns = [column.resolve_expression(query) for column in columns]
         columns = [column.relabeled_clone({table: alias or table}) for column in (*keys, *columns)]
         sql, params = zip(*map(compiler.compile, columns), strict=True)
-        # What a row adds needs no conversion.
+        # Values need no conversion.
         fields = [c if isinstance(c, Col) and compiler.get_converters([c]) else None for c in columns]
         self.keys, self.sql = sql[: len(keys)], sql[len(keys) :]
         self.key_fields, self.fields = fields[: len(keys)], fields[len(keys) :]
         self.params: tuple[Any, ...] = tuple(chain(*params))
         self.names = [f"{prefix}{i}" for i in range(len(self.sql))]
-        self.named = ", ".join(f"{column} AS {name}" for column, name in zip(self.sql, self.names, strict=True))
+        self.aliased = ", ".join(f"{column} AS {name}" for column, name in zip(self.sql, self.names, strict=True))
         owns = [isinstance(column, Col) for column in columns[len(keys) :]]
         self.owners = ", ".join(compress(self.names, owns))
         self.sums = ", ".join(
@@ -52,8 +52,8 @@ class Columns:
         )
 
     def select(self, where: str, params: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return a SELECT of rows in the order of their primary keys: the key, then these columns. To compile it from a
-        QuerySet would take several times as long as everything else."""
+        """Return a SELECT of primary key and columns, in the order of the key. Compiling it from a QuerySet would take
+        several times as long as everything else."""
         keys = ", ".join(self.keys)
         select = f"SELECT {keys}, {', '.join(self.sql)} FROM {self.table} WHERE {where} ORDER BY {keys}"
         return select, (*self.params, *params)
@@ -63,12 +63,12 @@ class Columns:
 def columns_of(
     counters: tuple[Declaration, ...], using: str, model: type[Model], prefix: str = "c", alias: str = ""
 ) -> Columns:
-    """Return the columns of counters of one table, which ``model`` has. ``prefix``: of their names. ``alias``: what the
-    statement calls the table, if not by its name."""
+    """Return the columns of counters of a model's table. ``prefix``: of their names. ``alias``: of the table in the
+    statement."""
     return Columns(counters, using, model, prefix, alias)
 
 
 def convert(compiler: Any, fields: Sequence[Any], rows: Iterable[Row]) -> Iterable[Row]:
-    """Convert what the database returned for these fields. None: a column that needs no conversion."""
+    """Convert rows of these fields, as the database returned them. None: the column needs no conversion."""
     converters = compiler.get_converters(fields)
     return compiler.apply_converters(rows, converters) if converters else rows

@@ -32,10 +32,10 @@ from ..internals import (
     SQLUpdateCompiler,
     UpdateQuery,
 )
+from .change import Change
 from .delete import Delete
 from .execution import write
 from .insert import Insert
-from .rows import Change
 from .totals import write_totals
 from .update import Update
 
@@ -136,14 +136,15 @@ def _count(
     counters = tuple([c for c in counters if alias_for(c.source) == alias])  # a counter belongs to one database
     if not counters:
         return original(compiler, *args, **kwargs)
-    deaf = without_columns(counters, query.model)
-    if not deaf:
+    uncountable = without_columns(counters, query.model)
+    if not uncountable:
         query_class, statement_class = KINDS[kind]
-        known = type(query) is query_class and type(compiler) is connection.ops.compiler(query.compiler)
-        return statement_class(counters, compiler, original, known).run(*args, **kwargs)
-    heard = tuple([counter for counter in counters if counter not in deaf])
+        is_stock = type(query) is query_class and type(compiler) is connection.ops.compiler(query.compiler)
+        return statement_class(counters, compiler, original, is_stock).run(*args, **kwargs)
+    countable = tuple([counter for counter in counters if counter not in uncountable])
 
     def execute_and_recount() -> tuple[Any, Change]:
-        return _count(heard, kind, compiler, original, *args, **kwargs), Change({}, everyone_of=deaf)
+        result = _count(countable, kind, compiler, original, *args, **kwargs)
+        return result, Change({}, everyone_of=uncountable)
 
     return write(connection, None, execute_and_recount)

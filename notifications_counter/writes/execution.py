@@ -11,8 +11,8 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError, tr
 
 from ..declaration import Declaration, declarations
 from ..internals import as_manual_transaction, in_manual_transaction
+from .change import Change
 from .ledger import Ledger, NotAnnounced
-from .rows import Change
 from .transaction import TransactionLog
 
 T = TypeVar("T")

@@ -1,8 +1,8 @@
 """What a statement says about its rows, without asking the database.
 
 Facts are values by attribute name. A missing attribute is unknown. ``NOT_NULL`` means that the value is not NULL, and
-that nothing else is known. A fact holds for every row of the statement, even for one that another session changed while
-the statement waited for its lock.
+otherwise unknown. A fact holds for every row of the statement, even if another session changed the row while the
+statement waited for its lock.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ PRE_SAVES = {Field.pre_save, DateField.pre_save, DateTimeField.pre_save, TimeFie
 """Methods that write the value of the instance, or the current time."""
 
 
-class Fate(NamedTuple):
-    """What a statement says about its rows, for one counter.
+class Contribution(NamedTuple):
+    """What each row of a statement contributes to a counter, as far as the statement says.
 
     ``owner``  an owner key; None if the rows have no owner; or UNKNOWN
-    ``value``  what each of them adds to the count, 0 if they do not count; None if only the database can tell
+    ``value``  what a row adds to the count, 0 if it does not count; None if only the database can tell
     """
 
     owner: Any
@@ -54,22 +54,22 @@ class Fate(NamedTuple):
 
     @property
     def names_owner(self) -> bool:
-        """Whether we know whose count the rows are part of, if they count at all."""
+        """Whether it says whose count the rows are part of, if they count at all."""
         return self.value == 0 or self.owner is not UNKNOWN
 
     @property
     def is_known(self) -> bool:
-        """Whether we know what the rows count for."""
+        """Whether it says everything."""
         return self.value is not None and self.names_owner
 
     @property
     def owner_keys(self) -> list[str]:
-        """The owner whose count the rows may be part of, as a list."""
+        """The owner whose count the rows may be part of, as a list; empty if none is named."""
         return [] if self.value == 0 or self.owner in (UNKNOWN, None) else [self.owner]
 
 
-def fate(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Fate:
-    """Return what these facts say about the rows."""
+def contribution(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Contribution:
+    """Return what rows contribute according to these facts."""
     owner = facts.get(counter.owner_attnames[0], UNKNOWN)
     if counter.has_several_columns:
         values = [facts.get(name, UNKNOWN) for name in counter.owner_attnames]
@@ -82,11 +82,11 @@ def fate(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Fat
         owner = str(owner)
     elif owner is not UNKNOWN and owner is not None:
         owner = UNKNOWN if _is_uncertain(counter.key_fields[0], owner) else counter.encode(owner)
-    return Fate(owner, counter.condition.value_of(facts, connection))
+    return Contribution(owner, counter.condition.value_of(facts, connection))
 
 
 def _is_uncertain(field: Any, value: Any) -> bool:
-    """Return whether we don't know what the column will hold. A database may cut spaces off a text that is too long."""
+    """Return whether the column may hold another value. A database may cut spaces off a text that is too long."""
     if isinstance(value, str):
         return isinstance(field, CharField) and field.max_length is not None and len(value) > field.max_length
     return value is UNKNOWN or value is NOT_NULL or hasattr(value, "resolve_expression")
@@ -98,7 +98,7 @@ def _is_converted_by_django(field: Any) -> bool:
 
 # ------------------------------------------------------------------------ WHERE
 def facts_of_where(where: WhereNode) -> Facts:
-    """Return what a WHERE clause says about every row that it selects. The query must not have joins.
+    """Return the facts about every row that a WHERE clause selects. The query must not have joins.
 
     Only conditions that AND combines at the top apply to every row. A condition on other rows, such as a subquery, says
     nothing, because the database does not check it again after waiting for a lock.
@@ -140,7 +140,7 @@ def _is_identity(field: Any) -> bool:
 
 # -------------------------------------------------------------------------- SET
 def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
-    """Return what is known about the rows after an UPDATE has set these (field, model, value)."""
+    """Return the facts after an UPDATE has set these (field, model, value)."""
     after = dict(facts)
     for field, _, value in values:
         known = _fact_of_value(field, value)
@@ -154,7 +154,7 @@ def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
 def _fact_of_value(field: Any, value: Any) -> Any:
     if not _is_converted_by_django(field):
         return UNKNOWN
-    # JSON null is not NULL. Other types are converted by the database, which rounds 1.5, for example.
+    # JSON null is not NULL. The database converts other types; it rounds 1.5, for example.
     if type(value) is Value and _is_of(field, value.value):
         value = value.value
     if isinstance(value, Now):
@@ -167,7 +167,7 @@ def _fact_of_value(field: Any, value: Any) -> Any:
 
 
 def _is_of(field: Any, value: Any) -> bool:
-    """Return whether the database stores a value as it is, although it does not know for which column it is."""
+    """Return whether the database stores this value as it is, although an expression doesn't name its column."""
     if value is None:
         return not isinstance(field, JSONField)
     target = target_of(field)
@@ -178,52 +178,52 @@ def _is_of(field: Any, value: Any) -> bool:
 
 # ----------------------------------------------------------------------- INSERT
 class Inserted:
-    """What the instances of an INSERT say about the rows that it writes."""
+    """What the instances of an INSERT say about its rows."""
 
     def __init__(self, model: type[Model], fields: Iterable[Field], written: Collection[Field], raw: bool):
-        """``fields`` are those to look at, ``written`` those in the INSERT. ``raw``: no ``pre_save()`` is called."""
+        """``fields``: the facts to find. ``written``: those in the INSERT. ``raw``: ``pre_save()`` is skipped."""
         names = {field.attname for field in written}
-        meddled = any(map(_sets_others, written))
-        self._known: list[str] = []
-        self._made: Facts = {}
-        self._hidden = False
+        may_differ = any(map(_sets_others, written))
+        self._in_instance: list[str] = []
+        self._by_clock: Facts = {}
+        self._is_complete = True
         for field in fields:
-            how = _how_written(model, field.attname) if field.attname in names and not meddled else "hidden"
-            if how == "as it is" or (how == "now" and raw):
-                self._known.append(field.attname)
-            elif how == "now":
-                self._made[field.attname] = NOT_NULL
+            source = _source(model, field.attname) if field.attname in names and not may_differ else "hidden"
+            if source == "instance" or (source == "clock" and raw):
+                self._in_instance.append(field.attname)
+            elif source == "clock":
+                self._by_clock[field.attname] = NOT_NULL
             else:
-                self._hidden = True
+                self._is_complete = False
 
     def facts(self, instance: Model) -> Mapping[str, Any]:
         """Return the facts about one row."""
         values = instance.__dict__
-        if not self._made and not self._hidden:
+        if self._is_complete and not self._by_clock:
             return values
-        return {name: values[name] for name in self._known if name in values} | self._made
+        return {name: values[name] for name in self._in_instance if name in values} | self._by_clock
 
 
 @lru_cache(maxsize=100)
 def inserted(model: type[Model], counter: Declaration, written: tuple[str, ...], raw: bool) -> Inserted:
-    """Return what INSERTs of the fields with these attribute names say, which is found out once."""
+    """Return what INSERTs of the fields with these attribute names say."""
     fields: list[Any] = [model._meta.get_field(name) for name in written]
     return Inserted(model, counter.columns, fields, raw)
 
 
 def _sets_others(field: Any) -> bool:
     """Return whether ``pre_save()`` may set attributes of other fields."""
-    if getattr(field, "width_field", None) or getattr(field, "height_field", None):  # of an image
+    if getattr(field, "width_field", None) or getattr(field, "height_field", None):  # an ImageField
         return True
     return type(field).pre_save not in {*PRE_SAVES, FileField.pre_save}
 
 
-def _how_written(model: type[Model], attname: str) -> str:
-    """Return where an INSERT takes the value of a field from: the ``__dict__`` of the instance ("as it is"), the clock
-    ("now"), or a descriptor or ``pre_save()`` that we know nothing about ("hidden")."""
+def _source(model: type[Model], attname: str) -> str:
+    """Return where an INSERT takes the value of a field from: the ``__dict__`` of the "instance", the "clock", or an
+    unknown descriptor or ``pre_save()``, which is "hidden"."""
     field: Any = model._meta.get_field(attname)
     descriptor = getattr(model, attname, None)
     plain = isinstance(descriptor, DeferredAttribute) and type(descriptor).__get__ is DeferredAttribute.__get__
     if not plain or type(field).pre_save not in PRE_SAVES or not _is_converted_by_django(field):
         return "hidden"
-    return "now" if getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False) else "as it is"
+    return "clock" if getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False) else "instance"

@@ -20,8 +20,8 @@ from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
 from ..internals import has_failed, has_lost_transaction, in_manual_transaction, watch_transactions
 from ..signals import counts_changed
+from .change import Change
 from .requests import forget, mark_dirty, request_recounts
-from .rows import Change
 from .transaction import TransactionLog
 
 SAVEPOINT = re.compile(

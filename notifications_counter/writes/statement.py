@@ -1,4 +1,4 @@
-"""What INSERT, UPDATE and DELETE have in common."""
+"""The base of INSERT, UPDATE and DELETE."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .columns import Columns, Row, columns_of
 class Statement:
     """A statement of the ORM on its way to the database.
 
-    ``execute``  executes a compiler as if there were no door
-    ``known``    whether query and compiler have the classes that Django gives them, so that their SQL can be extended
+    ``execute``   executes a compiler by the original method
+    ``is_stock``  whether query and compiler have Django's own classes, so that their SQL can be extended
     """
 
-    def __init__(self, counters: tuple[Declaration, ...], compiler: Any, execute: Callable[..., Any], known: bool):
+    def __init__(self, counters: tuple[Declaration, ...], compiler: Any, execute: Callable[..., Any], is_stock: bool):
         self.counters = counters
         self.compiler = compiler
         self.execute = execute
-        self.known = known
+        self.is_stock = is_stock
         self.query = compiler.query
         self.connection = compiler.connection
         self.using: str = compiler.connection.alias
 
     @property
     def model(self) -> type[Model]:
-        """The model that is written, which may be another one of the counted table. It knows the primary key: that of
-        the source may have had another name at the time of a migration."""
+        """The written model, which may be another one of the counted table: at the time of a migration, the primary key
+        may have had another name."""
         return self.query.model
 
     @property
@@ -41,13 +41,13 @@ class Statement:
 
     @property
     def can_return(self) -> bool:
-        """Whether RETURNING can be used and trusted. MySQL does not have it. SQLite 3.40, which is widely used, returns
+        """Whether RETURNING exists and is reliable. MySQL does not have it. SQLite 3.40, which is widely used, returns
         a wrong ``column IS NULL`` if the first column of the table is NOT NULL."""
         features = self.connection.features
-        return self.known and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
+        return self.is_stock and self.connection.vendor != "sqlite" and features.can_return_columns_from_insert
 
     def fetch(self, as_sql: Callable[[], tuple[str, tuple[Any, ...]]]) -> Sequence[Row]:
-        """Execute the statement by other SQL, which returns rows, and return these."""
+        """Execute the statement by other SQL, and return the rows that this returns."""
         self.compiler.as_sql = as_sql
         try:
             cursor = self.execute(self.compiler, CURSOR)

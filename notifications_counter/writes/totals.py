@@ -18,9 +18,10 @@ from django.db.models.signals import post_delete, post_save
 
 from ..declaration import Declaration, counters_of_table, declarations
 from ..internals import InsertQuery, UpdateQuery
+from .change import Change
 from .execution import write
 from .ledger import Ledger
-from .rows import Change, rows_of
+from .queries import rows_of
 
 _maintained: ContextVar[bool] = ContextVar("maintained", default=False)
 

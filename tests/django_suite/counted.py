@@ -28,8 +28,8 @@ from notifications_counter.declaration.owners import target_of
 from notifications_counter.maintenance.entering import enter_after_migrate
 from notifications_counter.models.fields import is_converted_by_django
 from notifications_counter.writes import delete, door, insert, totals, update
+from notifications_counter.writes.change import Change
 from notifications_counter.writes.delete import Delete
-from notifications_counter.writes.rows import Change
 from notifications_counter.writes.update import Update
 
 from .shim import Result, report

@@ -25,9 +25,9 @@ from notifications_counter.internals import (
 )
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.writes import ledger
+from notifications_counter.writes.change import Change
 from notifications_counter.writes.intents import Intents
 from notifications_counter.writes.ledger import Ledger
-from notifications_counter.writes.rows import Change
 from notifications_counter.writes.transaction import TransactionLog
 from tests.support import (
     OtherConnection,
