@@ -70,7 +70,7 @@ class Ranking(Reader):
                 return None
             counts[key] = count
         counts |= self._negative([key for key, count in counts.items() if count < counter.least])
-        ranked = sorted(filter(counts.get, counts), key=lambda key: (-counts[key], found.places[key]))
+        ranked = sorted(filter(counts.get, counts), key=lambda key: (-counts[key], found.order[key]))
         return [(key, counts[key]) for key in ranked[: largest.number]]
 
     def _decoded(self, owner_keys: Iterable[str]) -> dict[Key, str]:

@@ -1,4 +1,4 @@
-"""SQL of our own: what a flush writes, and what recounts and rankings read. A module for each database that differs."""
+"""The app's own SQL, with which a flush writes, and recounts and rankings read. Each database has a module."""
 
 from importlib import import_module
 from typing import Any
@@ -9,7 +9,7 @@ SUPPORTED = ("postgresql", "mysql", "sqlite")
 
 
 def dialect(vendor: str) -> Any:
-    """Return the module for a database, which has ``apply(target, batch, chunk)``."""
+    """Return the module of a database, with ``apply(target, batch, chunk)``."""
     if vendor not in SUPPORTED:
         raise ConfigurationError(f"Counters need PostgreSQL, MariaDB, MySQL or SQLite, not a database of {vendor!r}.")
     return import_module(f"{__name__}.{vendor}")

@@ -1,4 +1,4 @@
-"""Everyone in the order of primary keys, and for each range of them the rows beside the stored totals."""
+"""Everyone, in the order of primary keys, in pages: the owners' rows beside their stored totals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .owners import is_one_of, of_owners
 END = "owner:"
 
 MOST_NAMED = 500
-"""The most owners that a query names. For more, the whole range is fetched."""
+"""The most owners that a query names. For more, it fetches the whole page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Owners by owner key: those after a primary key, up to the ``last``, and whether nobody follows, ``is_last``."""
+    """The owners after one primary key and up to the ``last``. ``keys``: by owner key. ``is_last``: nobody follows."""
 
     after: Any
     last: Any
@@ -31,12 +31,12 @@ class Page:
 
     @property
     def end(self) -> str:
-        """Where the page ends, as text for ``Everyone.start``."""
+        """The end of the page, as text for ``Everyone.start``."""
         return f"{END}{self.last}"
 
 
 class Counted(NamedTuple):
-    """What the database has of an owner: the count of its rows, the stored total, and the last batch added to it."""
+    """An owner in the database: the count of its rows, the stored total, and the last batch added to it."""
 
     rows: int = 0
     total: int = 0
@@ -44,7 +44,7 @@ class Counted(NamedTuple):
 
 
 class Everyone:
-    """Owners of one counter who have rows that count, or a stored total."""
+    """All owners of one counter that have rows that count, or a stored total."""
 
     def __init__(self, counter: Declaration):
         self.counter = counter
@@ -53,8 +53,7 @@ class Everyone:
         self.owner = ", ".join(self.columns)
 
     def start(self, position: str) -> Any:
-        """Return the primary key where a page ended, or None, for the beginning, if the text is not from a page of such
-        owners."""
+        """Return the primary key where a page ended. None, which is the beginning, if the text does not name one."""
         before, found, key = position.partition(END)
         if found and not before:
             with suppress(ValidationError):  # another release may have counted for other owners
@@ -62,8 +61,8 @@ class Everyone:
         return None
 
     def page(self, after: Any, size: int, last: Any = None) -> Page | None:
-        """Return the first owners after a primary key, or from the beginning, and up to the ``last``, or to the end.
-        None if there are no more."""
+        """Return the first owners after a primary key, and up to the ``last``. None: from the beginning, or to the end.
+        Returns None if there are no more."""
         rows = self._rows(after, last).order_by(*self.columns).distinct()[:size]
         totals = self._totals(after, last).order_by(*self.columns).values(*self.columns)[:size]
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
@@ -75,8 +74,8 @@ class Everyone:
         return Page(after, keys[-1], {str(key): key for key in keys}, len(keys) < size) if keys else None
 
     def counts(self, page: Page, batch: int, owner_keys: Sequence[str], only: Sequence[Any] = ()) -> dict[str, Counted]:
-        """Count these owners, and those in the page whose total differs from the number of rows or has a later batch
-        (rule: above). ``only``: of the page, count no more than these keys."""
+        """Count these owners, and all in the page whose total differs from the count of the rows or has a later batch
+        (rule: above). ``only``: limits the page to these keys."""
         rows, totals = self._rows(page.after, page.last), self._totals(page.after, page.last)
         if only:
             rows = rows.filter(of_owners(self.counter, self.counter.owner_fields, only, self.counter.db))
@@ -96,9 +95,9 @@ class Everyone:
             params.append(batch)
             if owner_keys:
                 keys = [page.keys[owner_key] for owner_key in owner_keys]
-                theirs, of_theirs = is_one_of(self.counter, self.columns, keys, self.connection)
-                counts += f" OR {theirs}"
-                params += of_theirs
+                condition, values = is_one_of(self.counter, self.columns, keys, self.connection)
+                counts += f" OR {condition}"
+                params += values
         found = self._fetch(counts, params)
         return {str(self.counter.key_of(row[:-3])): Counted(int(row[-3]), *row[-2:]) for row in found}
 
@@ -114,7 +113,7 @@ class Everyone:
         return totals.values(*self.columns, counted_total=F(counter.field), counted_batch=F(counter.batch_field))
 
     def _between(self, queryset: QuerySet, names: Sequence[str], after: Any, last: Any) -> QuerySet:
-        """Return the rows of owners after one key, up to another, with the columns of the owner."""
+        """Filter the rows of owners after one key and up to another, and select the owner's columns."""
         queryset = queryset.filter(between(self.counter, names, after, last))
         return queryset.values(**{alias: F(name) for alias, name in zip(self.columns, names, strict=True)})
 
@@ -128,8 +127,8 @@ class Everyone:
 
 
 def between(counter: Declaration, names: Sequence[str], after: Any, last: Any) -> Q:
-    """Return a condition for rows of owners, in these columns, after one key, up to another. None: from the beginning,
-    or to the end."""
+    """Return a condition for rows of owners, in these columns, after one key and up to another. None: from the
+    beginning, or to the end."""
     condition = Q(**{f"{name}__isnull": False for name in names})
     for key, direction in ((after, "gt"), (last, "lt")):
         if key is not None:
@@ -139,8 +138,8 @@ def between(counter: Declaration, names: Sequence[str], after: Any, last: Any) -
 
 
 def _beyond(names: Sequence[str], values: Sequence[Any], direction: str, or_equal: bool) -> Q:
-    """Return a condition for rows beyond these values, in the order of the columns. Not every database uses an index to
-    compare lists of columns."""
+    """Return a condition for rows beyond these values, in the order of the columns. Not every database would use an
+    index to compare lists of columns."""
     if len(names) == 1:
         return Q(**{f"{names[0]}__{direction}{'e' if or_equal else ''}": values[0]})
     rest = _beyond(names[1:], values[1:], direction, or_equal)

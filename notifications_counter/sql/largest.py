@@ -1,4 +1,4 @@
-"""The largest counts, by one statement: from the rows, or from the stored totals and what else a reader needs."""
+"""The largest counts, read by one statement: from the rows, or from the stored totals."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ KNOWN, WAITING, LISTED, MOVED = range(4)
 
 @dataclass
 class Found:
-    """What the database has: the ``counts`` of owners for whom nothing waits, by their totals, and of those in doubt,
-    by their rows; the totals and batches of those who are ``waiting``; and ``places``, which say who comes first among
-    equals."""
+    """The reply of the database.
+
+    ``counts``   of owners without waiting changes, by their totals, and of owners in doubt, by their rows
+    ``waiting``  totals and batches of the owners with waiting changes
+    ``order``    of owners with equal counts
+    """
 
     counts: dict[Key, int] = field(default_factory=dict)
     waiting: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    places: dict[Key, int] = field(default_factory=dict)
+    order: dict[Key, int] = field(default_factory=dict)
 
 
 class Largest(Everyone):
-    """The ``number`` owners with the largest counts, of all, or of those whose values in all columns but the last are
-    ``first``."""
+    """The ``number`` owners with the largest counts, of all, or of those with the values ``first`` in all columns but
+    the last."""
 
     def __init__(self, counter: Declaration, number: int, first: First = ()):
         super().__init__(counter)
@@ -41,17 +44,16 @@ class Largest(Everyone):
         self.first = first
 
     def of_rows(self) -> list[tuple[Key, int]]:
-        """Count all rows."""
+        """Return the largest counts of rows."""
         rows = self._of(self.counter.owner_attnames, self._rows(None)).annotate(counted=self.counter.condition.total)
         largest = rows.exclude(counted=0).order_by("-counted", *self.columns)[: self.number]
         found = self._fetch(*self._compile(largest))
         return [(self.counter.key_of(owner), int(count)) for *owner, count in found]
 
     def of_totals(self, waiting: Sequence[Key], doubted: Sequence[Key], batches: Mapping[int, int]) -> Found | None:
-        """Read the largest totals of owners for whom nothing waits, and all totals of those for whom something does.
-        Count the rows of those whose count is in doubt. ``batches``: the last one of each shard when this was known.
-        None if a later one has been written since.
-        """
+        """Read all totals of the owners with ``waiting`` changes, count the rows of the ``doubted`` owners, and read
+        the largest totals of all others. ``batches``: the last one of each shard when these owners were known. None if
+        a later one has been written since."""
         parts, params = zip(*self._parts(waiting, doubted, batches), strict=True)
         order = ", ".join(str(i + 1) for i in range(len(self.columns)))
         found = Found()
@@ -60,7 +62,7 @@ class Largest(Everyone):
             if part == MOVED:
                 return None
             key = self.counter.key_of(owner)
-            found.places.setdefault(key, len(found.places))
+            found.order.setdefault(key, len(found.order))
             if part == WAITING:
                 found.waiting[key] = count, batch
             elif part == KNOWN:
@@ -70,22 +72,22 @@ class Largest(Everyone):
     def _parts(
         self, waiting: Sequence[Key], doubted: Sequence[Key], batches: Mapping[int, int]
     ) -> Iterator[tuple[str, Sequence[Any]]]:
-        """Yield the parts of that statement, each with its parameters."""
+        """Yield the parts of this statement, each with its parameters."""
         counter, using = self.counter, self.connection.alias
         totals = self._of([each.attname for each in counter.total_fields], self._totals(None)).order_by()
 
-        def whose(fields: Sequence[Any], keys: Sequence[Key]) -> Any:
+        def owned_by(fields: Sequence[Any], keys: Sequence[Key]) -> Any:
             return of_owners(counter, fields, keys, using)
 
         largest = totals.exclude(counted_total=0).order_by("-counted_total", *self.columns)
         if others := [*waiting, *doubted]:
-            largest = largest.exclude(whose(counter.total_fields, others))
+            largest = largest.exclude(owned_by(counter.total_fields, others))
         yield self._part(KNOWN, largest[: self.number])
         if waiting:
-            yield self._part(WAITING, totals.filter(whose(counter.total_fields, waiting)))
+            yield self._part(WAITING, totals.filter(owned_by(counter.total_fields, waiting)))
             yield listed(counter, waiting, (LISTED, 0, 0), self.connection)
         if doubted:
-            rows = self._rows(None).filter(whose(counter.owner_fields, doubted)).order_by()
+            rows = self._rows(None).filter(owned_by(counter.owner_fields, doubted)).order_by()
             counted = rows.annotate(counted_total=counter.condition.total, counted_batch=Value(0))
             yield self._part(KNOWN, counted)
         moved, params = self._compile(self._moved(batches))
@@ -101,7 +103,7 @@ class Largest(Everyone):
         return f"SELECT {columns} FROM ({sql}) part{part}", params
 
     def _moved(self, batches: Mapping[int, int]) -> QuerySet:
-        """Return the shards of which a batch after these has been written, if only in part."""
+        """Return the shards with a later batch that has been written, if only in part."""
         later = Q()
         for shard, batch in batches.items():
             is_later = Q(finished__gt=batch) | Q(finished=batch, progress__gt=0)

@@ -1,5 +1,5 @@
-"""MariaDB and MySQL: the chunk is sent as JSON. Assignments run from left to right and depend on the batch, so it is
-assigned last."""
+"""MariaDB and MySQL: the chunk is sent as JSON. Assignments run from left to right, and depend on the batch, which is
+therefore assigned last."""
 
 from django.db.models import IntegerField
 
@@ -7,7 +7,7 @@ from .target import Chunk, Target
 
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
-    """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
+    """Add the deltas of a chunk to each row that does not have its batch yet: `guard`."""
     t = target
     # BIGINT is faster. By default, a text has the character set of the database.
     kinds = ["BIGINT" if isinstance(f, IntegerField) else "TEXT CHARACTER SET utf8mb4" for f in t.counter.key_fields]
@@ -15,7 +15,7 @@ def apply(target: Target, batch: int, chunk: Chunk) -> None:
     columns = ", ".join(f"owner{i} {kind} PATH '$[{i}]'" for i, kind in enumerate(kinds))
     stored = f"{t.table}.{t.count}"  # a column of the chunk may have the same name
     is_new = f"{t.batch} < VALUES({t.batch})"
-    # The column refuses a sum that it cannot hold, as a DataError; of two integers, it would be an IntegrityError.
+    # A sum that the column cannot hold is a DataError. Without the cast, it would be an IntegrityError.
     added = f"CAST({stored} AS DECIMAL(20)) + VALUES({t.count})"
     with t.connection.cursor() as cursor:
         cursor.execute(

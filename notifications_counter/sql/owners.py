@@ -12,8 +12,8 @@ from django.db.models.expressions import RawSQL
 from ..declaration import Declaration
 
 SHORT_LIST = 100
-"""The most keys of one column that PostgreSQL gets as a list: for a long one it starts workers, which takes longer than
-finding the rows."""
+"""The most keys of one column that PostgreSQL gets as a list. For a longer one, it starts workers, which takes longer
+than finding the rows."""
 
 
 def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any], connection: Any) -> tuple[str, list]:
@@ -31,14 +31,14 @@ def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any],
 
 
 def of_owners(counter: Declaration, fields: Sequence[Any], keys: Sequence[Any], using: str) -> RawSQL:
-    """Return the same condition for ``filter()``, given the fields of a model."""
+    """Return the same condition for ``filter()``, given fields of a model."""
     quote = connections[using].ops.quote_name
     columns = [f"{quote(field.model._meta.db_table)}.{quote(field.column)}" for field in fields]
     return RawSQL(*is_one_of(counter, columns, keys, connections[using]), BooleanField())
 
 
 def listed(counter: Declaration, keys: Sequence[Any], more: Sequence[int], connection: Any) -> tuple[str, list]:
-    """Return a part of a UNION that consists of these keys, each with these numbers, and its parameters."""
+    """Return a part of a UNION with these keys, each followed by these numbers, and its parameters."""
     values = counter.db_columns(counter.columns_of(keys), connection)
     numbers = ", ".join(map(str, more))
     if connection.vendor == "postgresql":
@@ -49,7 +49,7 @@ def listed(counter: Declaration, keys: Sequence[Any], more: Sequence[int], conne
 
 
 def arrays(counter: Declaration, connection: Any) -> str:
-    """Return the placeholders of PostgreSQL's arrays of keys, one for each column. An integer that its column cannot
-    hold is the key of an owner without rows, not an error."""
+    """Return the placeholders of PostgreSQL's arrays of keys, one for each column. An integer that is too large for its
+    column is the key of an owner without rows, not an error."""
     kinds = ("bigint" if isinstance(f, IntegerField) else f.rel_db_type(connection) for f in counter.key_fields)
     return ", ".join(f"%s::{kind}[]" for kind in kinds)

@@ -7,7 +7,7 @@ from .target import Chunk, Target
 
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
-    """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
+    """Add the deltas of a chunk to each row that does not have its batch yet: `guard`."""
     t = target
     columns = [_as_array(column) for column in t.db_columns(chunk)]
     names = ", ".join(f"owner{i}" for i in range(len(t.owners)))

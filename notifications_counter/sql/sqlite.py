@@ -4,7 +4,7 @@ from .target import Chunk, Target
 
 
 def apply(target: Target, batch: int, chunk: Chunk) -> None:
-    """Add the deltas of a chunk where its batch is not in the row yet: `guard`."""
+    """Add the deltas of a chunk to each row that does not have its batch yet: `guard`."""
     t = target
     columns = ", ".join(f"json_extract(value, '$[{i}]')" for i in range(len(t.owners) + 1))
     with t.connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""The table of totals, and what a flush writes there."""
+"""The table of totals, to which a flush writes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class Target:
 
     @cached_property
     def on_conflict(self) -> str:
-        """What PostgreSQL and SQLite do with a row that is there, if the table is called ``stored``: `guard`."""
+        """What PostgreSQL and SQLite do with an existing row of the table, which the statement calls ``stored``:
+        `guard`."""
         return (
             f" ON CONFLICT ({self.owner}) DO UPDATE SET {self.count} = stored.{self.count} + excluded.{self.count},"
             f" {self.batch} = excluded.{self.batch}, {self.updated} = excluded.{self.updated}"
@@ -80,16 +81,16 @@ class Target:
         )
 
     def values(self, batch: int) -> tuple[Any, ...]:
-        """Return what new rows have in common: the batch, the time, and the defaults of the other fields."""
+        """Return the values that all new rows have: the batch, the time, and the defaults of the other fields."""
         row = self.model()
         updated_at: Any = row._meta.get_field("updated_at")
         defaults = (field.get_db_prep_save(field.pre_save(row, add=True), self.connection) for field in self.others)
         return (batch, updated_at.get_db_prep_save(timezone.now(), self.connection), *defaults)
 
     def db_columns(self, chunk: Chunk) -> list[list[Any]]:
-        """Return the keys as the driver takes them, column by column, and the deltas."""
+        """Return the keys in the driver's types, column by column, and the deltas."""
         return [*self.counter.db_columns(chunk.columns, self.connection), chunk.deltas]
 
     def as_json(self, chunk: Chunk) -> str:
-        """Return the same as a list of rows."""
+        """Return the same, row by row, as JSON."""
         return json.dumps(list(zip(*self.db_columns(chunk), strict=True)), ensure_ascii=False, default=str)
