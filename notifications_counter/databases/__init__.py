@@ -1,1 +1,1 @@
-"""The databases of a site: in which one this code works, and whose keys in Redis are whose."""
+"""The databases of a site: which one this code works in, and which keys in Redis belong to it."""

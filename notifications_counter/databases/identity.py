@@ -1,8 +1,9 @@
-"""Which database a counter's keys in Redis belong to.
+"""The ids of databases, to which keys in Redis belong.
 
 Each database, and each tenant's schema, has its own id, which is part of every key. So a test database, another tenant
-or another site on the same Redis can neither read nor change its counts. The id depends on a random row, because a
-database that was emptied or replaced is another one, and on where the row is, because a copy has the same row.
+or another site on the same Redis can neither read nor change its counts. The id depends on a random ``uid`` in a row,
+because a database that was emptied or replaced is another one, and on its location, because a copy has the same
+``uid``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .routing import alias_for, own_rows, schema_of
 from .transactions import in_transaction
 
 OF_TESTS = "test"
-"""The prefix of the rows of test databases."""
+"""The prefix of the ``uid`` of a test database."""
 
 DAY = 86400
 """Seconds."""
@@ -50,31 +51,31 @@ logger = logging.getLogger("notifications_counter")
 class Database:
     """A database, or a schema.
 
-    ``id``         of the database as it is now
-    ``logs``       the id without the server, which may be replaced: event log and time-sliced counters are stored only
-                   in Redis, and must survive that
-    ``address``    where it is, as a hash; the next database there leaves the keys of this one
-    ``row``        the random part of the id
-    ``in_memory``  whether it is a SQLite database in memory
-    ``epochs``     of each shard, by counter, shard and number of shards; left out for test databases, because their
-                   Redis may be emptied between two tests
-    ``buffers``    of each counter that has been used
+    ``id``          changes with the ``uid`` and the location
+    ``lasting_id``  does not depend on the server, which may be replaced: event log and time-sliced counters are stored
+                    only in Redis, and must survive that
+    ``address``     a hash of the location; the next database there leaves the keys of this one
+    ``uid``         the random part of the id
+    ``in_memory``   whether it is a SQLite database in memory
+    ``epochs``      of each shard, by counter, shard and number of shards; empty for test databases, because their Redis
+                    may be emptied between two tests
+    ``buffers``     of each counter that has been used
     """
 
-    __slots__ = ("id", "logs", "address", "row", "in_memory", "epochs", "buffers")
+    __slots__ = ("id", "lasting_id", "address", "uid", "in_memory", "epochs", "buffers")
 
     def __init__(
         self,
-        row: str,
+        uid: str,
         where: Sequence[Any],
         host: Sequence[Any] = (),
         system: Sequence[Any] = (),
         in_memory: bool = False,
     ):
-        # ``where``: on its server, which ``system`` names, or else ``host``, of which a cluster has several.
-        self.row = row
-        self.id = _hash(row, *where, *system)
-        self.logs = _hash(row, *where)
+        # ``where``: on the server. ``system`` names the server, or else ``host`` does, of which a cluster has several.
+        self.uid = uid
+        self.id = _hash(uid, *where, *system)
+        self.lasting_id = _hash(uid, *where)
         self.address = _hash(*host, *where, *system)
         self.in_memory = in_memory
         self.epochs: dict[tuple[str, int, int], int] = {}
@@ -82,11 +83,11 @@ class Database:
 
     @property
     def ttl(self) -> int | str:
-        """Seconds after which its lasting keys expire if it is a test database; '' for others."""
-        return DAY if self.row.startswith(OF_TESTS) else ""
+        """Seconds after which the lasting keys of a test database expire; '' for other databases."""
+        return DAY if self.uid.startswith(OF_TESTS) else ""
 
     def epoch_of(self, counter: str, shard: int, shards: int) -> int:
-        """Return the epoch of a shard. If another number of them is in use, this one is behind all (rule: highest)."""
+        """Return the epoch of a shard. If another number of shards is in use, it is behind all (rule: highest)."""
         others = (epoch for (name, *_), epoch in self.epochs.items() if name == counter)
         return self.epochs.get((counter, shard, shards)) or max(others, default=0)
 
@@ -95,44 +96,39 @@ _known: dict[tuple[str, Any, str | None], Database] = {}
 
 
 def current() -> Database:
-    """Return the database that this thread or task works on, for data that belongs to no model. BufferUnavailable if it
-    has no id yet."""
+    """Return the database in which this thread or task works, for data without a model. BufferUnavailable if it has no
+    id yet."""
     return identify(connections[alias_for(apps.get_model("notifications_counter", "DatabaseId"))])
 
 
 def identify(connection: BaseDatabaseWrapper) -> Database:
-    """Return the database that a connection works on. BufferUnavailable if it has no id yet.
-
-    Each process asks a database, or a schema, once.
-    """
-    # The same as _key(): each read comes here.
+    """Return the database of a connection, or its schema. Each process asks for its id once. BufferUnavailable if it
+    has none yet."""
+    # As in _key(): each read comes here.
     key = connection.alias, connection.settings_dict["NAME"], getattr(connection, "schema_name", None)
     return _known.get(key) or look_up(connection)
 
 
 def look_up_changed(connection: BaseDatabaseWrapper) -> Database:
-    """Return the database, after checking that its row is still the same; if not, look it up again."""
+    """Return the database. Look it up again if its ``uid`` has changed."""
     known = _known.get(_key(connection))
     with suppress(DatabaseError):
-        if known and _rows(connection).filter(uid=known.row).exists():
+        if known and _rows(connection).filter(uid=known.uid).exists():
             return known
     return look_up(connection)
 
 
 def look_up(connection: BaseDatabaseWrapper) -> Database:
     """Ask the database for its id. If it has none, or its keys were left (rule: renew), make a new one, except in a
-    transaction, which may be rolled back.
-
-    BufferUnavailable if it has none.
-    """
+    transaction, which may be rolled back. BufferUnavailable if there is no id."""
     inside = in_transaction(connection)
     try:
         with as_manual_transaction(connection), transaction.atomic(connection.alias) if inside else nullcontext():
             if (found := _read(connection)) is None and not inside:
-                _rows(connection).get_or_create(pk=1, defaults={"uid": _new_row()})
+                _rows(connection).get_or_create(pk=1, defaults={"uid": _new_uid()})
                 found = _read(connection)
             if found and found.id in left_databases and not inside:
-                if _rows(connection).filter(uid=found.row).update(uid=_new_row()):
+                if _rows(connection).filter(uid=found.uid).update(uid=_new_uid()):
                     about = {"event": "database_left", "database": connection.alias}
                     logger.warning(LEFT, connection.alias, extra=about)
                 found = _read(connection)
@@ -154,8 +150,8 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
 
 
 def renew(connection: BaseDatabaseWrapper) -> None:
-    """Give a database that has been restored a new id, because its old keys count other rows. Then look it up."""
-    _rows(connection).update(uid=_new_row())
+    """Give a restored database a new id, because its old keys count other rows. The caller must look it up."""
+    _rows(connection).update(uid=_new_uid())
 
 
 @receiver(keys_left)
@@ -180,7 +176,7 @@ def _rows(connection: BaseDatabaseWrapper) -> QuerySet[Any]:
 
 
 def _read(connection: Any) -> Database | None:
-    """Return the row and its address according to the database, whose settings may differ between processes."""
+    """Return the database by its ``uid`` and its own account of its location: settings may differ between processes."""
     table = connection.ops.quote_name(_rows(connection).model._meta.db_table)
     about = {
         "postgresql": ", current_database(), "
@@ -193,18 +189,18 @@ def _read(connection: Any) -> Database | None:
         cursor.execute(f"SELECT uid{about} FROM {table}")
         if (found := cursor.fetchone()) is None:
             return None
-        row, *address = found
+        uid, *address = found
         if connection.vendor == "postgresql" and address.pop():
             cursor.execute("SELECT system_identifier FROM pg_control_system()")
             address += cursor.fetchone()
     if connection.vendor == "postgresql":
-        return Database(row, address[:2], system=address[2:])
+        return Database(uid, address[:2], system=address[2:])
     if connection.vendor == "mysql":  # a cluster has several hosts, and is one database
-        return Database(row, address[:1], address[1:])
+        return Database(uid, address[:1], address[1:])
     name = connection.settings_dict["NAME"]
     if connection.vendor == "sqlite":
-        return _in_memory(row, name) if connection.is_in_memory_db() else Database(row, [Path(address[0]).resolve()])
-    return Database(row, [name])
+        return _in_memory(uid, name) if connection.is_in_memory_db() else Database(uid, [Path(address[0]).resolve()])
+    return Database(uid, [name])
 
 
 def _read_epochs(connection: BaseDatabaseWrapper) -> dict[tuple[str, int, int], int]:
@@ -212,22 +208,21 @@ def _read_epochs(connection: BaseDatabaseWrapper) -> dict[tuple[str, int, int], 
     return {tuple(about): epoch for *about, epoch in shards.values_list("counter", "shard", "shards", "epoch")}
 
 
-def _new_row() -> str:
-    """Make a random row. ``mail.outbox`` exists only if Django's test runner, or pytest-django, has set up the
-    process."""
+def _new_uid() -> str:
+    """Make a random ``uid``. ``mail.outbox`` exists only in processes of Django's test runner or pytest-django."""
     return ((OF_TESTS if hasattr(mail, "outbox") else "") + uuid4().hex)[:32]
 
 
-def _in_memory(row: str, name: Any) -> Database:
-    """Return a database in memory. Each process has its own, and a fork has a copy of its parent's, with the same
-    row."""
-    return Database(row, [name, gethostname(), os.getpid()], in_memory=True)
+def _in_memory(uid: str, name: Any) -> Database:
+    """Return a database in memory. Each process has its own; a fork has a copy of its parent's, with the same
+    ``uid``."""
+    return Database(uid, [name, gethostname(), os.getpid()], in_memory=True)
 
 
 def _forked() -> None:
     for key, database in _known.items():
         if database.in_memory:
-            _known[key] = _in_memory(database.row, key[1])
+            _known[key] = _in_memory(database.uid, key[1])
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks

@@ -1,4 +1,4 @@
-"""In which database, and in which tenant's schema, this code works."""
+"""The database, and the tenant's schema, in which this code works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _alias: ContextVar[str | None] = ContextVar("alias", default=None)
 
 @contextmanager
 def working_on(alias: str) -> Iterator[None]:
-    """Make the app use this database instead of the one that the router names."""
+    """Make the app use this database instead of the router's choice."""
     token = _alias.set(alias)
     try:
         yield
@@ -35,12 +35,12 @@ def alias_for(model: Any) -> str:
 
 
 def schema_of(connection: BaseDatabaseWrapper) -> str | None:
-    """Return the tenant's schema that a connection uses, as a tenant library has set it."""
+    """Return the tenant's schema that a tenant library has set on a connection."""
     return getattr(connection, "schema_name", None)
 
 
 def in_schema(connection: BaseDatabaseWrapper, schema: str | None) -> AbstractContextManager[None]:
-    """Make a connection use the schema of another tenant for a while."""
+    """Make a connection use a tenant's schema for a while."""
     return HERE if schema is None or schema_of(connection) == schema else _in_schema(connection, schema)
 
 
@@ -55,5 +55,5 @@ def _in_schema(connection: Any, schema: str) -> Iterator[None]:  # the tenant li
 
 
 def own_rows(model: str, using: str) -> QuerySet[Any]:
-    """Return all rows of one of the app's own models. Counters may be imported before the models are."""
+    """Return all rows of one of the app's own models, given by name: counters may be imported before models."""
     return QuerySet(apps.get_model("notifications_counter", model), using=using)

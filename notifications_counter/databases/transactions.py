@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def outside_transactions(view: F) -> F:
-    """Let Django call a view outside of a transaction, whichever databases have ATOMIC_REQUESTS."""
+    """Make Django call a view outside of a transaction, even if databases have ATOMIC_REQUESTS."""
     for alias in connections:
         transaction.non_atomic_requests(alias)(view)
     return view

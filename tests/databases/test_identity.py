@@ -307,7 +307,7 @@ def test_logs_go_on_when_the_server_is_replaced() -> None:
     """As by pg_upgrade: what they hold is nowhere else, while counts are made again."""
     old, new = (identity.Database("row", ["mysite", "public"], system=[system]) for system in (1, 2))
     assert old.id != new.id
-    assert old.logs == new.logs != identity.Database("row", ["mysite", "blue"], system=[1]).logs
+    assert old.lasting_id == new.lasting_id != identity.Database("row", ["mysite", "blue"], system=[1]).lasting_id
 
 
 def test_the_traces_of_a_test_database_go_by_themselves(kept: Any, redis_client: redis.Redis) -> None:
