@@ -23,7 +23,7 @@ __all__ = [
     "SQLDeleteCompiler",
     "SQLInsertCompiler",
     "SQLUpdateCompiler",
-    # What they compile. A query of another class may do anything, so its rows are in doubt.
+    # Their queries. A query of another class may do anything, so its rows are in doubt.
     "DeleteQuery",
     "InsertQuery",
     "Query",
@@ -111,7 +111,7 @@ ATTRIBUTES = {
         "get_meta": "The options of its model, whose table is written to.",
         "group_by": "As for annotations.",
         "is_sliced": "Whether it has LIMIT or OFFSET.",
-        "model": "Its model, which may be a proxy, a parent or that of a migration.",
+        "model": "Its model, which may be a proxy, a parent or a migration's.",
         "objs": "INSERT: the instances.",
         "on_conflict": "INSERT: an OnConflict, or None.",
         "raw": "INSERT: loaddata, which does not call pre_save().",
@@ -143,15 +143,15 @@ ATTRIBUTES = {
         "prepare_database_save": "Of an instance: what a foreign key to it stores.",
     },
     "signal": {
-        "receivers": "Empty if nobody listens. Then we need not find out what to send.",
+        "receivers": "Empty if nobody listens. Then nothing needs to be computed for them.",
     },
 }
-"""Attributes of Django's objects that its documentation does not have."""
+"""Attributes of Django's objects that are not in its documentation."""
 
 
 def statement_of(error: BaseException) -> str:
     """Return the SQL, without its parameters, of the statement that raised a database error; empty if it is unknown.
-    Neither Django nor the drivers tell."""
+    Neither Django nor the drivers offer it."""
     traceback = error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_code is CursorWrapper._execute.__code__:  # type: ignore[attr-defined]

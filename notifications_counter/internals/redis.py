@@ -30,8 +30,8 @@ __all__ = [
 
 # ------------------------------------------------------------ redis-py: connections
 def limit_setup(pool: Any, seconds: Callable[[], float | None]) -> None:
-    """Have the connections of a pool wait for at most ``seconds()`` for each reply while they are set up. None: for as
-    long as the site has set. A pool that limits their number sets them up itself, before it returns them."""
+    """Limit to ``seconds()`` how long the connections of a pool wait for each reply while they are set up. None: keep
+    the site's timeout. A pool that limits their number sets them up itself, before it returns them."""
     pool.connection_class = _limited(pool.connection_class, seconds)
 
 
@@ -50,27 +50,27 @@ def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
 
         def __init__(self, *args: Any, **kwargs: Any):
             super().__init__(*args, **kwargs)
-            # Nothing else is to be done around a command, as for Sentinel, or to test whether the connection is alive.
+            # redis-py does nothing else around a command, as it does for Sentinel or a health check.
             self.is_plain = is_plain and not self.health_check_interval
 
         def _connect(self: Any) -> Any:
             if (limit := seconds()) is None:
                 return super()._connect()
-            theirs = self.socket_timeout, self.socket_connect_timeout
+            timeouts = self.socket_timeout, self.socket_connect_timeout
             self.socket_timeout, self.socket_connect_timeout = (
-                limit if timeout is None else min(limit, timeout) for timeout in theirs
+                limit if timeout is None else min(limit, timeout) for timeout in timeouts
             )
-            try:  # the socket keeps the limit for what follows, such as AUTH
+            try:  # the socket keeps the limit for the commands that follow, such as AUTH
                 return super()._connect()
             finally:
-                self.socket_timeout, self.socket_connect_timeout = theirs
+                self.socket_timeout, self.socket_connect_timeout = timeouts
 
     return Limited
 
 
 def limit_wait(connection: Any, limit: float | None) -> None:
-    """Have a connection wait for at most ``limit`` seconds for each reply from now on. None: for as long as the site
-    has set. It does nothing if the connection is still to be set up."""
+    """Limit how many seconds a connection waits for each reply from now on. None: restore the site's timeout. Does
+    nothing if the connection is not set up yet."""
     timeout, sock = connection.socket_timeout, connection._sock
     if limit is not None and (timeout is None or limit < timeout):
         timeout = limit
@@ -90,27 +90,27 @@ def new_connection(pool: Any) -> Any:
 
 
 def is_exhausted(error: Exception) -> bool:
-    """Return whether all connections that the site allows are in use. redis-py has an exception for that only from
+    """Return whether the error says that all connections are in use. redis-py has an exception for that only from
     version 7 on."""
     return str(error) == "Too many connections"
 
 
 def disconnect_idle(pool: Any) -> None:
-    """Close the connections of a pool that nobody uses. Before redis-py 7, a BlockingConnectionPool would also close
-    those in use, so it closes none."""
+    """Close the idle connections of a pool. Before redis-py 7, a BlockingConnectionPool would also close those in use;
+    then close none."""
     if "inuse_connections" in inspect.signature(pool.disconnect).parameters:
         pool.disconnect(inuse_connections=False)
 
 
 def has_input(connection: Any) -> bool:
-    """Return whether there is something to read: an idle connection is closed, or out of sync."""
+    """Return whether there is something to read. If the connection is idle, it is closed, or out of sync."""
     return connection.can_read()
 
 
 def send_packed(connection: Any, commands: Iterable[bytes]) -> None:
     """Send packed commands. ``send_command`` would pack them itself, more slowly. After a failure, the caller must
     close the connection."""
-    if connection._sock is None or not getattr(connection, "is_plain", False):  # the site may have made it before us
+    if connection._sock is None or not getattr(connection, "is_plain", False):  # the site may have made the connection
         connection.send_packed_command(commands)
     else:
         for command in commands:
@@ -118,8 +118,8 @@ def send_packed(connection: Any, commands: Iterable[bytes]) -> None:
 
 
 def read_replies(connection: Any, number: int, replies: list[Any]) -> bool:
-    """Append the next replies of Redis, which may be exceptions. Returns whether one is. ``read_response`` takes twice
-    the time, because it prepares what to say of a failure. After a failure, the caller must close the connection."""
+    """Append the next replies of Redis. Returns whether one is an exception. ``read_response`` takes twice the time,
+    because it prepares an error message. After a failure, the caller must close the connection."""
     is_plain, has_failed = getattr(connection, "is_plain", False), False
     read = connection._parser.read_response if is_plain else partial(_read_carefully, connection)
     for _ in range(number):
@@ -139,7 +139,7 @@ def _read_carefully(connection: Any) -> Any:
 
 
 def default_socket_timeout() -> float | None:
-    """Return how many seconds a connection waits for a reply by default. Versions of redis-py differ."""
+    """Return how many seconds a connection waits for a reply by default, which depends on the version of redis-py."""
     from redis import connection
 
     return inspect.signature(connection.AbstractConnection.__init__).parameters["socket_timeout"].default
@@ -147,13 +147,13 @@ def default_socket_timeout() -> float | None:
 
 # ---------------------------------------------------------------- redis-py: clusters
 def new_cluster(url: str, seconds: Callable[[], float | None], **options: Any) -> Any:
-    """Make the client of a cluster, whose connections are set up as those of ``limit_setup`` are; with TLS, only after
-    it has found the nodes for the first time."""
+    """Make the client of a cluster, with the limit of ``limit_setup`` for its connections; with TLS, only once it has
+    found the nodes."""
     from redis import Connection, RedisCluster
 
     cluster = RedisCluster.from_url(url, **{"connection_class": _limited(Connection, seconds), **options})
-    theirs = cluster.nodes_manager.connection_kwargs
-    theirs["connection_class"] = _limited(theirs["connection_class"], seconds)
+    kwargs = cluster.nodes_manager.connection_kwargs
+    kwargs["connection_class"] = _limited(kwargs["connection_class"], seconds)
     return cluster
 
 
@@ -163,10 +163,10 @@ def node_pool(cluster: Any, key: str) -> Any:
 
 
 def reload_nodes(cluster: Any) -> None:
-    """Ask the cluster which node holds what. redis-py does so only in ``execute_command``.
+    """Ask the cluster which node holds which keys. redis-py does so only in ``execute_command``.
 
-    Before version 8, it closes all connections to the node that it asked, even those in use. So let it ask over a new
-    one.
+    Before version 8, it closes all connections to the node that it asked, even those in use. So give it new nodes to
+    ask.
     """
     nodes = cluster.nodes_manager
     nodes.startup_nodes = {node.name: type(node)(node.host, node.port) for node in list(nodes.startup_nodes.values())}

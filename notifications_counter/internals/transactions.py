@@ -1,4 +1,4 @@
-"""The transactions of Django's connections, and what the drivers know of them."""
+"""The transactions of Django's connections, and their state according to the drivers."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ def watch_transactions(
 ) -> None:
     """Call these around each COMMIT and ROLLBACK of a connection, because Django has no hook there.
 
-    ``after_refusal`` is called if the database has answered that it does not commit. A ``_commit`` or ``_rollback``
-    that other code has set on this connection is called as well. If Django switches autocommit on while ``is_open``
-    says that there is a transaction, because an exception has struck right before the COMMIT, the transaction is rolled
-    back.
+    ``after_refusal`` is called if the database answers that it has not committed. A ``_commit`` or ``_rollback`` that
+    other code has set on this connection is called as well. If an exception strikes right before the COMMIT, Django
+    switches autocommit on while ``is_open`` is true; then the transaction is rolled back.
     """
     commit = _preceded(connection, "_commit", before_commit)
     rollback = _preceded(connection, "_rollback", before_rollback)
     itself = weakref.ref(connection)  # without a cycle, the connection of a thread that ended is freed at once
 
-    def roll_back_what_is_open() -> None:  # MySQL and SQLite would commit, and PostgreSQL refuse
+    def roll_back_open_transaction() -> None:  # MySQL and SQLite would commit, and PostgreSQL refuse
         if is_open() and (connection := itself()) is not None:
             connection.rollback()
 
@@ -64,7 +63,7 @@ def watch_transactions(
 
     connection._commit = commit_unless_interrupted
     connection._rollback = roll_back_and_tell
-    connection._set_autocommit = _preceded(connection, "_set_autocommit", roll_back_what_is_open)
+    connection._set_autocommit = _preceded(connection, "_set_autocommit", roll_back_open_transaction)
 
 
 IDLE, IN_TRANSACTION, IN_ERROR = 0, 2, 3
@@ -72,13 +71,13 @@ IDLE, IN_TRANSACTION, IN_ERROR = 0, 2, 3
 
 
 def _status(driver: Any) -> int:
-    """Return the state of a PostgreSQL connection. In psycopg, ``info`` would make an Enum of it."""
+    """Return the state of a PostgreSQL connection. In psycopg, ``info`` would convert it to an Enum."""
     return (driver.pgconn if hasattr(driver, "pgconn") else driver.info).transaction_status
 
 
 def _is_not_committed(connection: Any) -> bool:
-    """Return whether the database is known not to have committed, after a COMMIT that has raised an error. PostgreSQL
-    has rolled back if it has answered at all, and SQLite leaves the transaction open. MySQL has no such sign."""
+    """Return whether the database has certainly not committed, after a COMMIT that raised an error. PostgreSQL has
+    rolled back if it answered at all, and SQLite leaves the transaction open. MySQL shows nothing."""
     driver = connection.connection
     if not driver:
         return False
@@ -88,13 +87,13 @@ def _is_not_committed(connection: Any) -> bool:
 
 
 def _preceded(connection: Any, name: str, before: Callable[[], None]) -> Callable[..., None]:
-    theirs = connection.__dict__.get(name)
+    replaced = connection.__dict__.get(name)
     itself = weakref.ref(connection)
 
     def call(*arguments: Any) -> None:
         before()
-        if theirs is not None:
-            theirs(*arguments)
+        if replaced is not None:
+            replaced(*arguments)
         elif (connection := itself()) is not None:
             getattr(type(connection), name)(connection, *arguments)
 
@@ -113,17 +112,17 @@ def has_failed(connection: Any) -> bool:
 
 def has_lost_transaction(connection: Any) -> bool:
     """Return whether SQLite has rolled back the whole transaction, as with ``OR ROLLBACK``, or when the disk is full.
-    What follows is no longer in a transaction."""
+    The next statements are no longer in a transaction."""
     driver = connection.connection
     return connection.vendor == "sqlite" and bool(driver) and not driver.in_transaction
 
 
 def in_manual_transaction(connection: Any) -> bool:
-    """Return whether autocommit was switched off, by hand or in DATABASES, or whether raw SQL has begun a transaction.
-    Then there is no hook at the commit, not even in ``atomic()``.
+    """Return whether autocommit was switched off, by hand or in DATABASES, or raw SQL has begun a transaction. Then
+    there is no hook at the commit, not even in ``atomic()``.
 
-    The driver knows without asking the server; mysqlclient does not tell. PyMySQL has to ask after an error, which may
-    have ended the transaction.
+    The driver knows without asking the server, except mysqlclient, which doesn't know. PyMySQL has to ask after an
+    error, which may have ended the transaction.
     """
     if connection.in_atomic_block:
         return not connection.commit_on_exit
@@ -149,8 +148,8 @@ def in_manual_transaction(connection: Any) -> bool:
 
 @contextmanager
 def as_manual_transaction(connection: Any) -> Iterator[None]:
-    """Have Django know of a transaction that raw SQL has begun. Then ``atomic()`` sets a savepoint instead of beginning
-    another one, which PostgreSQL and SQLite refuse, and ``select_for_update()`` is allowed."""
+    """Tell Django of a transaction that raw SQL has begun. Then ``atomic()`` sets a savepoint instead of beginning
+    another transaction, which PostgreSQL and SQLite refuse, and ``select_for_update()`` is allowed."""
     if connection.in_atomic_block or not connection.autocommit or not in_manual_transaction(connection):
         yield
         return
