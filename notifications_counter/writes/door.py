@@ -6,9 +6,9 @@ model can be counted, without a base class, a manager or signal receivers.
 
 Why not ``post_save`` and ``post_delete``? ``update()``, ``bulk_create()`` and fast deletions send neither. An instance
 in memory doesn't know what its row was before, or is now: another process, an ``F()`` or a trigger may have changed it.
-They come before the COMMIT, which may fail, and after the statement, too late to announce anything in autocommit mode.
-And a receiver of ``post_delete`` makes Django load every row that it deletes. The app uses both only to notice that
-something else has written a stored total (``totals.py``), where not knowing by how much is enough.
+The signals come before the COMMIT, which may fail, and after the statement, too late to announce anything in autocommit
+mode. And a receiver of ``post_delete`` makes Django load every row that it deletes. The app uses both only to notice
+that something else has written a stored total (``totals.py``), whose owner is then recounted.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ DOORS = (
 
 
 def install() -> None:
-    """Wrap each way to write, unless it is wrapped already."""
+    """Wrap each of these methods once."""
     for compiler, method in DOORS:
         if hasattr(compiler, method) and not _is_door(getattr(compiler, method)):
             setattr(compiler, method, _door(compiler, method))
 
 
 def missing() -> list[str]:
-    """Return the methods that are no longer wrapped, because other code has put the original ones back."""
+    """Return the methods that other code has unwrapped."""
     return [
         f"{compiler.__name__}.{method}"
         for compiler, method in DOORS
@@ -107,8 +107,7 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
 
 @contextmanager
 def as_connection_of_its_alias(connection: Any) -> Iterator[None]:
-    """Make a copy of a connection, with a transaction of its own, the one that its alias stands for. So it has a ledger
-    of its own."""
+    """Let an alias stand for this copy of its connection, which has its own transaction and ledger."""
     before = connections[connection.alias]
     connections[connection.alias] = connection
     try:
@@ -119,7 +118,7 @@ def as_connection_of_its_alias(connection: Any) -> Iterator[None]:
 
 @lru_cache(maxsize=100)
 def without_columns(counters: tuple[Declaration, ...], model: type[Model]) -> list[Declaration]:
-    """Return the counters whose columns a model of their table does not have."""
+    """Return the counters with columns that this model of their table lacks."""
     return [counter for counter in counters if not counter.has_columns(model)]
 
 

@@ -42,11 +42,11 @@ MAY_ROLL_BACK = {1020, 1205, 1206}
 """Errors with which they may, depending on version and settings: a changed record, a lock timeout, too many locks."""
 
 READ_COMMITTED = {"read committed", "read uncommitted"}
-"""Isolation levels of transactions that see what others commit."""
+"""Isolation levels at which a transaction sees the commits of others."""
 
 
 class NotAnnounced(Exception):
-    """Redis has refused the announcement of a statement, before its execution."""
+    """Redis refused the announcement of a statement that has not been executed yet."""
 
 
 class Ledger:
@@ -56,8 +56,8 @@ class Ledger:
         self._connection = weakref.ref(connection)
         self.using: str = connection.alias
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
-        self._committing: Sequence[weakref.ref[TransactionLog]] = ()  # by the last COMMIT
-        self._committed: Sequence[weakref.ref[TransactionLog]] = ()  # also by COMMITs whose hooks are running
+        self._committing: Sequence[weakref.ref[TransactionLog]] = ()  # by the last COMMIT, which may be refused
+        self._committed: Sequence[weakref.ref[TransactionLog]] = ()  # until their hooks have run
         self._rolled_back: list[TransactionLog] = []
         self.alone: Sequence[weakref.ref[TransactionLog]] = ()  # of statements outside a transaction
         watch_transactions(
@@ -108,7 +108,7 @@ class Ledger:
             return
         if connection.in_atomic_block:
             log = self._transaction_log(connection)
-            if counts_changed.receivers:  # a TestCase never commits, and runs what waits for that
+            if counts_changed.receivers:  # a TestCase never commits, but can run such hooks
                 transaction.on_commit(partial(log.signal, len(log.entries)), self.using)
             log.add(deltas, change.everyone_of)
         else:
@@ -131,7 +131,7 @@ class Ledger:
             connection.execute_wrappers.insert(0, self)
 
     def unwrap_statements(self) -> None:
-        """Stop, unless a counted change is left."""
+        """Stop wrapping them, unless a counted change is left."""
         connection: Any = self._connection()
         if not self._logs and not self.alone and self in connection.execute_wrappers:
             connection.execute_wrappers.remove(self)
@@ -184,7 +184,7 @@ class Ledger:
             return execute(sql, params, many, context)
         logs = list(self._logs.values())
         text = sql if isinstance(sql, str) else _text(sql, self.connection)
-        if not COMMITS_NOTHING.match(text):  # COMMIT itself, a procedure, on MySQL any change of the schema
+        if not COMMITS_NOTHING.match(text):  # COMMIT, a procedure, on MySQL any change of the schema
             for log in logs:
                 log.announce(self.connection)
                 log.maybe_committed = len(log.intents.all)
@@ -261,10 +261,10 @@ def _text(sql: Any, connection: Any) -> str:
 def _watch(connection: Any, **_: Any) -> None:
     if ledger := vars(connection).get("counter_ledger"):
         ledger.drop_logs()
-    # Not the nameless one that creates databases, and no copy of a connection, which may be in a transaction.
+    # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:
         return
-    # Not before models are loaded. A system check reports one that does not exist.
+    # Models may not be loaded yet. A system check reports a missing one.
     with suppress(AppRegistryNotReady, BufferUnavailable, LookupError):
         if connection.alias in {counter.db for counter in declarations()}:
             Ledger.of(connection.alias)  # before anyone replaces its methods for a while

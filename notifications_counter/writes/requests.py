@@ -26,7 +26,7 @@ Owner = tuple[Declaration, str]
 
 
 def mark_dirty(owners: Iterable[Owner]) -> list[Owner]:
-    """Have owners recounted. Returns those for which Redis was unreachable."""
+    """Request recounts in Redis. Returns the owners for which it was unreachable."""
     grouped: dict[Declaration, list[str]] = defaultdict(list)
     for counter, owner_key in owners:
         grouped[counter].append(owner_key)
@@ -35,7 +35,7 @@ def mark_dirty(owners: Iterable[Owner]) -> list[Owner]:
 
 
 def forget(counter: Declaration) -> None:
-    """Have readers count rows until everyone is recounted, which a RecountRequest asks for."""
+    """Make readers count rows until everyone is recounted, for which a RecountRequest asks."""
     with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT):
         for buffer in counter.buffers:
             with suppress(BufferUnavailable):
@@ -43,7 +43,7 @@ def forget(counter: Declaration) -> None:
 
 
 def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:
-    """Write RecountRequests, in the current transaction if there is one. None as an owner key stands for everyone."""
+    """Write RecountRequests, in the current transaction if there is one. An owner key of None stands for everyone."""
     if not owners:
         return
     model = apps.get_model("notifications_counter", "RecountRequest")

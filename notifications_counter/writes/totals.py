@@ -1,5 +1,4 @@
-"""Only the flusher writes stored totals. If anything else does, such as a fixture, a shell or an admin, the owner is
-recounted.
+"""Recounts owners whose stored totals something other than the flusher has written: a fixture, a shell, an admin.
 
 Saving or deleting an instance sends ``post_save`` or ``post_delete``. The door sees the statements that send no signal:
 ``update()``, ``bulk_create()`` and raw deletions.
@@ -37,7 +36,7 @@ def maintained() -> Iterator[None]:
 
 
 def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Callable[[], Any]) -> Any:
-    """Execute a statement of the ORM that writes the totals of these counters."""
+    """Execute a statement of the ORM that writes totals of these counters, and recount the owners."""
     query, connection = compiler.query, compiler.connection
     using = connection.alias
     if isinstance(query, UpdateQuery):
@@ -49,15 +48,15 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
 
     def execute_and_recount() -> tuple[Any, Change]:
         written = {counter: _owners(counter, query, using) for counter in counters}
-        everyone = [counter for counter, keys in written.items() if any(map(_is_expression, chain(*keys)))]
-        owners = {counter: _unknown(counter, keys) for counter, keys in written.items() if counter not in everyone}
-        return execute(), Change(owners, everyone_of=everyone)
+        everyone_of = [counter for counter, keys in written.items() if any(map(_is_expression, chain(*keys)))]
+        deltas = {counter: _unknown(counter, keys) for counter, keys in written.items() if counter not in everyone_of}
+        return execute(), Change(deltas, everyone_of)
 
     return write(connection, None, execute_and_recount)
 
 
 def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...]]:
-    """Return the owner columns of the totals that a statement writes, as they are before and after it."""
+    """Return the owner columns of the totals that a statement writes, before and after it."""
     names = _names(counter)
     if isinstance(query, InsertQuery):
         return [tuple(getattr(instance, name) for name in names) for instance in query.objs]
@@ -73,7 +72,7 @@ def _names(counter: Declaration) -> list[str]:
 
 
 def listen() -> None:
-    """Connect the receivers to the totals of all declared counters."""
+    """Connect a receiver to the totals of all declared counters."""
     for counter in declarations():
         with suppress(LookupError):  # a system check reports it
             for signal in (post_save, post_delete):
@@ -81,7 +80,7 @@ def listen() -> None:
 
 
 def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
-    """Recount the owner of a total that was saved, even by ``loaddata``, or deleted."""
+    """Recount the owner of a total that was saved, also by ``loaddata``, or deleted."""
     tables = counters_of_table(sender._meta.db_table)
     for counter in tables.totals if tables else ():
         if counter.db == using and not _maintained.get():

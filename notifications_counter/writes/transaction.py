@@ -44,14 +44,14 @@ class TransactionLog:
         self.requested: set[Owner] = set()  # owners with a RecountRequest
         self.savepoints: list[tuple[str, int]] = []  # name, entries before it
         self.maybe_committed = 0  # intents that were announced before a statement that may have committed
-        self._announced = 0  # entries whose net changes are announced
-        self._signaled = 0  # entries for which counts_changed was sent
+        self._announced_up_to = 0  # positions in entries
+        self._signaled_up_to = 0
 
     def announce(self, connection: Any) -> None:
         """Announce every owner whose count has changed since the last call, or write a RecountRequest for it, before
         the database commits. If anyone's count may have changed, make readers count rows: in each call, because an
         epoch may have begun in between."""
-        net = self.net(self._announced)
+        net = self.net(self._announced_up_to)
         owners = {c: [owner_key for owner_key, delta in deltas.items() if delta != 0] for c, deltas in net.items()}
         counters = self._counters_to_forget()
         if not counters and not any(owners.values()):
@@ -70,7 +70,7 @@ class TransactionLog:
                 logger.exception("RecountRequests of %d owners could not be written.", len(failed), extra=about)
             else:
                 self.requested.update(failed)
-                self._announced = len(self.entries)
+                self._announced_up_to = len(self.entries)
 
     # ----------------------------------------------------------------- record
     def add(self, deltas: Mapping[Declaration, Mapping[str, Delta]], everyone_of: Iterable[Declaration] = ()) -> None:
@@ -119,8 +119,8 @@ class TransactionLog:
         """Drop the entries after a savepoint that was rolled back. All others are announced again: the dropped ones may
         have cancelled them out, and the rollback may have undone their RecountRequests."""
         del self.entries[position:]
-        self._announced = 0
-        self._signaled = min(self._signaled, position)
+        self._announced_up_to = 0
+        self._signaled_up_to = min(self._signaled_up_to, position)
 
     def start_again(self) -> None:
         """Drop all entries: the database has rolled back the whole transaction. Recount the owners that were announced
@@ -139,7 +139,7 @@ class TransactionLog:
 
     def recount_since(self, position: int) -> None:
         """Recount the owners of the entries from this position on, which may be rolled back."""
-        self._announced = min(self._announced, position)
+        self._announced_up_to = min(self._announced_up_to, position)
         self.entries[position:] = [(c, d if d is None else dict.fromkeys(d)) for c, d in self.entries[position:]]
 
     def follow(self, statement: re.Match[str]) -> None:
@@ -195,8 +195,8 @@ class TransactionLog:
 
     def signal(self, first: int) -> None:
         """Send ``counts_changed`` for the entries from position ``first`` on, once for each."""
-        first = max(first, self._signaled)
-        self._signaled = len(self.entries)
+        first = max(first, self._signaled_up_to)
+        self._signaled_up_to = len(self.entries)
         changed: dict[Declaration, list[Any] | None] = {}
         for counter, deltas in self.net(first).items():
             if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != 0]:
