@@ -30,7 +30,7 @@ class Insert(Statement):
     def run(self, returning_fields: Sequence[Any] | None = None) -> Any:
         """Execute it, and return its result."""
         self.fields = returning_fields
-        self._judge()
+        self._add_up_instances()
         on_conflict = self.query.on_conflict if self.is_stock else OnConflict.UPDATE  # another class may do anything
         if on_conflict is OnConflict.UPDATE:
             return write(self.connection, None, self._upsert)
@@ -43,7 +43,7 @@ class Insert(Statement):
             return write(self.connection, None, self._insert_and_look)
         return write(self.connection, owners, self._insert_and_recount)
 
-    def _judge(self) -> None:
+    def _add_up_instances(self) -> None:
         self.deltas: dict[Declaration, dict[str, Delta]] = {}
         self.names_owners = self.names_deltas = True
         query, connection = self.query, self.connection
