@@ -27,7 +27,7 @@ from ..databases.routing import in_schema, schema_of
 from ..databases.transactions import in_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable, DatabaseChanged
-from .requests import Owner, write_requests
+from .requests import Owner, request_or_log
 
 logger = logging.getLogger("notifications_counter")
 
@@ -154,9 +154,9 @@ class Intents:
                 for pipeline in pipelines:
                     pipeline.send(urgent=True)
                 for pipeline in pipelines:
-                    late = partial(_finish_late, self.using, self.schema, pipeline)
+                    late = partial(_request_late, self.using, self.schema, pipeline)
                     if self.must_wait() or not pipeline.leave(late):
-                        failed += _finish(pipeline)
+                        failed += _failed_owners(pipeline)
         except BaseException:
             for pipeline in pipelines:
                 pipeline.close()
@@ -175,8 +175,8 @@ class Intents:
         self.announced.clear()
 
 
-def _finish(pipeline: Pipeline) -> list[Owner]:
-    """Read the outcomes of a confirmation. Returns the owners whose deltas Redis did not accept."""
+def _failed_owners(pipeline: Pipeline) -> list[Owner]:
+    """Return the owners whose deltas Redis did not accept."""
     failed: list[Owner] = []
     for intent, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
         if isinstance(outcome, DatabaseChanged):  # the intent was moved to new keys, under which its deltas are unknown
@@ -201,7 +201,7 @@ def _log_too_large(intent: Intent, owner_key: str) -> None:
     logger.warning(text, about, extra=about)
 
 
-def _finish_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
+def _request_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
     """Write RecountRequests for confirmations that failed after the app went on. Returns False inside a transaction,
     where they can't be written."""
     try:
@@ -209,7 +209,7 @@ def _finish_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
         if in_transaction(connection):
             return False
         with in_schema(connection, schema):
-            write_requests(using, _finish(pipeline))
+            request_or_log(using, _failed_owners(pipeline))
     except SynchronousOnlyOperation:
         return False
     return True

@@ -26,7 +26,7 @@ Owner = tuple[Declaration, str]
 
 
 def mark_dirty(owners: Iterable[Owner]) -> list[Owner]:
-    """Request recounts in Redis. Returns the owners for which it was unreachable."""
+    """Mark owners dirty, so they are recounted. Returns those for which Redis was unreachable."""
     grouped: dict[Declaration, list[str]] = defaultdict(list)
     for counter, owner_key in owners:
         grouped[counter].append(owner_key)
@@ -60,8 +60,8 @@ def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]
         # Before our first migration, there are no counts that could be wrong.
 
 
-def write_requests(using: str, failed: Sequence[Owner]) -> None:
-    """Write RecountRequests for owners whose deltas Redis did not accept (rule: request)."""
+def request_or_log(using: str, failed: Sequence[Owner]) -> None:
+    """Write RecountRequests for owners whose deltas Redis did not accept (rule: request). A failure is logged."""
     try:
         request_recounts(using, failed)
     except Error:

@@ -24,7 +24,7 @@ from ..exceptions import BufferUnavailable
 from ..signals import counts_changed
 from ..timeseries import LARGEST, TimeSeries
 from .intents import Intents
-from .requests import Owner, forget, mark_dirty, request_recounts, write_requests
+from .requests import Owner, forget, mark_dirty, request_or_log, request_recounts
 
 logger = logging.getLogger("notifications_counter")
 
@@ -220,7 +220,7 @@ class TransactionLog:
             if rest := sums.keys() - intents.announced.get(counter, ()):
                 failed += mark_dirty((counter, owner_key) for owner_key in rest if sums[owner_key] != 0)
         if request and failed:
-            write_requests(self.using, [owner for owner in failed if owner not in self.requested])
+            request_or_log(self.using, [owner for owner in failed if owner not in self.requested])
         if late_failures:
             see_to_late()
 
