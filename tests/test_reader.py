@@ -24,8 +24,8 @@ from django.utils.functional import SimpleLazyObject
 from notifications_counter.buffer import cached, shard
 from notifications_counter.buffer.base import LEASE
 from notifications_counter.buffer.pipeline import Pipeline
+from notifications_counter.buffer.shard import MustCountRows
 from notifications_counter.counters import unread
-from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
 from tests.support import (
@@ -521,7 +521,7 @@ def test_a_sum_in_flight_does_not_tell_how_many_rows_there_are(alice, monkeypatc
     buffer().announce("p", [str(alice.pk)]).read()
     buffer()._asked_at = time.monotonic()
     monkeypatch.setattr(cached, "ROW_SECONDS", 1)
-    with sent() as commands, pytest.raises(BufferUnavailable):
+    with sent() as commands, pytest.raises(MustCountRows):
         buffer().total(str(alice.pk), "size")
     assert commands == ["MGET"]
 

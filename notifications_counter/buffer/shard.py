@@ -25,6 +25,11 @@ WRITES = ("announce", "confirm")
 """Scripts without which Redis does not learn of changes."""
 
 
+class MustCountRows(BufferUnavailable):
+    """Redis answers, but only the rows tell the count: it has lost ``ready`` or refuses changes, another declaration is
+    in force, or the owner is in flight."""
+
+
 def ask_all(client: Client, calls: Sequence[AnyCall], subjects: Sequence[Subject]) -> list[tuple[Subject, Any]]:
     """Send calls, all before the first reply is read, and return the subject of each and its outcome."""
     pipelines = pipelines_for(client, calls, subjects)
@@ -89,9 +94,8 @@ class Buffer(Upkeep):
 
     # ------------------------------------------------------------------ reads
     def total(self, owner: str, is_sum: object = None) -> int | None:
-        """Return a cached total, None if it is not cached. BufferUnavailable also if rows must be counted, because
-        Redis is new or has lost ``ready``, or because the owner stays in flight. ``is_sum`` is true if the total is
-        a sum, which doesn't tell how many rows there are to count."""
+        """Return a cached total, None if it is not cached. MustCountRows if the owner stays in flight, or no total can
+        be trusted. ``is_sum`` is true if the total is a sum, which doesn't tell how many rows there are to count."""
         if not self._entered or self.client.breaker.refused_commands:
             self._before_read()
         pauses, end = None, [owner.encode()]
@@ -111,29 +115,28 @@ class Buffer(Upkeep):
                 if (now := time.monotonic()) - self._asked_at > MARK_SECONDS:
                     self._asked_at = now
                     return None
-                raise BufferUnavailable("The owner is in flight. Counts are read from the rows meanwhile.")
+                raise MustCountRows("The owner is in flight. Counts are read from the rows meanwhile.")
             time.sleep(pause)
 
     def _before_read(self) -> None:
-        """Raise BufferUnavailable if cached counts may be too old."""
+        """Raise MustCountRows if cached counts may be too old."""
         if not self.client.breaker.refused_commands.keys().isdisjoint(WRITES):
-            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) does not accept changes.")
+            raise MustCountRows(f"Redis (cache {self.client.alias!r}) does not accept changes.")
         if not self._entered:
             self.enter()
 
     def _follow(self, ready: str | bytes | None) -> None:
-        """Use another value of ``ready`` from now on. BufferUnavailable if readers must count rows."""
+        """Use another value of ``ready`` from now on. MustCountRows if none of this declaration is there."""
         if ready is None or not (epoch := self._ready(ready)):
             self.heartbeat()
-            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
+            raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
         if not self.ttl:  # the Redis of a test database may be emptied between two tests
             self.epoch = max(self.epoch, parse_int(epoch.rstrip("?")) or 0)
         self._seen = ready, self.keys.total(decode(ready), "")
 
     def group(self, group: str) -> dict[str, int] | None:
         """Return the cached counts of the owners whose keys begin with ``group``, by the rest of the key. None if they
-        are not cached. BufferUnavailable as for ``total``.
-        """
+        are not cached. MustCountRows if none can be trusted."""
         self._before_read()
         key = self.keys.ready
         while True:
