@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from .buffer import Snapshot
 from .buffer.patience import Patience
-from .buffer.shard import snapshots_of
+from .buffer.several import snapshots_of
 from .conf import options
 from .declaration.primary_keys import First, Key, group_of
 from .exceptions import BufferUnavailable

@@ -18,7 +18,7 @@ from .buffer import Buffer, Snapshot
 from .buffer.cached import are_counts
 from .buffer.commands import ARGUMENTS, OWNERS_PER_CALL, chunked
 from .buffer.patience import Patience
-from .buffer.shard import totals_of
+from .buffer.several import totals_of
 from .conf import options
 from .databases.routing import alias_for
 from .declaration import Declaration

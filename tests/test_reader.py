@@ -21,10 +21,11 @@ from django.db.models import IntegerField
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from notifications_counter.buffer import cached, shard
-from notifications_counter.buffer.base import LEASE
+from notifications_counter.buffer import buffer as buffer_module
+from notifications_counter.buffer import cached
+from notifications_counter.buffer.buffer import MustCountRows
 from notifications_counter.buffer.pipeline import Pipeline
-from notifications_counter.buffer.shard import MustCountRows
+from notifications_counter.buffer.shard import LEASE
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
@@ -481,7 +482,7 @@ def test_a_mark_without_an_intent_does_not_stay(alice, bob, redis_client, monkey
     unread.count(alice)
     redis_client.delete(buffer().keys.intents)
     objects.create(user=bob, title="x")  # whose announcement notices
-    monkeypatch.setattr(shard, "MARK_SECONDS", 0)
+    monkeypatch.setattr(buffer_module, "MARK_SECONDS", 0)
     unread.count(alice)
     with sent() as commands:
         assert unread.count(alice) == 0

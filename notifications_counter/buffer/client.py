@@ -141,10 +141,10 @@ class Client:
         if type(pool := self.__dict__.get("_connections")) is Connections:
             pool.disconnect()
 
-    def send(self, call: AnyCall, urgent: bool = False) -> Pipeline:
+    def send(self, call: AnyCall) -> Pipeline:
         """Send a call to the server that holds its key, without waiting for the reply."""
         pipeline = Pipeline(self.node_of(call.key), [call])
-        pipeline.send(urgent)
+        pipeline.send()
         return pipeline
 
     def node_of(self, key: str) -> Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from json.encoder import encode_basestring
 from typing import NamedTuple, TypeVar
 
 from .scripts import Script
@@ -135,6 +136,12 @@ class Get:
             head = b"\r\n$%d\r\n%b" % (len(prefix) + length, prefix)
             parts += (head, head.join(run))
         return b"".join([*parts, b"\r\n"])
+
+
+def owners_as_json(owners: Sequence[str]) -> str:
+    """Return owners as one argument, which is faster than a thousand. For one, ``json.dumps`` would take ten times as
+    long."""
+    return f"[{','.join(map(encode_basestring, owners))}]"
 
 
 def chunked(items: Sequence[T], most: int) -> Sequence[Sequence[T]]:

@@ -1,250 +1,115 @@
-"""One shard of one counter in Redis: what readers and writers do with it, a typed method for each script."""
+"""A shard in Redis: calls of its scripts, and the registration of its keys."""
 
 from __future__ import annotations
 
-import json
+import logging
+import math
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
-from ..conf import options
-from ..exceptions import BufferUnavailable
-from .base import LEASE, as_json
-from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
+from ..exceptions import DatabaseChanged
 from .client import Client
-from .commands import OWNERS_PER_CALL, Call, Get, chunked
-from .pipeline import AnyCall, Pipeline, Subject, pipelines_for
-from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
-from .upkeep import Upkeep
+from .commands import OWNERS_PER_CALL, Argument, Call, call_of, chunked
+from .keys import Keys
+from .scripts import script
+from .types import decode
 
-CORRECTIONS_PER_CALL = 500
-"""The most corrections in one call: a wrong count takes several times as long as a right one."""
+logger = logging.getLogger("notifications_counter")
 
-WRITES = ("announce", "confirm")
-"""Scripts without which Redis does not learn of changes."""
+LEASE = 60
+"""Seconds after which a lease is old, or HEAL_AFTER if that is less. Safety does not depend on it."""
 
+HEARTBEAT_SECONDS = 1
+"""Seconds after which a process that counts rows says again that it is alive."""
 
-class MustCountRows(BufferUnavailable):
-    """Redis answers, but only the rows tell the count: it has lost ``ready`` or refuses changes, another declaration is
-    in force, or the owner is in flight."""
-
-
-def ask_all(client: Client, calls: Sequence[AnyCall], subjects: Sequence[Subject]) -> list[tuple[Subject, Any]]:
-    """Send calls, all before the first reply is read, and return the subject of each and its outcome."""
-    pipelines = pipelines_for(client, calls, subjects)
-    try:
-        for pipeline in pipelines:
-            pipeline.send()
-        return [each for pipeline in pipelines for each in zip(pipeline.subjects, pipeline.outcomes(), strict=True)]
-    finally:
-        for pipeline in pipelines:
-            pipeline.close()
+left_databases: set[str] = set()
+"""Ids of databases whose keys were left for another database, as far as this process knows."""
 
 
-def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:
-    """Return the cached totals of owners in each shard; None for each that is not cached, and for a shard that raises
-    BufferUnavailable."""
-    found: list[list[int | None] | None] = [None] * len(asked)
-    calls: list[Get] = []
-    whose: list[tuple[int, str | bytes]] = []
-    for i, (buffer, owners) in enumerate(asked):
-        with suppress(BufferUnavailable):
-            buffer._before_read()
-            seen, prefix = buffer._seen
-            calls.append(Get(buffer.keys.ready, prefix, owners))
-            whose.append((i, seen))
-    for (i, seen), outcome in ask_all(asked[0][0].client, calls, whose) if calls else ():
-        if isinstance(outcome, BufferUnavailable):
-            continue
-        ready, *totals = outcome
-        if ready == seen:
-            found[i] = as_integers(totals)
-            continue
-        with suppress(BufferUnavailable):
-            asked[i][0]._follow(ready)
-            (found[i],) = totals_of([asked[i]])
-    return found
+class _Calls(dict[str, Call]):
+    """A call of each script without arguments, with the keys of a shard that it names."""
+
+    def __init__(self, keys: Keys):
+        self._keys = keys
+
+    def __missing__(self, name: str) -> Call:
+        self[name] = call_of(script(name), [getattr(self._keys, key) for key in script(name).keys])
+        return self[name]
 
 
-def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snapshot | None]:
-    """Return all that waits in each shard for owners whose keys begin with ``group``; None if it waits for more than
-    ``most``. BufferUnavailable if one of them is."""
-    for buffer in buffers:
-        buffer._before_read()
-    calls = [Call(*buffer._calls["everything"][:-1], (group, most)) for buffer in buffers]
-    found: dict[Buffer, Snapshot | None] = {}
-    for buffer, outcome in ask_all(buffers[0].client, calls, buffers):
-        if isinstance(outcome, BufferUnavailable):
-            raise outcome
-        ready, epoch, batch, cut, listed = outcome
-        each = iter(json.loads(decode(listed)) if listed else ())  # JSON has an empty list as an object
-        waiting = {
-            owner: Waiting(parse_int(pending), parse_int(flushing), in_doubt)
-            for owner, pending, flushing, in_doubt in zip(each, each, each, each, strict=True)
-        }
-        found[buffer] = buffer._snapshot_of(ready, epoch, batch, cut, waiting) if listed else None
-        if not buffer._ready(ready):
-            buffer.heartbeat()
-    return [found[buffer] for buffer in buffers]
+class Shard:
+    """A shard of a counter in Redis, entered before its first use. Every method raises BufferUnavailable if Redis is
+    unavailable.
 
+    ``shard``        its number
+    ``ttl``          seconds after which the lasting keys of a test database expire, '' for other databases
+    ``fingerprint``  of the counter's declaration
+    ``epoch``        that the database knew at first, or a later one that Redis has told
+    """
 
-class Buffer(Upkeep):
-    """One shard of one counter in Redis."""
+    def __init__(
+        self, client: Client, keys: Keys, shard: int = 0, ttl: int | str = "", fingerprint: str = "", epoch: int = 0
+    ):
+        self.client = client
+        self.keys = keys
+        self.shard = shard
+        self.ttl = ttl
+        self.fingerprint = fingerprint
+        self.epoch = epoch
+        self._heartbeat_at = -math.inf
+        self.calls = _Calls(keys)
+        self.is_entered = False
+        self._is_behind = False
 
-    # ------------------------------------------------------------------ reads
-    def total(self, owner: str, is_sum: object = None) -> int | None:
-        """Return a cached total, None if it is not cached. MustCountRows if the owner stays in flight, or no total can
-        be trusted. ``is_sum`` is true if the total is a sum, which doesn't tell how many rows there are to count."""
-        if not self._entered or self.client.breaker.refused_commands:
-            self._before_read()
-        pauses, end = None, [owner.encode()]
-        while True:
-            seen, prefix = self._seen
-            ready, total = self.client.ask(Get(self.keys.ready, prefix, end))
-            if ready != seen:
-                self._follow(ready)
-                continue
-            try:
-                return int(total)
-            except (TypeError, ValueError):
-                if not is_in_flight(total):
-                    return as_integers([total])[0]
-            pauses = pauses or pauses_before_rows("" if is_sum else total)
-            if (pause := next(pauses, None)) is None:
-                if (now := time.monotonic()) - self._asked_at > MARK_SECONDS:
-                    self._asked_at = now
-                    return None
-                raise MustCountRows("The owner is in flight. Counts are read from the rows meanwhile.")
-            time.sleep(pause)
-
-    def _before_read(self) -> None:
-        """Raise MustCountRows if cached counts may be too old."""
-        if not self.client.breaker.refused_commands.keys().isdisjoint(WRITES):
-            raise MustCountRows(f"Redis (cache {self.client.alias!r}) does not accept changes.")
-        if not self._entered:
+    def run(self, name: str, *args: Argument) -> Any:
+        """Call a script and return its reply."""
+        if not self.is_entered:
             self.enter()
+        return self.client.ask(Call(*self.calls[name][:-1], args))
 
-    def _follow(self, ready: str | bytes | None) -> None:
-        """Use another value of ``ready`` from now on. MustCountRows if none of this declaration is there."""
-        if ready is None or not (epoch := self._ready(ready)):
-            self.heartbeat()
-            raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
-        if not self.ttl:  # the Redis of a test database may be emptied between two tests
-            self.epoch = max(self.epoch, parse_int(epoch.rstrip("?")) or 0)
-        self._seen = ready, self.keys.total(decode(ready), "")
+    def enter(self) -> None:
+        """Register these keys as those of the database, before their first use; again, while Redis is behind the
+        database.
 
-    def group(self, group: str) -> dict[str, int] | None:
-        """Return the cached counts of the owners whose keys begin with ``group``, by the rest of the key. None if they
-        are not cached. MustCountRows if none can be trusted."""
-        self._before_read()
-        key = self.keys.ready
-        while True:
-            seen = self._seen[0]
-            # The counts come first. No value of ready ever comes back, so if it is the same afterwards, it was so then.
-            kept: Any = seen and self.client.call(key, "HGETALL", self.keys.group(decode(seen), group))
-            ready = self.client.call(key, "GET", key)
-            if ready == seen:
-                break
-            self._follow(ready)
-        fields = kept.items() if isinstance(kept, dict) else pairs(kept)  # RESP3 has dictionaries
-        counts = {decode(last): parse_int(count) for last, count in fields}
-        stamp = counts.pop("", None)
-        return None if stamp is None or None in counts.values() else counts  # type: ignore[return-value]
+        This and every other method raises DatabaseChanged if these keys were left.
+        """
+        id_ = self.keys.base.rpartition(":")[2]
+        try:
+            is_behind = self.client.ask(Call(*self.calls["enter"][:-1], (id_, self.ttl, self.epoch)))
+        except DatabaseChanged:
+            left_databases.add(id_)
+            raise
+        if is_behind and not self._is_behind:
+            about = {"event": "redis_behind", "cache": self.client.alias, "keys": self.keys.base}
+            text = (
+                "Redis (cache %r) has lost data, or the last run of flush_counters had other settings: another Redis, "
+                "or other SHARDS. Counts are read from the rows until flush_counters has run with the same settings as "
+                "this process."
+            )
+            logger.warning(text, self.client.alias, extra=about)
+        self._is_behind = bool(is_behind)
+        self.is_entered = not is_behind
 
-    def snapshot(self, owners: Sequence[str]) -> Snapshot:
-        """Return what waits for these owners."""
-        return self._snapshot(owners)
+    def epoch_in(self, value: Any) -> str:
+        """Return ``ready`` without the fingerprint of the declaration; empty if the fingerprint is another one."""
+        epoch, _, fingerprint = decode(value).partition(":")
+        mark = "?" if fingerprint.endswith("?") else ""
+        return epoch + mark if fingerprint == self.fingerprint + mark else ""
 
-    def take_leases(self, owners: Sequence[str], token: str) -> Snapshot:
-        """Return what waits for these owners, and take leases for their correction, under this token."""
-        return self._snapshot(owners, "take", token)
+    def heartbeat(self) -> None:
+        """Tell Redis that this process is alive, once in HEARTBEAT_SECONDS. If it has another declaration of the
+        counter than the one in force, all readers count rows until the processes of one of the two are gone."""
+        now = time.monotonic()
+        if now - self._heartbeat_at > HEARTBEAT_SECONDS:
+            self._heartbeat_at = now
+            self.run("heartbeat", self.fingerprint)
 
-    def take_free_leases(self, owners: Sequence[str], token: str) -> Snapshot:
-        """Do the same, but take only leases that nobody holds, and that are of use: to cache what is counted, or to
-        repair it during a recovery. The only owner may be a group."""
-        return self._snapshot(owners, "take free", token)
+    def mark_dirty(self, owners: Sequence[str]) -> None:
+        """Send owners to a recount. Until then, readers count their rows."""
+        for some in chunked(owners, OWNERS_PER_CALL):
+            self.run("mark_dirty", *some)
 
-    def end_leases(self, owners: Sequence[str]) -> Snapshot:
-        """Return what waits for these owners, and end all leases on them."""
-        return self._snapshot(owners, "end")
-
-    def _snapshot(self, owners: Sequence[str], leases: str = "", token: str = "") -> Snapshot:
-        ready, epoch, batch, cut, *flat = self._run("snapshot", as_json(owners), leases, token, LEASE)
-        waiting = dict.fromkeys(owners, NOTHING)
-        for i in range(0, len(flat), 4):
-            place, pending, flushing, dirty = flat[i : i + 4]
-            waiting[owners[place - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(dirty))
-        return self._snapshot_of(ready, epoch, batch, cut, waiting)
-
-    def _snapshot_of(self, ready: Any, epoch: Any, batch: Any, cut: Any, waiting: dict[str, Waiting]) -> Snapshot:
-        return Snapshot(self._ready(ready), parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0, bool(cut), waiting)
-
-    def keep(self, snapshot: Snapshot, token: str, totals: Mapping[str, int | None]) -> int:
-        """Cache totals that follow from a snapshot, for owners whose leases are still ours, and end these. None: the
-        total is not known. Returns how many were cached."""
-        texts = ["" if total is None else str(total) for total in totals.values()]
-        return self._keep(snapshot, token, list(totals), texts)
-
-    def keep_group(self, snapshot: Snapshot, token: str, group: str, counts: Mapping[str, int]) -> bool:
-        """Cache the counts of a group, by the rest of the key, if its lease is still ours. Returns whether it was."""
-        pairs = list(counts.items())
-        chunks = chunked(pairs, OWNERS_PER_CALL) or [pairs]
-        flat = [[str(value) for pair in some for value in pair] for some in chunks]
-        last = len(flat) - 1
-        return all(
-            self._keep(snapshot, token, [group], [some], i * OWNERS_PER_CALL, "" if i == last else "1")
-            for i, some in enumerate(flat)
-        )
-
-    def _keep(
-        self, snapshot: Snapshot, token: str, owners: list[str], totals: list[Any], before: int = 0, more: str = ""
-    ) -> int:
-        ready = self._final(snapshot.epoch) + "?" * snapshot.auditing
-        args = options.TOTAL_TTL, as_json(owners), json.dumps(totals, ensure_ascii=False), before, more
-        return self._run("keep", ready, token, *args)
-
-    # ----------------------------------------------------------------- writes
-    def announce(self, intent: str, owners: Sequence[str]) -> Pipeline:
-        """Announce an intent to change these owners' counts. Read the reply before the database commits."""
-        return self.client.send(self.announce_call(intent, as_json(owners)))
-
-    def announce_call(self, intent: str, owners: str) -> Call:
-        """Return the call of ``announce`` for owners as JSON, to be sent together with others. BufferUnavailable if
-        Redis is behind the database, because the next flush may come from another Redis (rule: elsewhere)."""
-        if not self._entered:
-            self.enter()
-        if self._is_behind:
-            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
-        return Call(*self._calls["announce"][:-1], (intent, str(self.epoch), owners))
-
-    def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> int:
-        """Take an intent back and add its deltas. Returns how many owners must be recounted instead. If that
-        is so because a delta is too large, all of this is done, and DeltaTooLarge names the owner."""
-        call = self.confirm_call(intent, as_json(list(deltas)), list(deltas.values()))
-        return self.client.ask(call, urgent=True)
-
-    def confirm_call(self, intent: str, owners: str, deltas: Sequence[Delta]) -> Call:
-        """Return the call of ``confirm`` for owners as JSON, to be sent together with others."""
-        theirs = str(deltas).replace("None", "null")  # as JSON has it
-        return Call(*self._calls["confirm"][:-1], (self.fingerprint, intent, owners, theirs))
-
-    def fix(
-        self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
-    ) -> dict[str, bool]:
-        """Add corrections where the lease is still ours, and cache ``totals``, if given. Returns for each owner whether
-        it was fixed; False if it was active meanwhile, or is in flight, or if its correction is too large to be added
-        at once."""
-        fixed = dict.fromkeys(corrections, True)
-        few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
-        for owners in chunked(list(corrections), OWNERS_PER_CALL if few else CORRECTIONS_PER_CALL):
-            theirs = json.dumps([corrections[owner] for owner in owners])
-            repaired = json.dumps([str(totals[owner]) for owner in owners]) if totals else ""
-            args = (as_json(owners), theirs, repaired, options.TOTAL_TTL)
-            for place in self._run("fix", self._final(epoch), token, *args):
-                fixed[owners[place - 1]] = False
-        return fixed
-
-    def listen(self, seconds: int) -> None:
-        """Have lists of owners whose counter has changed published on the channel ``keys.live``, as JSON."""
-        self._run("listen", seconds)
+    def ready_in(self, epoch: int) -> str:
+        """Return the value of ``ready`` once the recovery of an epoch is complete."""
+        return f"{epoch}:{self.fingerprint}"

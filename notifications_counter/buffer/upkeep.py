@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from ..conf import options
-from .base import LEASE, Entered, as_json
-from .commands import OWNERS_PER_CALL, chunked
+from .commands import OWNERS_PER_CALL, chunked, owners_as_json
+from .shard import LEASE, Shard
 from .types import Cut, Monitored, Stats, Status, StoredIntent, decode, encode, pairs, parse_int
 
 BATCHES = 10**9
@@ -25,14 +25,14 @@ HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
 
 
-class Upkeep(Entered):
+class Upkeep(Shard):
     """The methods of a shard that no reader or writer of the site needs."""
 
     # ------------------------------------------------------------------ flush
     def cut(self, epoch: int, finished: int = 0) -> Cut | None:
         """Return the batch to flush. None if nothing waits, or Redis is in another epoch, or behind the last batch that
         the database has ``finished``."""
-        batch, size, batch_id = self._run("cut", epoch, finished)
+        batch, size, batch_id = self.run("cut", epoch, finished)
         return Cut(int(batch), size, decode(batch_id)) if batch else None
 
     def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
@@ -51,7 +51,7 @@ class Upkeep(Entered):
 
     def _fetch(self, batch: int, first: int, last: int, separator: str) -> Iterator[list[Any]]:
         for rank in range(first, last + 1, OWNERS_PER_CALL):
-            yield self._run("fetch", batch, rank, min(rank + OWNERS_PER_CALL - 1, last), separator)
+            yield self.run("fetch", batch, rank, min(rank + OWNERS_PER_CALL - 1, last), separator)
 
     def finish(self, batch: int, batch_id: str, refused: Sequence[str] = (), seconds: float = 0) -> bool:
         """Drop the batch, which the database now has under this id. Writing it took this flusher ``seconds``.
@@ -60,7 +60,7 @@ class Upkeep(Entered):
         """
         first, others = refused[:OWNERS_PER_CALL], refused[OWNERS_PER_CALL:]
         self.mark_dirty(others)
-        finished = bool(self._run("finish", batch, batch_id, round(seconds * 1000), *first))
+        finished = bool(self.run("finish", batch, batch_id, round(seconds * 1000), *first))
         self.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
         return finished
 
@@ -77,7 +77,7 @@ class Upkeep(Entered):
         new: dict[str, str] = {}
         for some in chunked(list(members.items()), OWNERS_PER_CALL):
             flat = [encode(value) for pair in some for value in pair]
-            new |= dict(some[place - 1] for place in self._run("reject", dirty, *flat))
+            new |= dict(some[place - 1] for place in self.run("reject", dirty, *flat))
         return new
 
     def waiting(self) -> Iterator[list[str]]:
@@ -103,10 +103,10 @@ class Upkeep(Entered):
     def status(self) -> Status:
         """Return the state of the shard at one moment. If Redis has lost whose keys these are, the next call enters
         again."""
-        state, others = ({decode(name): value for name, value in pairs(flat)} for flat in self._run("status"))
+        state, others = ({decode(name): value for name, value in pairs(flat)} for flat in self.run("status"))
         if not others.pop("known"):
-            self._entered = False
-        return Status.of(state, {**others, "ready": self._ready(others["ready"])})
+            self.is_entered = False
+        return Status.of(state, {**others, "ready": self.epoch_in(others["ready"])})
 
     def info(self) -> dict[str, str]:
         """Return INFO of the server that holds the shard; empty if the server refuses it."""
@@ -124,7 +124,7 @@ class Upkeep(Entered):
     def monitor(self, heal_after: float) -> Monitored:
         """Return the statistics, and how many intents are older than ``heal_after`` seconds. Looks at about
         OWNERS_PER_CALL intents at most."""
-        overdue, oldest, *flat = self._run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
+        overdue, oldest, *flat = self.run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
         known = {f.name for f in fields(Stats)}
         stats = {name: parse_int(value) or 0 for field, value in pairs(flat) if (name := decode(field)) in known}
         return Monitored(overdue, oldest, Stats(**stats))
@@ -135,7 +135,7 @@ class Upkeep(Entered):
 
         Ask for ``server`` before this call: if another one takes over in between, its name will differ.
         """
-        return bool(self._run("recover", epoch, epoch * BATCHES, server, self.fingerprint))
+        return bool(self.run("recover", epoch, epoch * BATCHES, server, self.fingerprint))
 
     def drop_state(self) -> None:
         """Drop a state that cannot be read, before ``recover`` writes another one."""
@@ -146,12 +146,12 @@ class Upkeep(Entered):
 
         ``awaited`` is the fingerprint of the declaration in force, if the epoch waits for processes of another one.
         """
-        self._run("forget", awaited)
+        self.run("forget", awaited)
 
     def complete(self, epoch: int, server: str) -> bool:
         """End the recovery of this epoch. Returns False if it had ended before, or if another ``server`` was
         recovered."""
-        return bool(self._run("complete", self._final(epoch), server))
+        return bool(self.run("complete", self.ready_in(epoch), server))
 
     def was_ranked(self) -> bool:
         """Return whether anybody has asked for the largest counts since Redis was new."""
@@ -160,7 +160,7 @@ class Upkeep(Entered):
     # -------------------------------------------------- another number of shards
     def retire(self) -> None:
         """Put the shard out of use, after a change of SHARDS. Only its intents stay."""
-        self._run("retire", self.ttl)
+        self.run("retire", self.ttl)
 
     def reuse(self) -> None:
         """Let the shard be used again if it is retired. It is as if this Redis were new."""
@@ -170,7 +170,7 @@ class Upkeep(Entered):
     def register(self, intent: str, owners: Sequence[str]) -> None:
         """Announce an intent of a shard that is retired, in whatever epoch this one is."""
         for i, some in enumerate(chunked(owners, OWNERS_PER_CALL)):
-            self._run("announce", f"{intent}:{i}" if i else intent, 0, as_json(some))
+            self.run("announce", f"{intent}:{i}" if i else intent, 0, owners_as_json(some))
 
     def drop_intents(self) -> None:
         """Forget all intents, which are registered elsewhere."""
@@ -180,7 +180,7 @@ class Upkeep(Entered):
     def take_dirty(self, first: int, number: int) -> list[str]:
         """Return owners to recount whom nobody else is recounting, longest waiting first, from this rank on."""
         limit = math.ceil(min(LEASE, options.HEAL_AFTER))
-        return [decode(owner) for owner in self._run("take_dirty", first, number, limit, LEASE)]
+        return [decode(owner) for owner in self.run("take_dirty", first, number, limit, LEASE)]
 
     def intents(self) -> Iterator[StoredIntent]:
         """Yield every intent that is announced and not confirmed."""
@@ -190,8 +190,16 @@ class Upkeep(Entered):
 
     def ground(self, intent: str) -> None:
         """Send the owners of an intent to a recount, which needs no longer wait for it."""
-        self._run("ground", intent, 0)
+        self.run("ground", intent, 0)
 
     def drop(self, intent: str) -> None:
         """Send the owners of an intent to a recount, and forget it, because its transaction must be dead."""
-        self._run("ground", intent, 1)
+        self.run("ground", intent, 1)
+
+    def _scan(self, command: str, key: str, count: int) -> Iterator[list[Any]]:
+        cursor = "0"
+        while True:
+            reply, page = self.client.call(key, command, key, cursor, "COUNT", count)
+            yield page
+            if (cursor := decode(reply)) == "0":
+                return

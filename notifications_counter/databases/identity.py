@@ -26,8 +26,8 @@ from django.db.models import QuerySet
 from django.dispatch import receiver
 
 from ..buffer import Buffer
-from ..buffer.base import left_databases
 from ..buffer.client import keys_left
+from ..buffer.shard import left_databases
 from ..conf import SETTING
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction

@@ -16,9 +16,8 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
 
 from ..buffer import Buffer
-from ..buffer.base import as_json
 from ..buffer.client import DeltaTooLarge
-from ..buffer.commands import OWNERS_PER_CALL, Call, chunked, in_groups
+from ..buffer.commands import OWNERS_PER_CALL, Call, chunked, in_groups, owners_as_json
 from ..buffer.patience import Patience
 from ..buffer.pipeline import Pipeline, pipelines_for
 from ..buffer.types import Delta
@@ -41,7 +40,7 @@ class Intent:
     def __init__(self, counter: Declaration, buffer: Buffer, owner_keys: Sequence[str]):
         self.id = os.urandom(16).hex()
         self.counter, self.buffer, self.owner_keys = counter, buffer, owner_keys
-        self.json = as_json(owner_keys)
+        self.json = owners_as_json(owner_keys)
         self.deltas: Sequence[Delta] = ()
         self.call = buffer.announce_call(self.id, self.json)
 

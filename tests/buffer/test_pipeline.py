@@ -11,9 +11,8 @@ from django.db import transaction
 
 import servers
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.base import as_json
 from notifications_counter.buffer.client import client_of
-from notifications_counter.buffer.commands import Get, pack_command
+from notifications_counter.buffer.commands import Get, owners_as_json, pack_command
 from notifications_counter.buffer.pipeline import Pipeline, pipelines_for
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import RecountRequest
@@ -155,7 +154,7 @@ def test_each_call_has_its_own_outcome(house, wire):
     with redis.Redis.from_url(wire.server.url) as client:
         client.delete(keys.intents)
         client.set(keys.intents, "no hash")
-    calls = [buffer(counter).announce_call("part", as_json([str(house.pk)])) for counter in BOTH]
+    calls = [buffer(counter).announce_call("part", owners_as_json([str(house.pk)])) for counter in BOTH]
     (pipeline,) = pipelines_for(client_of("default"), calls, BOTH)
     pipeline.send()
     outcomes = dict(zip(pipeline.subjects, pipeline.outcomes(), strict=True))
@@ -175,7 +174,7 @@ def test_replies_that_nobody_waited_for(house, wire):
 
 def test_a_script_call_is_packed_like_any_other_command(house):
     for owners in (["7"], ["é", "7"]):
-        call = buffer(open_issues).announce_call("part", as_json(owners))
+        call = buffer(open_issues).announce_call("part", owners_as_json(owners))
         whole = ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
         assert call.packed == pack_command(whole)
 

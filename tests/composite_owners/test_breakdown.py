@@ -10,7 +10,7 @@ from django.template import Context
 from django.test.utils import CaptureQueriesContext
 from django_redis import get_redis_connection
 
-from notifications_counter.buffer import shard
+from notifications_counter.buffer import buffer as buffer_module
 from notifications_counter.buffer.commands import OWNERS_PER_CALL
 from notifications_counter.counters import Counter, unread
 from notifications_counter.reader import Reader
@@ -164,7 +164,7 @@ def test_an_announcement_stops_counts_that_are_being_kept():
 
 
 def test_counts_of_which_redis_loses_the_first_before_the_last_are_not_kept(monkeypatch):
-    monkeypatch.setattr(shard, "OWNERS_PER_CALL", 1)
+    monkeypatch.setattr(buffer_module, "OWNERS_PER_CALL", 1)
     only, group = buffer(votes), "[1,\t1,\t"
     seen = only.take_free_leases([group], "a")
     key = only.keys.group(only.status().ready, group)

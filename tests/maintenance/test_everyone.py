@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer import shard
+from notifications_counter.buffer import buffer as buffer_module
 from notifications_counter.counters import unread
 from notifications_counter.maintenance import recount
 from notifications_counter.models import Notification, UserNotificationsCount
@@ -26,7 +26,7 @@ def small(monkeypatch):
         (recount, "PAGE", 3),
         (recount, "LARGE_PAGE", 12),
         (everyone, "MOST_NAMED", 2),
-        (shard, "CORRECTIONS_PER_CALL", 2),
+        (buffer_module, "CORRECTIONS_PER_CALL", 2),
     ]:
         monkeypatch.setattr(module, name, size)
 

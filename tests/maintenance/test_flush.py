@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import DataError, connection, transaction
 
-from notifications_counter.buffer.shard import Buffer
+from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ConfigurationError, NotInTransaction

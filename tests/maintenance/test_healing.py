@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
 from notifications_counter import tasks
-from notifications_counter.buffer.shard import Buffer
+from notifications_counter.buffer import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.flush import Flusher
 from notifications_counter.maintenance.healing import Healer

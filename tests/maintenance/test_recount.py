@@ -7,7 +7,7 @@ from django.core.management import call_command
 from django.core.validators import validate_slug
 from django.db import transaction
 
-from notifications_counter.buffer.shard import Buffer
+from notifications_counter.buffer import Buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction

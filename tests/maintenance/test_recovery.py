@@ -8,8 +8,9 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer.base import LEASE
-from notifications_counter.buffer.shard import Buffer, totals_of
+from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.several import totals_of
+from notifications_counter.buffer.shard import LEASE
 from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.counters import unread
 from notifications_counter.declaration.primary_keys import as_bytes

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from django.db import connection, transaction
 
-from notifications_counter.buffer.shard import Buffer, totals_of
+from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.several import totals_of
 from notifications_counter.buffer.types import Delta
 from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.conf import options

@@ -1,0 +1,75 @@
+"""Reads of several shards, in one round trip."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..exceptions import BufferUnavailable
+from .buffer import Buffer
+from .cached import as_integers
+from .client import Client
+from .commands import Call, Get
+from .pipeline import AnyCall, Subject, pipelines_for
+from .types import Snapshot, Waiting, decode, parse_int
+
+
+def ask_all(client: Client, calls: Sequence[AnyCall], subjects: Sequence[Subject]) -> list[tuple[Subject, Any]]:
+    """Send calls, all before the first reply is read, and return the subject of each and its outcome."""
+    pipelines = pipelines_for(client, calls, subjects)
+    try:
+        for pipeline in pipelines:
+            pipeline.send()
+        return [each for pipeline in pipelines for each in zip(pipeline.subjects, pipeline.outcomes(), strict=True)]
+    finally:
+        for pipeline in pipelines:
+            pipeline.close()
+
+
+def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:
+    """Return the cached totals of owners in each shard; None for each that is not cached, and for a shard that raises
+    BufferUnavailable."""
+    found: list[list[int | None] | None] = [None] * len(asked)
+    calls: list[Get] = []
+    whose: list[tuple[int, str | bytes]] = []
+    for i, (buffer, owners) in enumerate(asked):
+        with suppress(BufferUnavailable):
+            buffer.begin_read()
+            seen, prefix = buffer.trusted
+            calls.append(Get(buffer.keys.ready, prefix, owners))
+            whose.append((i, seen))
+    for (i, seen), outcome in ask_all(asked[0][0].client, calls, whose) if calls else ():
+        if isinstance(outcome, BufferUnavailable):
+            continue
+        ready, *totals = outcome
+        if ready == seen:
+            found[i] = as_integers(totals)
+            continue
+        with suppress(BufferUnavailable):
+            asked[i][0].trust(ready)
+            (found[i],) = totals_of([asked[i]])
+    return found
+
+
+def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snapshot | None]:
+    """Return all that waits in each shard for owners whose keys begin with ``group``; None if it waits for more than
+    ``most``. BufferUnavailable if one of them is."""
+    for buffer in buffers:
+        buffer.begin_read()
+    calls = [Call(*buffer.calls["everything"][:-1], (group, most)) for buffer in buffers]
+    found: dict[Buffer, Snapshot | None] = {}
+    for buffer, outcome in ask_all(buffers[0].client, calls, buffers):
+        if isinstance(outcome, BufferUnavailable):
+            raise outcome
+        ready, epoch, batch, cut, listed = outcome
+        each = iter(json.loads(decode(listed)) if listed else ())  # JSON has an empty list as an object
+        waiting = {
+            owner: Waiting(parse_int(pending), parse_int(flushing), in_doubt)
+            for owner, pending, flushing, in_doubt in zip(each, each, each, each, strict=True)
+        }
+        found[buffer] = buffer.snapshot_of(ready, epoch, batch, cut, waiting) if listed else None
+        if not buffer.epoch_in(ready):
+            buffer.heartbeat()
+    return [found[buffer] for buffer in buffers]
