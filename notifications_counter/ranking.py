@@ -13,7 +13,7 @@ from .buffer.several import snapshots_of
 from .conf import options
 from .declaration.primary_keys import First, Key, group_of
 from .exceptions import BufferUnavailable
-from .reader import NOT_STORED, Reader
+from .reader import NO_STORED_TOTAL, Reader
 from .sql.largest import Largest
 from .writes.ledger import Ledger
 
@@ -65,7 +65,7 @@ class Ranking(Reader):
             return None
         counts = found.counts
         for key, owner_key in sure.items():
-            count = waiting[owner_key].value(owner_key, *found.waiting.get(key, NOT_STORED))
+            count = waiting[owner_key].value(owner_key, *found.waiting.get(key, NO_STORED_TOTAL))
             if count is None:
                 return None
             counts[key] = count

@@ -34,14 +34,14 @@ Breakdown = dict[Any, int]
 """Counts by the last column of their owners."""
 
 
-class Stored(NamedTuple):
+class StoredTotal(NamedTuple):
     """A stored total, and the last batch that was added to it."""
 
     total: int = 0
     batch: int = 0
 
 
-NOT_STORED = Stored()
+NO_STORED_TOTAL = StoredTotal()
 """What an owner without a stored total has."""
 
 
@@ -222,8 +222,8 @@ class Reader:
     def _sums(self, snapshot: Snapshot, owner_keys: dict[str, Key]) -> dict[str, int]:
         """Add what a snapshot found waiting to the totals that are stored now. Left out are owners whose count cannot
         be known: `later`."""
-        stored = self.stored(list(owner_keys.values()))
-        found = {m: snapshot.value(m, *stored.get(key, NOT_STORED)) for m, key in owner_keys.items()}
+        stored = self.stored_totals(list(owner_keys.values()))
+        found = {m: snapshot.value(m, *stored.get(key, NO_STORED_TOTAL)) for m, key in owner_keys.items()}
         return {owner_key: total for owner_key, total in found.items() if total is not None}
 
     def _negative(self, keys: Sequence[Key]) -> dict[Key, int]:
@@ -250,18 +250,18 @@ class Reader:
         counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.total)
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
-    def stored(self, keys: Sequence[Key]) -> dict[Key, Stored]:
+    def stored_totals(self, keys: Sequence[Key]) -> dict[Key, StoredTotal]:
         """Return the stored totals that exist."""
         counter, connection = self.counter, connections[self.counter.db]
         target = Target(counter, connection)
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE "
-        found: dict[Key, Stored] = {}
+        found: dict[Key, StoredTotal] = {}
         for chunk in chunks(keys, counter.db):
             theirs, params = is_one_of(counter, target.owners, chunk, connection)
             with connection.cursor() as cursor:  # the ORM is slower
                 cursor.execute(select + theirs, params)
                 for *key, total, batch in cursor.fetchall():
-                    found[counter.key_of(key)] = Stored(total, batch)
+                    found[counter.key_of(key)] = StoredTotal(total, batch)
         return found
 
     def _view(self, ledger: Ledger) -> View:

@@ -132,9 +132,9 @@ def test_a_process_that_was_killed_while_it_counted_holds_up_the_cache_for_a_min
 
 def test_a_flush_while_a_total_is_read_holds_up_the_cache_for_one_read(alice, redis_client, monkeypatch):
     Notification.objects.create(user=alice, title="x")
-    stored = Reader.stored
+    stored_totals = Reader.stored_totals
     with monkeypatch.context() as patch:
-        patch.setattr(Reader, "stored", lambda *args: (unread.flush(), stored(*args))[1])
+        patch.setattr(Reader, "stored_totals", lambda *args: (unread.flush(), stored_totals(*args))[1])
         assert unread.count(alice) == 1
     assert not redis_client.exists(total_key(alice))
     assert unread.count(alice) == 1

@@ -18,7 +18,7 @@ from ..buffer.commands import OWNERS_PER_CALL, chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
-from ..reader import NOT_STORED, Reader
+from ..reader import NO_STORED_TOTAL, Reader
 from ..sql.everyone import Counted, Everyone, Page
 from .epochs import start_epoch
 from .shard_rows import refuse_in_transaction
@@ -159,7 +159,8 @@ class BaseRecounter:
         for buffer in self.counter.buffers:
             for owner_keys in buffer.waiting():
                 keys, _ = self._decode(owner_keys)
-                known = self.reader.stored(list(keys.values())).keys() | self.reader.count_rows(list(keys.values()))
+                found = list(keys.values())
+                known = self.reader.stored_totals(found).keys() | self.reader.count_rows(found)
                 self.recount(m for m, key in keys.items() if key not in known)
                 yield after
 
@@ -210,8 +211,8 @@ class BaseRecounter:
 
     def _counts(self, keys: dict[str, Key]) -> Counts:
         rows = self.reader.count_rows(list(keys.values()))
-        stored = self.reader.stored(list(keys.values()))
-        return {m: Counted(rows.get(key, 0), *stored.get(key, NOT_STORED)) for m, key in keys.items()}
+        stored = self.reader.stored_totals(list(keys.values()))
+        return {m: Counted(rows.get(key, 0), *stored.get(key, NO_STORED_TOTAL)) for m, key in keys.items()}
 
     def _report(self, wrong: Sequence[Difference]) -> None:
         self.result.wrong += len(wrong)

@@ -201,10 +201,10 @@ def test_a_removal_stops_a_recount_of_any_counter(house, counter, recounted):
     recounted.buffers[0].cut(1)
 
     class Slow(Reader):
-        def stored(self, keys: Any) -> Any:
+        def stored_totals(self, keys: Any) -> Any:
             flush_both()
             assert remove_orphans(counter) == 1
-            return super().stored(keys)
+            return super().stored_totals(keys)
 
     recounter = Recounter(recounted)
     recounter.reader = Slow(recounted)

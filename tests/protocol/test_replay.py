@@ -129,7 +129,7 @@ class Replay:
             return
         (totals,) = totals_of([(self.buffer, as_bytes(self.owner_keys))])
         snapshot = self.buffer.snapshot(self.owner_keys)
-        stored = self.reader.stored(self.keys)
+        stored = self.reader.stored_totals(self.keys)
         for key, owner_key, total in zip(self.keys, self.owner_keys, totals or (), strict=totals is not None):
             if total is not None and not snapshot.owners[owner_key].in_doubt:
                 assert total == snapshot.value(owner_key, *stored.get(key, (0, 0)))
@@ -291,13 +291,13 @@ class Replay:
             if snapshot.auditing:
                 total = self.reader.count_rows([key]).get(key, 0)
                 yield
-                was = snapshot.value(owner_key, *self.reader.stored([key]).get(key, (0, 0)))
+                was = snapshot.value(owner_key, *self.reader.stored_totals([key]).get(key, (0, 0)))
                 yield
                 if was is not None:
                     self.buffer.fix(snapshot.epoch, reader.token, {owner_key: total - was}, {owner_key: total})
                 yield
             elif snapshot.ready and not snapshot.owners[owner_key].in_doubt:
-                total = snapshot.value(owner_key, *self.reader.stored([key]).get(key, (0, 0)))
+                total = snapshot.value(owner_key, *self.reader.stored_totals([key]).get(key, (0, 0)))
                 yield
                 if total is not None:
                     self.buffer.keep(snapshot, reader.token, {owner_key: total})
@@ -429,7 +429,7 @@ class Replay:
         yield
         rows = self.reader.count_rows(list(keys.values()))
         yield
-        stored = self.reader.stored(list(keys.values()))
+        stored = self.reader.stored_totals(list(keys.values()))
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
         yield
         ahead = max((batch for _, batch in stored.values()), default=0)
@@ -551,5 +551,5 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     assert (status.intents, status.dirty) == (0, 0)
     assert votes.recount(keys, dry_run=True).wrong == 0
     assert_counted(votes, also=keys)
-    stored = replay.reader.stored(keys)
+    stored = replay.reader.stored_totals(keys)
     assert [stored.get(key, (0, 0))[0] for key in keys] == [rows_of(key) for key in keys]
