@@ -29,7 +29,7 @@ from .commands import Argument, Command, TypedKeys, call_of
 from .connections import Connections
 from .location import HOW_TO_WRITE, parse, reason_of, urls_of
 from .patience import Patience, limit
-from .pipeline import AnyCall, Pipeline, see_to_late
+from .pipeline import AnyCall, Pipeline, late_failures
 from .scripts import Script, script
 from .troubles import Outages, TroubleLog
 from .types import decode
@@ -82,7 +82,7 @@ def read_all_owed() -> None:
     """Read what is owed on all idle connections, before the process ends."""
     for client in used_clients():
         client.close_idle()
-    see_to_late()
+    late_failures.handle()
 
 
 class Client:

@@ -24,25 +24,29 @@ PACKED: Callable[[AnyCall], bytes] = attrgetter("packed")
 Subject = Any
 """What a caller knows of a call."""
 
-late_failures: deque[Callable[[], bool]] = deque()
-"""What is to be done about calls for which nobody waited, and which failed. Each returns whether it could be done."""
+
+class LateFailures(deque[Callable[[], bool]]):
+    """Handlers of calls that failed after their caller had stopped waiting. Each returns whether it could do its
+    work."""
+
+    def handle(self) -> None:
+        """Call each handler once, and keep those that could not do their work."""
+        for _ in range(len(self)):
+            try:
+                handler = self.popleft()
+            except IndexError:  # another thread has taken the rest
+                return
+            is_done = False
+            try:
+                is_done = handler()
+            finally:
+                if not is_done:
+                    self.append(handler)
+
+
+late_failures = LateFailures()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=late_failures.clear)
-
-
-def see_to_late() -> None:
-    """Do what can be done now about calls that failed although nobody waited for them."""
-    for _ in range(len(late_failures)):
-        try:
-            do = late_failures.popleft()
-        except IndexError:  # another thread does it
-            return
-        is_done = False
-        try:
-            is_done = do()
-        finally:
-            if not is_done:
-                late_failures.append(do)
 
 
 def pipelines_for(client: Any, calls: Sequence[AnyCall], subjects: Sequence[Subject]) -> list[Pipeline]:
@@ -136,7 +140,7 @@ class Pipeline:
         """Return the outcome of the only call, or raise it."""
         (outcome,) = self.outcomes()
         if late_failures:  # this, or what was owed on the connection
-            see_to_late()
+            late_failures.handle()
         if isinstance(outcome, BufferUnavailable):
             raise outcome
         return outcome
@@ -164,7 +168,7 @@ class Pipeline:
                 if self._started:
                     self._tell(answers)
             self._judge(answers)
-        if self._has_forgotten:  # a pipeline that was left
+        if self._has_forgotten:  # a pipeline whose replies were left
             self._outcomes = list(map(self._outcome, self.calls, self._outcomes))  # type: ignore[arg-type]
         return self._outcomes  # type: ignore[return-value]
 
@@ -230,7 +234,7 @@ class Pipeline:
                 self.close()
 
     # ------------------------------------------------------------- without waiting
-    def leave(self, on_failure: Callable[[], bool]) -> bool:
+    def leave_replies(self, on_failure: Callable[[], bool]) -> bool:
         """Release the connection although the replies are owed. If a call turns out to have failed, ``on_failure`` is
         put into ``late_failures``. Returns False if one has to wait, because a failure is likely."""
         if self._outcomes is not None or type(self._pool) is not Connections:

@@ -154,7 +154,7 @@ class Intents:
                     pipeline.send(urgent=True)
                 for pipeline in pipelines:
                     late = partial(_request_late, self.using, self.schema, pipeline)
-                    if self.must_wait() or not pipeline.leave(late):
+                    if self.must_wait() or not pipeline.leave_replies(late):
                         failed += _failed_owners(pipeline)
         except BaseException:
             for pipeline in pipelines:

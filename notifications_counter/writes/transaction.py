@@ -15,7 +15,7 @@ from typing import Any
 from django.db import DatabaseError
 
 from ..buffer.patience import Patience
-from ..buffer.pipeline import late_failures, see_to_late
+from ..buffer.pipeline import late_failures
 from ..buffer.types import Delta
 from ..conf import options
 from ..databases.routing import in_schema, working_on
@@ -222,7 +222,7 @@ class TransactionLog:
         if request and failed:
             request_or_log(self.using, [owner for owner in failed if owner not in self.requested])
         if late_failures:
-            see_to_late()
+            late_failures.handle()
 
     def _record_activity(self) -> None:
         """Add the rises and falls of the counts to the time-sliced counters, at most once."""
