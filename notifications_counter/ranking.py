@@ -49,7 +49,7 @@ class Ranking(Reader):
         ready, too much waits there, or a flush came in between (rule: later)."""
         counter, group = self.counter, group_of(largest.first) if largest.first else ""
         buffers = [counter.buffer_of(group)] if group else counter.buffers
-        doubted = {owner_key for owner_key in ledger.all_touched(counter) if owner_key.startswith(group)}
+        by_rows = {owner_key for owner_key in ledger.all_touched(counter) if owner_key.startswith(group)}
         waiting: dict[str, Snapshot] = {}
         batches: dict[int, int] = {}
         for buffer, snapshot in zip(buffers, snapshots_of(buffers, group, MOST), strict=True):
@@ -58,9 +58,9 @@ class Ranking(Reader):
             batches[buffer.shard] = snapshot.batch
             waiting |= dict.fromkeys(snapshot.owners, snapshot)
             # rules: flying, dirty_counts
-            doubted |= {owner_key for owner_key, its in snapshot.owners.items() if its.in_doubt}
-        sure = self._decoded(waiting.keys() - doubted)
-        found = largest.of_totals(list(sure), list(self._decoded(doubted)), batches)
+            by_rows |= {owner_key for owner_key, its in snapshot.owners.items() if its.needs_rows}
+        sure = self._decoded(waiting.keys() - by_rows)
+        found = largest.of_totals(list(sure), list(self._decoded(by_rows)), batches)
         if found is None:
             return None
         counts = found.counts

@@ -95,22 +95,22 @@ class Reader:
             rest = [key for key in keys if str(key) not in touched]
         result: dict[Key, Any] = dict.fromkeys(keys)  # in their order
         with Patience(options.READ_TIMEOUT):
-            asked: list[tuple[Buffer, Sequence[bytes]]] = []
-            whose: list[Sequence[Key]] = []
+            shares: list[tuple[Buffer, Sequence[bytes]]] = []
+            keys_of_shares: list[Sequence[Key]] = []
             try:
                 for buffer, of_shard, owner_keys in counter.encoded_by_shard(rest):
-                    asked += ((buffer, some) for some in chunked(owner_keys, ARGUMENTS - 1))
-                    whose += chunked(of_shard, ARGUMENTS - 1)
+                    shares += ((buffer, some) for some in chunked(owner_keys, ARGUMENTS - 1))
+                    keys_of_shares += chunked(of_shard, ARGUMENTS - 1)
             except BufferUnavailable:  # nobody knows which keys are those of this database
                 by_rows += rest
-            for (buffer, _), mine, totals in zip(asked, whose, totals_of(asked), strict=True):
+            for (buffer, _), asked, totals in zip(shares, keys_of_shares, totals_of(shares), strict=True):
                 if totals is None:
-                    by_rows += mine
+                    by_rows += asked
                     continue
-                result.update(zip(mine, totals, strict=True))
+                result.update(zip(asked, totals, strict=True))
                 if not are_counts(totals, counter.least):
-                    result |= self._negative([key for key in mine if (result[key] or 0) < counter.least])
-                    for some in chunked([key for key in mine if result[key] is None], OWNERS_PER_CALL):
+                    result |= self._negative([key for key in asked if (result[key] or 0) < counter.least])
+                    for some in chunked([key for key in asked if result[key] is None], OWNERS_PER_CALL):
                         try:
                             result |= self._miss(ledger, buffer, some)
                         except BufferUnavailable:
@@ -163,7 +163,7 @@ class Reader:
         found = {first: {last: n for last, n in its.items() if n} for first, its in self.count_groups(firsts).items()}
         for first, snapshot in snapshots.items():
             group = group_of(first)
-            if not snapshot.ready or snapshot.owners[group].in_doubt:
+            if not snapshot.ready or snapshot.owners[group].needs_rows:
                 continue
             counts = {
                 str(CompositeKey((*first, last))).removeprefix(group): count for last, count in found[first].items()
@@ -178,10 +178,10 @@ class Reader:
         found: dict[First, Breakdown] = {first: {} for first in firsts}
         for chunk in chunks(firsts, self.counter.db):
             if len(names) == 1:
-                theirs = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
+                owners = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
             else:
-                theirs = reduce(or_, (Q(**dict(zip(names, first, strict=True))) for first in chunk))
-            for (*first, value), count in self._counted(theirs & Q(**{f"{last}__isnull": False})).items():
+                owners = reduce(or_, (Q(**dict(zip(names, first, strict=True))) for first in chunk))
+            for (*first, value), count in self._counted(owners & Q(**{f"{last}__isnull": False})).items():
                 found.setdefault(tuple(first), {})[value] = count
         return found
 
@@ -198,7 +198,7 @@ class Reader:
         if snapshot.complete and view.is_current:  # rules: ready, declared_read
             # rules: flying, dirty_counts
             trusted = {
-                owner_key: key for owner_key, key in owner_keys.items() if not snapshot.owners[owner_key].in_doubt
+                owner_key: key for owner_key, key in owner_keys.items() if not snapshot.owners[owner_key].needs_rows
             }
         totals = self._sums(snapshot, trusted)
         result = self._rows([key for owner_key, key in owner_keys.items() if owner_key not in totals])
@@ -214,17 +214,18 @@ class Reader:
         """Count rows, and correct the owners as a recount does. From now on they have cached totals that follow each
         change, so the recovery need not come to them first. `repair_fix`: the script caches only what it corrects."""
         rows = self._rows(list(owner_keys.values()))
-        corrections = {m: rows[owner_keys[m]] - total for m, total in self._sums(snapshot, owner_keys).items()}
+        right = {owner_key: rows[key] for owner_key, key in owner_keys.items()}
+        sums = self._sums(snapshot, owner_keys)
         with suppress(BufferUnavailable):  # the rows are right all the same
-            buffer.fix(snapshot.epoch, token, corrections, {m: rows[key] for m, key in owner_keys.items()})
+            buffer.fix(snapshot.epoch, token, {each: right[each] - total for each, total in sums.items()}, right)
         return rows
 
     def _sums(self, snapshot: Snapshot, owner_keys: dict[str, Key]) -> dict[str, int]:
         """Add what a snapshot found waiting to the totals that are stored now. Left out are owners whose count cannot
         be known: `later`."""
         stored = self.stored_totals(list(owner_keys.values()))
-        found = {m: snapshot.value(m, *stored.get(key, NO_STORED_TOTAL)) for m, key in owner_keys.items()}
-        return {owner_key: total for owner_key, total in found.items() if total is not None}
+        totals = {each: snapshot.value(each, *stored.get(key, NO_STORED_TOTAL)) for each, key in owner_keys.items()}
+        return {owner_key: total for owner_key, total in totals.items() if total is not None}
 
     def _negative(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Count rows, and have the owners recounted. A number of rows below zero is wrong, or lacks a delta that was
@@ -244,9 +245,9 @@ class Reader:
             found |= self._counted(of_owners(counter, counter.owner_fields, chunk, counter.db))
         return found
 
-    def _counted(self, whose: Any) -> dict[Key, int]:
+    def _counted(self, owners: Any) -> dict[Key, int]:
         counter = self.counter
-        rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(whose).order_by()
+        rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()
         counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.total)
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
@@ -257,9 +258,9 @@ class Reader:
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE "
         found: dict[Key, StoredTotal] = {}
         for chunk in chunks(keys, counter.db):
-            theirs, params = is_one_of(counter, target.owners, chunk, connection)
+            where, params = is_one_of(counter, target.owners, chunk, connection)
             with connection.cursor() as cursor:  # the ORM is slower
-                cursor.execute(select + theirs, params)
+                cursor.execute(select + where, params)
                 for *key, total, batch in cursor.fetchall():
                     found[counter.key_of(key)] = StoredTotal(total, batch)
         return found

@@ -48,9 +48,9 @@ class Buffer(Upkeep):
             self.begin_read()
         pauses, end = None, [owner.encode()]
         while True:
-            seen, prefix = self.trusted
+            trusted, prefix = self.trusted
             ready, total = self.client.ask(Get(self.keys.ready, prefix, end))
-            if ready != seen:
+            if ready != trusted:
                 self.trust(ready)
                 continue
             try:
@@ -88,14 +88,14 @@ class Buffer(Upkeep):
         self.begin_read()
         key = self.keys.ready
         while True:
-            seen = self.trusted[0]
+            trusted = self.trusted[0]
             # The counts come first. No value of ready ever comes back, so if it is the same afterwards, it was so then.
-            kept: Any = seen and self.client.call(key, "HGETALL", self.keys.group(decode(seen), group))
+            cached: Any = trusted and self.client.call(key, "HGETALL", self.keys.group(decode(trusted), group))
             ready = self.client.call(key, "GET", key)
-            if ready == seen:
+            if ready == trusted:
                 break
             self.trust(ready)
-        fields = kept.items() if isinstance(kept, dict) else pairs(kept)  # RESP3 has dictionaries
+        fields = cached.items() if isinstance(cached, dict) else pairs(cached)  # RESP3 has dictionaries
         counts = {decode(last): parse_int(count) for last, count in fields}
         stamp = counts.pop("", None)
         return None if stamp is None or None in counts.values() else counts  # type: ignore[return-value]
@@ -121,8 +121,8 @@ class Buffer(Upkeep):
         ready, epoch, batch, cut, *flat = self.run("snapshot", owners_as_json(owners), leases, token, LEASE)
         waiting = dict.fromkeys(owners, NOTHING)
         for i in range(0, len(flat), 4):
-            place, pending, flushing, dirty = flat[i : i + 4]
-            waiting[owners[place - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(dirty))
+            index, pending, flushing, needs_rows = flat[i : i + 4]
+            waiting[owners[index - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(needs_rows))
         return self.snapshot_of(ready, epoch, batch, cut, waiting)
 
     def snapshot_of(self, ready: Any, epoch: Any, batch: Any, cut: Any, waiting: dict[str, Waiting]) -> Snapshot:
@@ -175,8 +175,8 @@ class Buffer(Upkeep):
 
     def confirm_call(self, intent: str, owners: str, deltas: Sequence[Delta]) -> Call:
         """Return the call of ``confirm`` for owners as JSON, to be sent together with others."""
-        theirs = str(deltas).replace("None", "null")  # as JSON has it
-        return Call(*self.calls["confirm"][:-1], (self.fingerprint, intent, owners, theirs))
+        listed = str(deltas).replace("None", "null")  # as JSON has it
+        return Call(*self.calls["confirm"][:-1], (self.fingerprint, intent, owners, listed))
 
     def fix(
         self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
@@ -187,11 +187,11 @@ class Buffer(Upkeep):
         fixed = dict.fromkeys(corrections, True)
         few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
         for owners in chunked(list(corrections), OWNERS_PER_CALL if few else CORRECTIONS_PER_CALL):
-            theirs = json.dumps([corrections[owner] for owner in owners])
+            listed = json.dumps([corrections[owner] for owner in owners])
             repaired = json.dumps([str(totals[owner]) for owner in owners]) if totals else ""
-            args = (owners_as_json(owners), theirs, repaired, options.TOTAL_TTL)
-            for place in self.run("fix", self.ready_in(epoch), token, *args):
-                fixed[owners[place - 1]] = False
+            args = (owners_as_json(owners), listed, repaired, options.TOTAL_TTL)
+            for index in self.run("fix", self.ready_in(epoch), token, *args):
+                fixed[owners[index - 1]] = False
         return fixed
 
     def listen(self, seconds: int) -> None:

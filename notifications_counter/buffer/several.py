@@ -28,28 +28,28 @@ def ask_all(client: Client, calls: Sequence[AnyCall], subjects: Sequence[Subject
             pipeline.close()
 
 
-def totals_of(asked: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:
+def totals_of(shares: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:
     """Return the cached totals of owners in each shard; None for each that is not cached, and for a shard that raises
     BufferUnavailable."""
-    found: list[list[int | None] | None] = [None] * len(asked)
+    found: list[list[int | None] | None] = [None] * len(shares)
     calls: list[Get] = []
-    whose: list[tuple[int, str | bytes]] = []
-    for i, (buffer, owners) in enumerate(asked):
+    subjects: list[tuple[int, str | bytes]] = []
+    for i, (buffer, owners) in enumerate(shares):
         with suppress(BufferUnavailable):
             buffer.begin_read()
-            seen, prefix = buffer.trusted
+            trusted, prefix = buffer.trusted
             calls.append(Get(buffer.keys.ready, prefix, owners))
-            whose.append((i, seen))
-    for (i, seen), outcome in ask_all(asked[0][0].client, calls, whose) if calls else ():
+            subjects.append((i, trusted))
+    for (i, trusted), outcome in ask_all(shares[0][0].client, calls, subjects) if calls else ():
         if isinstance(outcome, BufferUnavailable):
             continue
         ready, *totals = outcome
-        if ready == seen:
+        if ready == trusted:
             found[i] = as_integers(totals)
             continue
         with suppress(BufferUnavailable):
-            asked[i][0].trust(ready)
-            (found[i],) = totals_of([asked[i]])
+            shares[i][0].trust(ready)
+            (found[i],) = totals_of([shares[i]])
     return found
 
 
@@ -66,8 +66,8 @@ def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snaps
         ready, epoch, batch, cut, listed = outcome
         each = iter(json.loads(decode(listed)) if listed else ())  # JSON has an empty list as an object
         waiting = {
-            owner: Waiting(parse_int(pending), parse_int(flushing), in_doubt)
-            for owner, pending, flushing, in_doubt in zip(each, each, each, each, strict=True)
+            owner: Waiting(parse_int(pending), parse_int(flushing), needs_rows)
+            for owner, pending, flushing, needs_rows in zip(each, each, each, each, strict=True)
         }
         found[buffer] = buffer.snapshot_of(ready, epoch, batch, cut, waiting) if listed else None
         if not buffer.epoch_in(ready):

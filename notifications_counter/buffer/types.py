@@ -16,12 +16,12 @@ Delta = int | None
 
 
 class Waiting(NamedTuple):
-    """What waits for one owner. ``pending`` and ``flushing`` are None if the score is not an integer. ``in_doubt``: the
-    owner is dirty or in flight, so its rows must be counted."""
+    """The pending and flushing changes of one owner, None if the score is not an integer. An owner ``needs_rows`` if it
+    is dirty or in flight: readers count them."""
 
     pending: int | None
     flushing: int | None
-    in_doubt: bool
+    needs_rows: bool
 
 
 NOTHING = Waiting(0, 0, False)

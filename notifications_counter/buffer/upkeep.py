@@ -77,7 +77,7 @@ class Upkeep(Shard):
         new: dict[str, str] = {}
         for some in chunked(list(members.items()), OWNERS_PER_CALL):
             flat = [encode(value) for pair in some for value in pair]
-            new |= dict(some[place - 1] for place in self.run("reject", dirty, *flat))
+            new |= dict(some[i - 1] for i in self.run("reject", dirty, *flat))
         return new
 
     def waiting(self) -> Iterator[list[str]]:

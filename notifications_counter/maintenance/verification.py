@@ -127,7 +127,7 @@ class Verifier(BaseRecounter):
         return look.snapshot.complete
 
     def _settle(self, look: Look, counts: Counts) -> None:
-        suspects = [m for m in look.differences(counts) if not look.snapshot.owners[m].in_doubt]
+        suspects = [m for m in look.differences(counts) if not look.snapshot.owners[m].needs_rows]
         if suspects and not self._is_explained(look, suspects):
             self.recounter.recount(suspects)
             self.result.wrong = self.recounter.result.wrong

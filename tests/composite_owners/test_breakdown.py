@@ -154,7 +154,7 @@ def test_an_announcement_stops_counts_that_are_being_kept():
     seen = shard.take_free_leases([group], "a")
     shard.announce("p", [MEMBER]).read()
     assert not shard.keep_group(seen, "a", group, {"5]": 0})
-    assert shard.take_free_leases([group], "a").owners[group].in_doubt
+    assert shard.take_free_leases([group], "a").owners[group].needs_rows
     shard.confirm("p", {MEMBER: 0})
     seen = shard.take_free_leases([group], "a")
     assert not shard.keep_group(replace(seen, epoch=7), "a", group, {"5]": 0})

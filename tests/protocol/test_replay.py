@@ -131,7 +131,7 @@ class Replay:
         snapshot = self.buffer.snapshot(self.owner_keys)
         stored = self.reader.stored_totals(self.keys)
         for key, owner_key, total in zip(self.keys, self.owner_keys, totals or (), strict=totals is not None):
-            if total is not None and not snapshot.owners[owner_key].in_doubt:
+            if total is not None and not snapshot.owners[owner_key].needs_rows:
                 assert total == snapshot.value(owner_key, *stored.get(key, (0, 0)))
 
     # ------------------------------------------------------------------------------------------------------ processes
@@ -296,7 +296,7 @@ class Replay:
                 if was is not None:
                     self.buffer.fix(snapshot.epoch, reader.token, {owner_key: total - was}, {owner_key: total})
                 yield
-            elif snapshot.ready and not snapshot.owners[owner_key].in_doubt:
+            elif snapshot.ready and not snapshot.owners[owner_key].needs_rows:
                 total = snapshot.value(owner_key, *self.reader.stored_totals([key]).get(key, (0, 0)))
                 yield
                 if total is not None:
@@ -325,7 +325,7 @@ class Replay:
             yield
             counts = {f"{value}]": count for value, count in self.reader.count_groups([first])[first].items()}
             yield
-            if seen.ready and not seen.owners[group].in_doubt:
+            if seen.ready and not seen.owners[group].needs_rows:
                 self.buffer.keep_group(seen, reader.token, group, counts)
                 yield
         self.judge(me, reader, counts.get(last, 0))

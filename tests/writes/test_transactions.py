@@ -623,7 +623,7 @@ def test_only_owners_whose_counts_change_are_recounted(healed, alice, bob, autoc
     finally:
         transaction.set_autocommit(True)
     waiting = unread.buffers[0].snapshot([str(alice.pk), str(bob.pk)]).owners
-    assert [waiting[str(user.pk)].in_doubt for user in (alice, bob)] == [False, True]
+    assert [waiting[str(user.pk)].needs_rows for user in (alice, bob)] == [False, True]
     assert set(RecountRequest.objects.values_list("owner", flat=True)) <= {str(bob.pk)}
 
 
