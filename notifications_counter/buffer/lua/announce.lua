@@ -1,6 +1,6 @@
--- Announces an intent: the owners whose counts a transaction is about to change, before the database commits it. From
--- now on they are in flight, and readers count their rows. Not in a Redis that is behind the database, because the
--- address may have led the process to another one, where no flusher runs.
+-- Announces an intent: owners whose counts a transaction is about to change. From now on they are in flight, and
+-- readers count their rows. Refuses if Redis is behind the database, because the address may lead to another Redis now,
+-- where no flusher runs.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)
 -- ARGV  1 intent  2 epoch that the database knows  3 owners of the intent, as JSON
 -- Reply 1

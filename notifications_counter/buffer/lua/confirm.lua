@@ -1,12 +1,16 @@
--- Takes an intent back and adds its deltas, once. Its owners are sent to a recount instead if it is gone or grounded,
--- or was announced under another value of ready, or if pending was lost, which would no longer show if it were filled
--- again. So is an owner of whom Redis has lost that it is in flight, and during a recovery an owner without a total,
--- because nobody knows yet what the rows say. And so is one whose delta, or pending change, is too large to be exact.
+-- Removes an intent and adds its deltas, once. All its owners become dirty instead if
+--   the intent is gone or grounded, or was announced under another value of ready;
+--   another declaration is in force;
+--   pending was lost, which a new one would hide.
+-- A single owner becomes dirty instead if
+--   Redis has lost that it is in flight;
+--   it has no total during a recovery, when nobody knows yet what the rows say;
+--   its delta, or its pending change, is too large to be exact.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
--- ARGV  1 fingerprint of the declaration; if another one is in force, everyone goes to a recount
---       2 id of the intent  3 owners whose counts have changed, as JSON  4 their deltas, as JSON (null: unknown)
--- Reply the number of owners sent to a recount, or the error TOO_LARGE with one that is newly sent there for that;
---       processes with open streams are told of all owners
+-- ARGV  1 fingerprint of the declaration  2 id of the intent
+--       3 owners whose counts have changed, as JSON  4 their deltas, as JSON (null: unknown)
+-- Reply the number of owners that are dirty now, or the error TOO_LARGE with one that became dirty because its change is
+--       too large; publishes the changed owners for open streams
 local ready_now = redis.call('GET', ready)
 if is_out_of_use(ready_now) then return LEFT end
 local recovering = is_recovering(ready_now)

@@ -1,8 +1,8 @@
--- Makes what is pending the batch to flush, in the epoch that was checked. An unfinished batch comes first.
+-- Turns all that is pending into a batch, in the epoch that was checked. An unfinished batch comes first.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)
--- ARGV  1 epoch  2 the last batch that the database has finished: a Redis that is behind it went back
--- Reply batch ('' if there is nothing, or Redis is in another epoch, or went back), its number of owners, the id of the
---       batch before ('' if none)
+-- ARGV  1 epoch  2 last batch that the database has finished: a Redis behind it has lost data
+-- Reply batch ('' if nothing waits, or Redis is behind or in another epoch), its number of owners, the id of the batch
+--       before it ('' if none)
 local about = redis.call('HMGET', state, 'epoch', 'batch', 'batch_id', 'waiting_since')
 -- rules: epoch, behind
 if about[1] ~= ARGV[1] or (tonumber(about[2]) or -1) < tonumber(ARGV[2]) then return {'', 0, ''} end

@@ -1,6 +1,6 @@
--- Registers which database the keys belong to. If another database was at this place before, its keys are left for
--- good, and its intents move here: their owners are recounted under the new keys. If Redis is behind the database,
--- readers count rows.
+-- Registers the keys as those of a database. If another database was at this address before, leaves its keys for good,
+-- and moves its intents here: their owners are recounted under the new keys. If Redis is behind the database, deletes
+-- ready, so readers count rows.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)  database (text)
 -- ARGV  1 id of the database  2 seconds after which the lasting keys of a test database expire, '' for others
 --       3 epoch that the database knows

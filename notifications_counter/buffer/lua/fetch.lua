@@ -1,8 +1,8 @@
--- Reads some members of the batch under way by rank, if it is still that batch.
+-- Reads owners of a batch by rank, while it is under way.
 -- KEYS  flushing (zset)  state (hash)
 -- ARGV  1 batch  2 first rank  3 last rank  4 separator, or '' for none
 -- Reply two texts, of owners and of deltas, joined by the separator; without one: owner, delta, owner, delta, …;
---       nothing if the batch is another
+--       nothing if another batch is under way
 -- rule: fetch_batch
 if redis.call('HGET', state, 'batch') ~= ARGV[1] then return {} end
 local page = redis.call('ZRANGE', flushing, ARGV[2], ARGV[3], 'WITHSCORES')

@@ -1,4 +1,4 @@
--- Drops the batch that the database has, if it is still that batch. Owners whose delta was refused go to a recount.
+-- Drops a batch that the database has, if it is still under way. Owners whose delta the database refused become dirty.
 -- KEYS  flushing (zset)  state (hash)  ready (text)  dirty (zset)  leases (hash)  stats (hash)
 -- ARGV  1 batch  2 its id in the database  3 milliseconds it took  4… owners refused
 -- Reply 1 if it was dropped

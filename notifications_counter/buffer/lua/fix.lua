@@ -1,13 +1,13 @@
--- Corrects owners whose lease is still ours and who are not in flight, in the epoch in which they were looked at. What
--- is cached of their groups, or about to be, is void. A reader that does so during a recovery also caches the totals:
--- these owners are repaired.
+-- Corrects owners if the caller still has their leases, they are not in flight, and the epoch is the one in which they
+-- were counted. Drops the cached counts of their groups, and the leases on these. A reader that repairs owners during a
+-- recovery also caches their totals.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 --       stats (hash)
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the owners  4 their corrections, 0 for none
 --       5 their totals, or '' to cache none  6 seconds for which totals live
--- Reply the places of owners who were active: all if Redis is in another epoch, under another declaration, or has lost
---       pending; and of those who stay dirty, because only a part of their correction can be added exactly; processes
---       with open streams are told of those who changed
+-- Reply the indexes of owners that were not corrected: all if Redis is in another epoch, under another declaration, or
+--       has lost pending; also of those that stay dirty, because only a part of their correction can be added exactly;
+--       publishes the changed owners for open streams
 local about = redis.call('HMGET', state, 'epoch', 'waiting_since', 'declared')
 -- rule: waiting
 local lost = about[2] and redis.call('EXISTS', pending) == 0 -- a correction would hide it
@@ -20,20 +20,20 @@ local owners, corrections = cjson.decode(ARGV[3]), cjson.decode(ARGV[4])
 local totals = ready_now and ARGV[5] ~= '' and cjson.decode(ARGV[5]) or {}
 local held = current and #owners > 0 and redis.call('HMGET', leases, unpack(owners)) or {}
 local flying = current and which_fly(owners) or {}
-local reply, fixed, stale, changed, places, repaired = {}, {}, {}, {}, {}, {}
+local reply, fixed, stale, changed, indexes, repaired = {}, {}, {}, {}, {}, {}
 for i, owner in ipairs(owners) do
   -- rules: lease, fix_flying
   if is_held(held[i], ARGV[2]) and not flying[i] then
     fixed[#fixed + 1] = owner
     local is_wrong = corrections[i] ~= 0
-    -- During a recovery, those who were repaired and are right stay so.
+    -- During a recovery, the totals of repaired owners stay if they are right.
     if ready_now and (is_wrong or not recovering) then stale[#stale + 1] = total_of(owner, ready_now) end
     local group, _, first = group_of(owner, ready_now)
     if group then
       redis.call('UNLINK', group)
       redis.call('HDEL', leases, first) -- rule: lease
     end
-    if is_wrong then changed[#changed + 1], places[#places + 1] = owner, i end
+    if is_wrong then changed[#changed + 1], indexes[#indexes + 1] = owner, i end
     -- rule: repair_fix
     if totals[i] then repaired[#repaired + 1] = i end
   else
@@ -49,12 +49,12 @@ if #fixed > 0 then
   if #changed > 0 then
     local sums, before = {}, redis.call('ZMSCORE', pending, unpack(changed))
     for n, owner in ipairs(changed) do
-      local correction = corrections[places[n]]
+      local correction = corrections[indexes[n]]
       local sum = (before[n] or 0) + correction
       if not (is_exact(correction) and is_exact(sum)) then
         sum = math.max(1 - 2 ^ 53, math.min(sum, 2 ^ 53 - 1))
         mark_dirty(owner, ready_now, now)
-        reply[#reply + 1] = places[n]
+        reply[#reply + 1] = indexes[n]
       end
       sums[2 * n - 1], sums[2 * n] = string.format('%.17g', sum), owner
     end

@@ -1,7 +1,7 @@
 -- Has readers count rows until a new epoch begins: a recovery under way can no longer complete.
 -- KEYS  state (hash)  ready (text)
--- ARGV  1 fingerprint of the declaration in force that waits for this epoch, '' if none does: from now on, the
---       heartbeats of others are noted, as if there had just been one
+-- ARGV  1 fingerprint of the declaration in force, if it waits for this epoch, else '': from now on, heartbeats of
+--       other declarations are noted, as if there had just been one
 -- Reply nothing
 if is_out_of_use(redis.call('GET', ready)) then return LEFT end
 -- rule: forget

@@ -1,9 +1,9 @@
--- Grounds an intent whose process may be dead, or drops it. Its owners are sent to a recount. They are no longer in
--- flight, so that they can be corrected, although the transaction may still commit: then its confirmation sends them to
--- a recount again. An intent that was announced in the future, because the clock was set back, is announced now.
+-- Grounds an intent whose process may be dead, or drops it. Its owners become dirty, and leave flight so that they can
+-- be corrected. If the transaction commits all the same, its confirmation makes them dirty again. An intent that was
+-- announced in the future, because the clock was set back, is announced now.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 -- ARGV  1 intent  2 '1' to drop it
--- Reply 1 if it was still there; processes with open streams are told of its owners
+-- Reply 1 if it was still there; publishes its owners for open streams
 local ready_now = redis.call('GET', ready)
 if is_out_of_use(ready_now) then return LEFT end
 local entry = redis.call('HGET', intents, ARGV[1])

@@ -1,8 +1,8 @@
--- Caches totals of owners, or the counts of a group, if the lease is still ours, and nobody is in flight.
+-- Caches totals of owners, or the counts of a group, if the caller still has the leases, and nobody is in flight.
 -- KEYS  ready (text)  intents (hash)  in_flight (hash)  leases (hash)
 -- ARGV  1 ready  2 token of the leases  3 seconds to live  4 the owners, or one group, as JSON
 --       5 their totals, as JSON, '' to end only the lease; for the group a list: last value, count, …
---       6 how many counts of the group came before, which Redis may have lost meanwhile  7 '1' if more follow
+--       6 how many counts of the group were sent before, which Redis may have lost  7 '1' if more follow
 -- Reply the number of owners, or 1 for the group, that were cached
 if redis.call('GET', ready) ~= ARGV[1] then return 0 end
 local owners, totals = cjson.decode(ARGV[4]), cjson.decode(ARGV[5])

@@ -1,5 +1,4 @@
--- Asks the other scripts to publish, for a while, whose counters change: as lists of owners in JSON, on channel
--- base:live.
+-- Has the other scripts publish owners whose counts change, for a while: as lists in JSON, on the channel base:live.
 -- KEYS  state (hash)  ready (text)
 -- ARGV  1 seconds
 -- Reply nothing

@@ -1,7 +1,7 @@
--- Sends owners to a recount; until then readers count their rows.
+-- Marks owners as dirty: readers count their rows until a recount.
 -- KEYS  state (hash)  ready (text)  dirty (zset)  leases (hash)
 -- ARGV  the owners
--- Reply the number of owners; processes with open streams are told of them
+-- Reply the number of owners; publishes them for open streams
 local ready_now = redis.call('GET', ready)
 if is_out_of_use(ready_now) then return LEFT end
 local now = redis.call('TIME')[1]

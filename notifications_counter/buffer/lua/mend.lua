@@ -1,5 +1,5 @@
--- Deletes what something else has written to keys of ours and scripts cannot read, and has readers count rows until a
--- new epoch begins: the script that failed may have done a half of its work.
+-- Deletes foreign values that scripts cannot read, and has readers count rows until a new epoch begins: the script that
+-- failed may have done half of its work.
 -- KEYS  first (none), and the other keys of that script
 -- ARGV  the type of each as TYPE calls it, 'none' for any
 -- Reply nothing

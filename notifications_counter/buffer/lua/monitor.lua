@@ -1,4 +1,4 @@
--- Reads what monitoring asks of a shard besides its status.
+-- Reads the statistics of a shard, and looks for overdue intents.
 -- KEYS  intents (hash)  stats (hash)
 -- ARGV  1 age in seconds from which an intent is overdue, as is one that was announced in the future  2 intents to look
 --       at, fewer if they are large

@@ -1,7 +1,7 @@
 -- Notes that a process has trouble with Redis, or had an outage.
 -- KEYS  outages (hash)
 -- ARGV  1 kind of trouble  2 reason  3 milliseconds of an outage that has ended, '' for other trouble
---       4 seconds without trouble after which it begins again
+--       4 seconds without trouble after which the next one is new
 -- Reply nothing
 local now, kind = redis.call('TIME')[1], ARGV[1]
 redis.call('HDEL', outages, '') -- no such field; a script whose first write is this also runs without memory

@@ -1,5 +1,5 @@
--- Starts an epoch, and its recovery, on a Redis that is in an older one. Unflushed deltas are dropped; intents and
--- dirty owners stay, and the owners of the intents are in flight.
+-- Starts an epoch, and its recovery, on a Redis that is in an earlier one. Drops unflushed deltas. Dirty owners and
+-- intents stay, and the owners of these are in flight.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)
 -- ARGV  1 epoch  2 first batch number of the epoch  3 name of the server, as it said before
 --       4 fingerprint of the declaration that is in force from now on

@@ -1,9 +1,8 @@
--- Keeps members that cannot be stored for inspection: they are not a primary key, or their delta does not fit its
--- column.
+-- Keeps rejected members for inspection: those that are not a primary key, or whose delta does not fit its column.
 -- KEYS  state (hash)  dirty (zset)  leases (hash)  rejected (hash)
 -- ARGV  1 '1' if the members are no longer to be recounted, else '0'
 --       then for each: member, its delta, or 'unknown'
--- Reply the places of those that were not kept yet
+-- Reply the indexes of members that were not kept yet
 local new = {}
 for i = 2, #ARGV, 2 do
   local known = redis.call('HDEL', rejected, ARGV[i]) -- a script whose first write is this also runs without memory

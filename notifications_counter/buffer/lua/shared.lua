@@ -1,14 +1,14 @@
--- Code that several scripts share. A script that uses a part of this file is put behind that part; blank lines separate
--- the parts.
+-- Code that several scripts share, in parts that blank lines separate. Each script is sent behind the parts that it
+-- uses.
 
--- What all keys of the script begin with
+-- The beginning of all keys of the script
 local base = KEYS[1]:match('(.*):')
 
--- Returns the key of an owner's cached total, given the value of ready. Totals of owners who were repaired during a
--- recovery are still found after it.
+-- Returns the key of an owner's cached total, given the value of ready. Totals that were cached during a recovery
+-- are still found after it.
 local function total_of(owner, ready_now) return base .. ':total:' .. (ready_now or ''):match('%d*') .. ':' .. owner end
 
--- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets have doubles.
+-- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets use doubles.
 local function is_exact(number) return math.abs(tonumber(number)) < 2 ^ 53 end
 
 -- Returns the cached total at a key, without the mark of an owner in flight: 12 or 12!. If something else wrote it, it
@@ -23,9 +23,9 @@ end
 -- Returns whether a recovery is under way, given the value of ready.
 local function is_recovering(ready_now) return ready_now and ready_now:sub(-1) == '?' end
 
--- Returns the key of the cached counts of a group, the owners who differ from this one only in the last column, this
--- last column, and the others; nothing if owners have one column. ready_now: the value of ready. The empty field of the
--- key is missing until all counts are there, then 1, or ! while a transaction that changes them is in flight.
+-- Returns the key of the cached counts of an owner's group, whose owners differ only in the last column; this last
+-- column; and the others. Nothing if owners have one column. ready_now: the value of ready. The empty field of the key
+-- is missing until all counts are there, then 1, or ! while one of the owners is in flight.
 local function group_of(owner, ready_now)
   local first, last = owner:match('^(.*\t)(.*)')
   if first then return base .. ':group:' .. (ready_now or ''):match('%d*') .. ':' .. first, last, first end
@@ -54,17 +54,17 @@ local function is_behind(known)
   return (tonumber(redis.call('HGET', state, 'epoch')) or 0) < tonumber(known)
 end
 
--- Runs INCRBY or HINCRBY. Returns nothing if it cannot add, because something else wrote what is there.
+-- Runs INCRBY or HINCRBY. Returns nothing if it cannot add to what is there, because something else wrote it.
 local function add(...)
   local sum = redis.pcall(...)
   if type(sum) ~= 'table' then return sum end
   if not (sum.err:find('integer') or sum.err:find('overflow') or sum.err:find('WRONGTYPE')) then error(sum.err, 0) end
 end
 
--- Returns what leases holds for an owner: whose lease it is, and since when.
+-- Returns a lease as leases holds it: its token, and when it was taken.
 local function lease(token, now) return token .. '@' .. now end
 
--- Returns whether a lease is the one of this token.
+-- Returns whether a lease has this token.
 local function is_held(held, token) return held and held:match('(.*)@') == token end
 
 -- Returns whether a lease may be taken: nobody has it, or it is so many seconds old.
@@ -73,9 +73,9 @@ local function is_free(held, now, seconds)
   return not age or age < 0 or age >= tonumber(seconds) -- below 0: the clock was set back
 end
 
--- Sends an owner to a recount, and returns whether it was not sent there before. Until then readers count rows; a
+-- Marks an owner as dirty, and returns whether it was not dirty yet. Readers count its rows until a recount; a
 -- correction under way is void. If something else has written a text to state, the number of dirty owners stays wrong
--- until the recovery for which that is a reason.
+-- until the recovery that this causes.
 local function mark_dirty(owner, ready_now, now)
   local group, _, first = group_of(owner, ready_now)
   -- rule: lease
@@ -89,7 +89,7 @@ local function mark_dirty(owner, ready_now, now)
   return is_new
 end
 
--- Tells processes with open streams whose counters have changed.
+-- Publishes owners whose counts have changed for processes with open streams.
 local function tell_listeners(owners, now, live_until)
   if #owners > 0 and (tonumber(live_until) or 0) >= tonumber(now) then
     redis.pcall('PUBLISH', base .. ':live', cjson.encode(owners))
@@ -110,14 +110,14 @@ local function take_off(owner, ready_now)
   if redis.call('HGET', group, '') then redis.call('HSET', group, '', '!') end
 end
 
--- Returns for each owner something if it is in flight. Without any intent, nobody is.
+-- Returns a list that is true where an owner is in flight. Without any intent, nobody is.
 local function which_fly(owners)
   -- rule: intents
   return #owners > 0 and redis.call('EXISTS', intents) == 1 and redis.call('HMGET', in_flight, unpack(owners)) or {}
 end
 
--- Takes an owner of an intent out of flight. Returns how many other intents the owner is in, and the group of the
--- owner; nothing if Redis has lost that it was in flight.
+-- Takes an owner of an intent out of flight. Returns how many other intents name the owner, and its group; nothing if
+-- Redis has lost that it was in flight.
 local function land(owner)
   local function leave(name)
     local others = add('HINCRBY', in_flight, name, -1) or -1
@@ -128,7 +128,7 @@ local function land(owner)
   return leave(owner), first and leave(first)
 end
 
--- Returns an intent as intents holds it; nothing if something else wrote it.
+-- Returns the intent in an entry of intents; nothing if something else wrote it.
 local function intent_of(entry)
   local is_json, intent = pcall(cjson.decode, entry)
   if not is_json or type(intent) ~= 'table' or type(intent.owners) ~= 'table' then return end
@@ -138,13 +138,13 @@ local function intent_of(entry)
   return intent
 end
 
--- Returns the key of an event, given its base and member of the set; nothing if something else wrote the member.
+-- Returns the key of an event, given the log's base and a member of a set; nothing if something else wrote the member.
 local function event_of(log, member)
   local id = tonumber(member)
   return id and log .. ':event:' .. string.format('%.0f', id)
 end
 
--- Returns the rank of what follows an event, in the order of ZRANK or ZREVRANK. A trimmed event still has its place.
+-- Returns the rank of the event that follows another one, even a trimmed one, in the order of ZRANK or ZREVRANK.
 local function rank_after(command, score, member)
   local trimmed = redis.call('ZADD', events, 'NX', score, member) == 1
   local rank = redis.call(command, events, member)

@@ -1,12 +1,12 @@
--- Reads what waits for some owners at one moment, and takes leases, to correct them or to cache what is counted, or
--- ends all leases on them. A group may be asked for like an owner: it is dirty or in flight if one of its owners is.
+-- Reads what waits for some owners at one moment. Also takes leases on them, to correct them or to cache their counts,
+-- or ends all leases. A group may stand in for an owner: it is dirty or in flight if one of its owners is.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)
 --       leases (hash)
 -- ARGV  1 the owners, or one group, as JSON  2 what to do with leases: 'take'; 'take free', which takes those that
 --       nobody has, and only where they are of use; 'end'; or ''  3 token of the leases to take
 --       4 seconds that they last
--- Reply ready, epoch, batch ('' where missing), 1 if a cut exists, then for each owner for whom something waits: its
---       place in the list, pending, flushing, 1 if dirty or in flight
+-- Reply ready, epoch, batch ('' where missing), 1 if a batch is being flushed, then for each owner for whom something
+--       waits: its index, pending, flushing, 1 if dirty or in flight
 local ready_now = redis.call('GET', ready)
 if is_out_of_use(ready_now) then return LEFT end
 local owners = cjson.decode(ARGV[1])

@@ -15,7 +15,7 @@ local function expire(key, at)
   if redis.call('TTL', key) < at - present then redis.call('EXPIREAT', key, at) end
 end
 
--- Removes what reads no longer return, see get_counter(): too old now, or for a counter with a clock of its own.
+-- Removes slices that reads no longer return, see get_counter(): too old now, or for a counter with a clock of its own.
 local function trim(key, window)
   local slices, newest, is_current = redis.call('HKEYS', key), 0, false
   for _, slice in ipairs(slices) do
@@ -47,7 +47,7 @@ for i = 2, #KEYS do
       redis.call('EXPIREAT', key, ends)
     end
     last = math.max(last, ends)
-    -- No cleaner seems to run. Not at each new slice, in case that reads return most of them.
+    -- No cleaner seems to run. Not at each new slice, in case reads return most of them.
     if redis.call('HLEN', key) % (2 * samples) == 0 then trim(key, window) end
   end
 end
