@@ -500,7 +500,7 @@ def test_redis_is_asked_again_before_many_rows_are_counted(alice, monkeypatch, d
     notify(alice, 2)
     unread.count(alice)
     buffer().announce("p", [str(alice.pk)]).read()
-    buffer()._asked_at = time.monotonic()
+    buffer()._mark_checked_at = time.monotonic()
     pauses: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -520,7 +520,7 @@ def test_a_sum_in_flight_does_not_tell_how_many_rows_there_are(alice, monkeypatc
     notify(alice, 2)
     unread.count(alice)
     buffer().announce("p", [str(alice.pk)]).read()
-    buffer()._asked_at = time.monotonic()
+    buffer()._mark_checked_at = time.monotonic()
     monkeypatch.setattr(cached, "ROW_SECONDS", 1)
     with sent() as commands, pytest.raises(MustCountRows):
         buffer().total(str(alice.pk), "size")

@@ -19,23 +19,23 @@ NEVER = re.compile(
     r"(not |un)supported|(?<!data set are )disabled|too many arguments|compiling script",
     re.IGNORECASE,
 )
-"""Matches the errors of commands that a server will refuse until its configuration changes. While its disk is full, the
-data set cannot be modified (MISCONF), which ends by itself."""
+"""Matches errors of commands that a server refuses until its configuration changes. Not the MISCONF of a full disk
+("the data set cannot be modified"), which ends by itself."""
 
 BROKEN = re.compile(
     r"WRONGTYPE|not an integer|not a (valid )?float|overflow|user_script:\d+: (attempt to|bad argument|Expected)"
 )
-"""Matches the errors of a script that meets a key or a value that is not ours."""
+"""Matches errors of a script that meets a foreign key or value."""
 
 WHERE = re.compile(r"^.*@user_script:\s*\d+: | script: (\w+, )?on @user_script.*$")
-"""Matches what Redis adds to the error of a script."""
+"""Matches the parts of a script's error that Redis adds."""
 
 logger = logging.getLogger("notifications_counter")
 
 
 class Breaker:
-    """Knows whether the Redis of a cache is down, out of memory, or refuses commands. Logs the beginning and the end of
-    each, once. The end is a warning as well, so that a log of warnings shows that it is over."""
+    """The state of a cache's Redis: whether it is down, out of memory, or refuses commands. Logs the beginning and the
+    end of each, once. The end is a warning as well, so that a log of warnings shows that it is over."""
 
     def __init__(self, alias: str):
         self.alias = alias
@@ -94,8 +94,8 @@ class Breaker:
         return BufferUnavailable(f"All connections to Redis (cache {self.alias!r}) are in use: {error}")
 
     def reset(self) -> tuple[str, str, float] | None:
-        """Note that Redis answers again. Returns the kind of the outage, its reason and its seconds, None if none has
-        ended."""
+        """Note that Redis answers again. Returns the kind of the outage, its reason and its seconds; None if there was
+        none."""
         since, self.down_since, self.rejects_writes = self.down_since, None, False
         if since is None:
             return None
@@ -120,7 +120,7 @@ class Breaker:
         return CommandRefused(f"Redis (cache {self.alias!r}) does not run {name}: {reason}")
 
     def fail(self, error: Exception, name: str) -> ScriptFailed:
-        """Note that a script, or a command, cannot read what it found, and return the exception to raise."""
+        """Note that a script or a command met a foreign value, and return the exception to raise."""
         reason, now = WHERE.sub("", str(error)), time.monotonic()
         if self.broke_at is None or now - self.broke_at > MISS_SECONDS:
             self.broke_at = now
@@ -144,7 +144,7 @@ class Breaker:
         return BufferUnavailable(f"Redis (cache {self.alias!r}) refused: {error}")
 
     def accept(self, script: str) -> None:
-        """Note that a script ran. If it was refused before, there is memory again, or Redis has been set up better."""
+        """Note that a script ran. If it was refused before, Redis has memory again, or another configuration."""
         if reason := self.refused_commands.get(script):
             about = {"event": "redis_accepts", "cache": self.alias, "command": script}
             logger.warning("Redis (cache %r) runs %s again.", self.alias, script, extra=about)

@@ -1,4 +1,4 @@
-"""One shard of one counter in Redis: what readers and writers do with it, a typed method for each script."""
+"""The buffer of a shard in Redis: its reads and writes, a typed method for each script."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MustCountRows(BufferUnavailable):
 class Buffer(Upkeep):
     """One shard of one counter in Redis."""
 
-    _asked_at = -math.inf
+    _mark_checked_at = -math.inf  # by the monotonic clock: see MARK_SECONDS
 
     # ------------------------------------------------------------------ reads
     @cached_property
@@ -60,21 +60,22 @@ class Buffer(Upkeep):
                     return as_integers([total])[0]
             pauses = pauses or pauses_before_rows("" if is_sum else total)
             if (pause := next(pauses, None)) is None:
-                if (now := time.monotonic()) - self._asked_at > MARK_SECONDS:
-                    self._asked_at = now
+                if (now := time.monotonic()) - self._mark_checked_at > MARK_SECONDS:
+                    self._mark_checked_at = now
                     return None
                 raise MustCountRows("The owner is in flight. Counts are read from the rows meanwhile.")
             time.sleep(pause)
 
     def begin_read(self) -> None:
-        """Raise MustCountRows if cached counts may be too old."""
+        """Enter before the first read. MustCountRows if cached counts may be too old."""
         if not self.client.breaker.refused_commands.keys().isdisjoint(WRITES):
             raise MustCountRows(f"Redis (cache {self.client.alias!r}) does not accept changes.")
         if not self.is_entered:
             self.enter()
 
     def trust(self, ready: str | bytes | None) -> None:
-        """Use another value of ``ready`` from now on. MustCountRows if none of this declaration is there."""
+        """Read totals under this value of ``ready`` from now on. MustCountRows if it is missing, or belongs to another
+        declaration."""
         if ready is None or not (epoch := self.epoch_in(ready)):
             self.heartbeat()
             raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
@@ -97,8 +98,8 @@ class Buffer(Upkeep):
             self.trust(ready)
         fields = cached.items() if isinstance(cached, dict) else pairs(cached)  # RESP3 has dictionaries
         counts = {decode(last): parse_int(count) for last, count in fields}
-        stamp = counts.pop("", None)
-        return None if stamp is None or None in counts.values() else counts  # type: ignore[return-value]
+        is_complete = counts.pop("", None)
+        return None if is_complete is None or None in counts.values() else counts  # type: ignore[return-value]
 
     def snapshot(self, owners: Sequence[str]) -> Snapshot:
         """Return what waits for these owners."""
@@ -109,7 +110,7 @@ class Buffer(Upkeep):
         return self._snapshot(owners, "take", token)
 
     def take_free_leases(self, owners: Sequence[str], token: str) -> Snapshot:
-        """Do the same, but take only leases that nobody holds, and that are of use: to cache what is counted, or to
+        """Do the same, but take only leases that nobody holds, and that are of use: to cache a count, or to
         repair it during a recovery. The only owner may be a group."""
         return self._snapshot(owners, "take free", token)
 
@@ -126,6 +127,7 @@ class Buffer(Upkeep):
         return self.snapshot_of(ready, epoch, batch, cut, waiting)
 
     def snapshot_of(self, ready: Any, epoch: Any, batch: Any, cut: Any, waiting: dict[str, Waiting]) -> Snapshot:
+        """Return the snapshot in the reply of a script."""
         batch, epoch = parse_int(batch or 0) or 0, parse_int(epoch or 0) or 0
         return Snapshot(self.epoch_in(ready), epoch, batch, bool(cut), waiting)
 
@@ -168,8 +170,8 @@ class Buffer(Upkeep):
         return Call(*self.calls["announce"][:-1], (intent, str(self.epoch), owners))
 
     def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> int:
-        """Take an intent back and add its deltas. Returns how many owners must be recounted instead. If that
-        is so because a delta is too large, all of this is done, and DeltaTooLarge names the owner."""
+        """Remove an intent and add its deltas. Returns how many owners must be recounted instead. If one must because
+        its delta is too large, raises DeltaTooLarge after all of this is done."""
         call = self.confirm_call(intent, owners_as_json(list(deltas)), list(deltas.values()))
         return self.client.ask(call, urgent=True)
 
@@ -195,5 +197,5 @@ class Buffer(Upkeep):
         return fixed
 
     def listen(self, seconds: int) -> None:
-        """Have lists of owners whose counter has changed published on the channel ``keys.live``, as JSON."""
+        """Have owners whose counts change published on the channel ``keys.live`` for some time, as lists in JSON."""
         self.run("listen", seconds)

@@ -12,22 +12,22 @@ ROW_SECONDS = 5e-8
 """Seconds that a database takes to count a row."""
 
 FIRST_PAUSE = 0.0002
-"""Seconds after which Redis is asked again for the total of an owner in flight, who has usually landed a millisecond
-later. Each pause is twice as long as the one before."""
+"""Seconds before Redis is asked again for the total of an owner in flight, which usually lands within a millisecond.
+Each pause is twice as long as the one before."""
 
 LONGEST = 0.05
-"""Seconds that these pauses take together at most: something else may have written the total."""
+"""The most seconds that these pauses take together, because the total may be foreign."""
 
 MARK_SECONDS = 1
-"""Seconds after which a process no longer takes the mark of a total for granted, and asks Redis whether its owner is in
-flight. If something else has deleted the intent, it is not."""
+"""Seconds after which a process that finds a mark asks Redis whether the owner is in flight. It is not if something
+else has deleted the intent."""
 
 SMALL = {text: number for number in range(1000) for text in (str(number), b"%d" % number)}
-"""Totals that are looked up, which takes half the time of ``int()``."""
+"""Totals to look up, in half the time of ``int()``."""
 
 
 def as_integers(totals: Sequence[Any]) -> list[int | None]:
-    """Return totals as integers; None for each that is missing, or in flight, or that something else wrote."""
+    """Return totals as integers, with None for those that are missing, in flight or foreign."""
     with suppress(KeyError):
         return list(map(SMALL.__getitem__, totals))
     with suppress(TypeError, ValueError):
@@ -36,7 +36,7 @@ def as_integers(totals: Sequence[Any]) -> list[int | None]:
 
 
 def are_counts(totals: Sequence[int | None], least: float) -> bool:
-    """Return whether none is missing, nor below the least that it can be."""
+    """Return whether no total is missing, or below the ``least`` possible count."""
     try:
         return min(totals) >= least  # type: ignore[operator, type-var]
     except TypeError:
@@ -49,8 +49,8 @@ def is_in_flight(total: Any) -> bool:
 
 
 def pauses_before_rows(total: Any) -> Iterator[float]:
-    """Yield the pauses before Redis is asked again for the total of an owner in flight. Together, they take no longer
-    than to count the owner's rows. Few rows are counted at once."""
+    """Yield the seconds to wait before Redis is asked again for the total of an owner in flight. Together, they take no
+    longer than counting the owner's rows would: if there are few rows, nothing is yielded."""
     rows = parse_int(decode(total)[:-1]) or 0
     left, pause = min(rows * ROW_SECONDS, LONGEST), FIRST_PAUSE
     while pause <= left:

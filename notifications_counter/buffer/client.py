@@ -40,7 +40,8 @@ keys_left = Signal()
 
 
 class DeltaTooLarge(BufferUnavailable):
-    """A confirmation changed an owner, whose key this names, by more than Redis can add exactly. It is recounted."""
+    """A confirmation had a delta that Redis cannot add exactly. The message is the key of the owner, who is
+    recounted."""
 
 
 @receiver(setting_changed)
@@ -79,19 +80,19 @@ def used_clients() -> list[Client]:
 
 @atexit.register
 def read_all_owed() -> None:
-    """Read what is owed on all idle connections, before the process ends."""
+    """Read the replies that are owed on all idle connections, and close these, before the process ends."""
     for client in used_clients():
         client.close_idle()
     late_failures.handle()
 
 
 class Client:
-    """Sends commands to the Redis behind a cache alias. It never retries by itself, because that could count twice."""
+    """The client of the Redis behind a cache. It never retries by itself, because that could count twice."""
 
     knows_server = True
     """Whether all its keys are on one server."""
     is_in_cluster = False
-    """Whether others may wait for redis-py while it looks for the nodes."""
+    """Whether redis-py may hold up other threads while it looks for the nodes."""
 
     def __init__(self, alias: str):
         self.alias = alias
@@ -100,7 +101,7 @@ class Client:
 
     @cached_property
     def redis(self) -> Any:
-        """The client of redis-py. ConfigurationError if LOCATION is no URL; its own error would show a part of it."""
+        """The client of redis-py. ConfigurationError if LOCATION is no URL; redis-py's error would show a part."""
         if None in map(parse, urls_of(self.alias)):
             raise ConfigurationError(f"The LOCATION of the cache {self.alias!r} is not a URL of Redis. {HOW_TO_WRITE}")
         from django_redis import get_redis_connection
@@ -152,8 +153,8 @@ class Client:
         return self
 
     def trial(self) -> AbstractContextManager[None]:
-        """Return a context for what finds out whether Redis is still down. If the site waits for it, then no longer
-        than for a read, because others will have to try again."""
+        """Return the context of a command that tries whether Redis is still down. The site waits for it no longer than
+        for a read, because others will have to try again."""
         return nullcontext() if limit() is None else Patience(options.READ_TIMEOUT)
 
     def check(self, key: str) -> None:
@@ -224,7 +225,7 @@ class Client:
         return self.breaker.trip(error)
 
     def _mend(self, keys: TypedKeys) -> None:
-        """Delete what scripts cannot read, once in a while."""
+        """Delete foreign values in keys, once in a while."""
         if keys and self.troubles.is_due(str(keys[0][0])):
             self.run_aside("mend", [str(key) for key, _ in keys], [kind for _, kind in keys])
 
@@ -247,6 +248,6 @@ class Client:
         Pipeline(self, [call_of(script(name), keys, args).by_source]).attempt()
 
     def outages(self) -> Outages:
-        """Return the outages that have ended, as processes have noticed them, and other trouble. BufferUnavailable
-        during an outage."""
+        """Return the outages that have ended, and other trouble, as processes have noted them. BufferUnavailable during
+        an outage."""
         return self.troubles.read()

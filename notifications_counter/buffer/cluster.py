@@ -36,18 +36,18 @@ class NodeBreaker(Breaker):
         return self._cluster.breaker.trip(error)
 
     def note_refusal(self, error: Exception, name: str) -> CommandRefused:
-        """Note that this node will never run a command or script. Another one may say that it does."""
+        """Note that this node will never run a command or script, although another one may have run it."""
         self._cluster.forget_what_has_run()
         return super().note_refusal(error, name)
 
     def reset(self) -> tuple[str, str, float] | None:
-        """Note that this node, or the one in its place, answers again. The outage ends with the last node."""
+        """Note that this node, or its replacement, answers again. The outage ends when no node is down."""
         self.down_since, self.rejects_writes = None, False
         return None if self._cluster.has_node_down() else self._cluster.breaker.reset()
 
 
 class Node(Client):
-    """One node of a cluster. Only the node that failed is left alone for a while."""
+    """The client of one node. Only a node that failed is left alone for a while."""
 
     is_in_cluster = True
 
@@ -59,7 +59,7 @@ class Node(Client):
 
     def pool(self, key: str) -> Any:
         """Return the connections to this node."""
-        if self.breaker.down_since is not None:  # another node may have taken its place
+        if self.breaker.down_since is not None:  # another node may have replaced it
             reload_nodes(self._cluster.redis)
         pool = node_pool(self._cluster.redis, key)
         if pool is not self._pool:
@@ -78,7 +78,8 @@ class Node(Client):
 
 
 class Cluster(Client):
-    """Sends each command to the node that holds its key. An outage lasts until no node is down."""
+    """The client of a cluster. Sends each command to the node that holds its key. An outage lasts until no node is
+    down."""
 
     knows_server = False
     is_in_cluster = True
@@ -101,8 +102,8 @@ class Cluster(Client):
         return any(node.breaker.down_since is not None for node in list(self._nodes.values()))
 
     def node_of(self, key: str) -> Node:
-        """Return the node that holds ``key``. The node without a name stands for all until the cluster's client exists,
-        because making it asks the cluster."""
+        """Return the node that holds ``key``; a placeholder until redis-py's client exists, because making that asks
+        the cluster."""
         try:
             return self._nodes[self.__dict__["redis"].get_node_from_key(key).name]
         except (KeyError, *errors.FAILURES):
@@ -110,7 +111,7 @@ class Cluster(Client):
 
 
 class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
-    """Makes a cache of django-redis live on a Redis Cluster::
+    """A connection factory for a cache of django-redis on a Redis Cluster::
 
         CACHES = {
             "counters": {

@@ -11,7 +11,7 @@ from .scripts import Script
 
 Argument = str | int | bytes
 TypedKeys = Sequence[tuple[Argument, str]]
-"""Keys, each with what TYPE should say of it."""
+"""Keys, each with the type that TYPE should report."""
 T = TypeVar("T")
 ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
@@ -21,7 +21,7 @@ OWNERS_PER_CALL = 1000
 ARGUMENTS arguments: an owner takes three at most."""
 
 KINDS = {"H": "hash", "Z": "zset"}
-"""What TYPE says of a key, by the first letter of the commands that use it. Others use texts."""
+"""The type of a key, by the first letter of the commands that use it. Others use strings."""
 
 
 class _Sizes(dict[int, str]):
@@ -31,12 +31,12 @@ class _Sizes(dict[int, str]):
 
 
 SIZES = _Sizes()
-"""What precedes an argument of so many characters, and follows the one before."""
+"""The separator before an argument, by the argument's length."""
 
 
 def pack(arguments: Sequence[Argument], head: str = "", before: int = 0) -> bytes:
-    """Return a command as Redis reads it, in a fraction of the time of redis-py. ``head`` is what ``pack_head`` returns
-    for so many arguments ``before`` these."""
+    """Return a command as Redis reads it, in a fraction of the time of redis-py. ``head`` is the result of
+    ``pack_head`` for the first arguments, of which there are ``before``."""
     try:
         texts = "".join([SIZES[len(argument)] + argument for argument in arguments])  # type: ignore[arg-type,operator]
     except TypeError:  # not all are texts
@@ -63,7 +63,7 @@ except ImportError:
 
 
 class Command(NamedTuple):
-    """A command, and a key on the server that it is for. ``may_be_refused``: then there is no reply."""
+    """A command, and a key on its server. If it ``may_be_refused``, the outcome is None then."""
 
     name: str
     key: str
@@ -84,7 +84,7 @@ class Command(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of a script. ``head`` is all that is the same each time, as ``pack_head`` returns it."""
+    """A call of a script. ``head`` is the part that is the same each time, as ``pack_head`` returns it."""
 
     name: str
     key: str
@@ -103,7 +103,7 @@ class Call(NamedTuple):
 
     @property
     def by_source(self) -> Call:
-        """The same for a server that does not know the script."""
+        """The same call for a server that does not know the script."""
         return self._replace(head=pack_head(("EVAL", self.script.source, len(self.keys), *self.keys)))
 
 
@@ -113,8 +113,8 @@ def call_of(script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) 
 
 
 class Get:
-    """A command that returns the value of a key, and of others on the same server: a prefix and each of the ends. It is
-    packed fastest if ends of the same length follow each other."""
+    """An MGET of a key, and of others on the same server: ``prefix`` followed by each of the ``ends``. It is packed
+    fastest if ends of the same length follow each other."""
 
     __slots__ = ("key", "prefix", "ends")
     name = "MGET"
@@ -126,7 +126,7 @@ class Get:
 
     @property
     def packed(self) -> bytes:
-        """The command as Redis reads it. ``pack_command`` would take longer for as many keys."""
+        """The command as Redis reads it. ``pack_command`` would take longer for many keys."""
         first, prefix = self.key.encode(), self.prefix.encode()
         if len(self.ends) == 1:
             last = prefix + self.ends[0]
@@ -139,13 +139,13 @@ class Get:
 
 
 def owners_as_json(owners: Sequence[str]) -> str:
-    """Return owners as one argument, which is faster than a thousand. For one, ``json.dumps`` would take ten times as
-    long."""
+    """Return owners as one argument, which is faster than a thousand. For one owner, ``json.dumps`` would take ten
+    times as long."""
     return f"[{','.join(map(encode_basestring, owners))}]"
 
 
 def chunked(items: Sequence[T], most: int) -> Sequence[Sequence[T]]:
-    """Return items in chunks of at most so many."""
+    """Return items in chunks, each with at most ``most``."""
     if 0 < len(items) <= most:
         return [items]
     return [items[i : i + most] for i in range(0, len(items), most)]

@@ -28,7 +28,7 @@ LAST_SECONDS = 1.0
 
 
 class Connections:
-    """Idle connections, the most recently used first. Those that nobody has needed for a minute are closed.
+    """Idle connections, the most recently used first. A connection that nobody has needed for a minute is closed.
 
     It replaces a plain ``ConnectionPool`` whose size the site has not limited, and takes a third of its time.
     """
@@ -51,7 +51,7 @@ class Connections:
                 connection = new_connection(self._pool)
                 connection.owed, connection.made_in = [], os.getpid()
                 return connection
-            if connection.made_in == os.getpid():  # not in the process that this one was forked from; some run no hook
+            if connection.made_in == os.getpid():  # not by the parent of a fork; some forks run no hook
                 break
         if time.monotonic() - released > FRESH_SECONDS:
             connection.connect()
@@ -108,7 +108,7 @@ def read_owed(connection: Any) -> None:
 
 
 def disconnect(connection: Any) -> None:
-    """Close a connection. What is owed on it is lost."""
+    """Close a connection. The replies that are owed on it are lost."""
     connection.disconnect()
     owed: list[Any] = getattr(connection, "owed", [])
     while owed:

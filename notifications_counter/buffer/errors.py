@@ -1,7 +1,7 @@
-"""The exceptions of redis-py, and FAILURES, which are those that it raises if Redis does not answer, or refuses.
+"""The exceptions of redis-py. FAILURES are all that it raises if Redis does not answer, or refuses.
 
-Importing redis-py takes longer than importing the whole app, so that happens when one of them is needed first. Use them
-as ``errors.ResponseError``.
+Importing redis-py takes longer than importing the whole app, so it waits until an exception is needed. Write
+``errors.ResponseError``.
 """
 
 from typing import Any

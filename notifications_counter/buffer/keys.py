@@ -1,4 +1,4 @@
-"""The keys of a shard in Redis. Scripts build those of single owners from them: see ``shared.lua``."""
+"""The keys of a shard in Redis. Scripts build the keys of single owners: see ``shared.lua``."""
 
 from dataclasses import dataclass, field, fields
 

@@ -1,4 +1,4 @@
-"""The LOCATION of a cache: its URLs, and the passwords that no message, log or traceback may tell."""
+"""The LOCATION of a cache: its URLs, and the passwords that no message, log or traceback may show."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def parse(url: Any) -> dict[str, Any] | None:
 
 
 def reason_of(error: BaseException, alias: str) -> str:
-    """Return what an error of redis-py says, without the passwords of a cache. The error, and those that led to it, no
-    longer tell them either."""
+    """Return the message of an error of redis-py, without the passwords of a cache. Removes these from the error and
+    its causes, too."""
     secrets = sorted(set(_secrets(settings.CACHES.get(alias), "")), key=len, reverse=True)
     each: BaseException | None = error
     while each is not None:
@@ -64,7 +64,7 @@ def _hide(text: str, secrets: list[str]) -> str:
 
 
 def _secrets(about: Any, name: str) -> Iterator[str]:
-    """Yield each password in a part of CACHES, which ``name`` leads to, as it is written and as it is sent."""
+    """Yield each password in the part of CACHES under ``name``, as it is written and as it is sent."""
     if isinstance(about, Mapping):
         for key, value in about.items():
             yield from _secrets(value, str(key))

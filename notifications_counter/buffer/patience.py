@@ -7,17 +7,17 @@ from contextvars import ContextVar, Token
 from typing import Any
 
 QUICK = 0.1
-"""A reply that takes less than this share of the limit is free: what needs many replies may take long for that."""
+"""A reply that takes less than this share of the limit is free, so work that needs many replies may take long."""
 
 
 class Patience:
-    """Inside, Redis has ``seconds`` for each reply, and then it counts as down. Once the replies together have taken
-    longer, nothing more is sent. Time for anything else, such as a query, does not count.
+    """A context in which Redis has ``seconds`` for each reply, and then counts as down. Once the replies together have
+    taken longer, nothing more is sent. Time for anything else, such as a query, does not count.
 
-    One that is entered inside another with less patience changes nothing.
+    Inside a context with less patience, it changes nothing.
 
     ``free``  seconds that a reply may take without being noted
-    ``left``  seconds; if there are none, nothing more is sent
+    ``left``  seconds for all replies
     """
 
     __slots__ = ("seconds", "free", "left", "_token", "__weakref__")
@@ -41,11 +41,11 @@ class Patience:
 
 GONE = weakref.ref(Patience(0))
 current: ContextVar[weakref.ref[Patience]] = ContextVar("patience", default=GONE)
-"""A reference to the patience that this code is inside of, or to nothing if there is no limit. It is weak, because an
-exception may strike in ``__exit__``: what is left behind then has no effect."""
+"""A reference to the patience of this context, if any. It is weak, because an exception may strike in ``__exit__``:
+then the patience that stays behind has no effect."""
 
 
 def limit() -> float | None:
-    """Return how many seconds Redis has for a reply. None: there is no limit."""
+    """Return how many seconds Redis has for a reply; None without a limit."""
     patience = current.get()()
     return None if patience is None else patience.seconds

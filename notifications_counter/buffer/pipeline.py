@@ -1,5 +1,5 @@
-"""What is sent to a server in one go, and its replies. So a write waits once, however many counters it changes, and a
-read once, however many shards it asks."""
+"""Calls that are sent to a server together. So a write waits once, however many counters it changes, and a read once,
+however many shards it asks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .patience import current
 AnyCall = Call | Command | Get
 PACKED: Callable[[AnyCall], bytes] = attrgetter("packed")
 Subject = Any
-"""What a caller knows of a call."""
+"""The caller's name for a call."""
 
 
 class LateFailures(deque[Callable[[], bool]]):
@@ -61,10 +61,10 @@ def pipelines_for(client: Any, calls: Sequence[AnyCall], subjects: Sequence[Subj
 
 
 class Pipeline:
-    """Calls to one server. Their replies are read together, and each has an outcome of its own: what Redis answered, or
-    the BufferUnavailable to raise, if the call was not sent, or Redis did not answer or refused.
+    """Calls to one server, whose replies are read together. The outcome of a call is the reply, or the
+    BufferUnavailable to raise, if the call was not sent, or Redis did not answer or refused.
 
-    Read what comes back or close it, or its connection is never returned.
+    Read the outcomes or close the pipeline, or its connection is never returned.
     """
 
     __slots__ = (
@@ -182,7 +182,7 @@ class Pipeline:
 
     def _receive(self, answers: list[Any]) -> None:
         """Read the answers, and return the connection. Scripts that Redis does not know are sent again, by their
-        source: nothing of them was run, so this is not a second time."""
+        source: they have not run yet, so they don't run twice."""
         connection, started = self._connections[0], time.monotonic()
         if getattr(connection, "owed", None):
             read_owed(connection)
@@ -225,7 +225,7 @@ class Pipeline:
                 self.client.tell(call.name, self._started, answer if isinstance(answer, Exception) else None)
 
     def attempt(self) -> None:
-        """Send the calls, and read the replies, whatever comes of it: a failure is no outage."""
+        """Send the calls, and read the replies. A failure is no outage."""
         with suppress(BufferUnavailable, *errors.FAILURES):
             try:
                 self._send()
@@ -235,8 +235,8 @@ class Pipeline:
 
     # ------------------------------------------------------------- without waiting
     def leave_replies(self, on_failure: Callable[[], bool]) -> bool:
-        """Release the connection although the replies are owed. If a call turns out to have failed, ``on_failure`` is
-        put into ``late_failures``. Returns False if one has to wait, because a failure is likely."""
+        """Release the connection although the replies are owed. If a call turns out to have failed, ``on_failure``
+        joins ``late_failures``. Returns False if the caller has to wait, because a failure is likely."""
         if self._outcomes is not None or type(self._pool) is not Connections:
             return False
         for call in self.calls:

@@ -13,13 +13,13 @@ from importlib.resources import files
 KEYS = re.compile(r"^-- KEYS((?:.|\n-- {5})+)", re.MULTILINE)
 KEY = re.compile(r"(\w+) \((hash|integer|none|set|text|zset)\b")
 TYPES = {"integer": "string", "text": "string"}
-"""What Redis calls the types of keys."""
+"""The types of keys, as TYPE reports them."""
 COMMENT = re.compile(r"--.*")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """``keys`` are the names of its keys, in the order of KEYS, and ``types`` what TYPE says of them."""
+    """A script. ``keys`` are the names of its keys, in the order of KEYS, and ``types`` the types that TYPE reports."""
 
     name: str
     keys: tuple[str, ...]
@@ -50,7 +50,7 @@ def _read(name: str) -> str:
 
 
 def _shared(body: str) -> str:
-    """Return the parts of ``shared.lua`` that a script uses. Each call creates them, so others would cost time."""
+    """Return the parts of ``shared.lua`` that a script uses. Each call creates them, so unused ones would cost time."""
     shared = ""
     for part in reversed(_read("shared").split("\n\n")):
         defined = re.search(r"^local (?:function )?(\w+)", part, re.MULTILINE)

@@ -54,8 +54,8 @@ def totals_of(shares: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int
 
 
 def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snapshot | None]:
-    """Return all that waits in each shard for owners whose keys begin with ``group``; None if it waits for more than
-    ``most``. BufferUnavailable if one of them is."""
+    """Return what waits in each shard for owners whose keys begin with ``group``; None if it waits for more than
+    ``most`` owners. BufferUnavailable if a shard is."""
     for buffer in buffers:
         buffer.begin_read()
     calls = [Call(*buffer.calls["everything"][:-1], (group, most)) for buffer in buffers]

@@ -1,4 +1,4 @@
-"""A shard in Redis: calls of its scripts, and the registration of its keys."""
+"""A shard in Redis: the registration of its keys, and calls of its scripts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ left_databases: set[str] = set()
 
 
 class _Calls(dict[str, Call]):
-    """A call of each script without arguments, with the keys of a shard that it names."""
+    """Calls of the scripts by name, with keys of the shard, and without arguments."""
 
     def __init__(self, keys: Keys):
         self._keys = keys
@@ -45,7 +45,7 @@ class Shard:
     ``shard``        its number
     ``ttl``          seconds after which the lasting keys of a test database expire, '' for other databases
     ``fingerprint``  of the counter's declaration
-    ``epoch``        that the database knew at first, or a later one that Redis has told
+    ``epoch``        the database's at first, or a later one that Redis has reached
     """
 
     def __init__(
@@ -92,14 +92,15 @@ class Shard:
         self.is_entered = not is_behind
 
     def epoch_in(self, value: Any) -> str:
-        """Return ``ready`` without the fingerprint of the declaration; empty if the fingerprint is another one."""
+        """Return a value of ``ready`` without the fingerprint, as in ``7`` or ``7?``. Empty if it belongs to another
+        declaration."""
         epoch, _, fingerprint = decode(value).partition(":")
         mark = "?" if fingerprint.endswith("?") else ""
         return epoch + mark if fingerprint == self.fingerprint + mark else ""
 
     def heartbeat(self) -> None:
-        """Tell Redis that this process is alive, once in HEARTBEAT_SECONDS. If it has another declaration of the
-        counter than the one in force, all readers count rows until the processes of one of the two are gone."""
+        """Tell Redis that this process is alive, at most once in HEARTBEAT_SECONDS. If it has another declaration of
+        the counter than the one in force, all readers count rows until the processes of one of the two are gone."""
         now = time.monotonic()
         if now - self._heartbeat_at > HEARTBEAT_SECONDS:
             self._heartbeat_at = now
@@ -111,5 +112,5 @@ class Shard:
             self.run("mark_dirty", *some)
 
     def ready_in(self, epoch: int) -> str:
-        """Return the value of ``ready`` once the recovery of an epoch is complete."""
+        """Return the value of ``ready`` when the recovery of an epoch is complete."""
         return f"{epoch}:{self.fingerprint}"

@@ -1,4 +1,4 @@
-"""Trouble with Redis that processes note there for whoever monitors it."""
+"""Trouble with Redis, which processes note there for monitoring."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Trouble(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether some process had it in the last minute. One late reply is none, nor is an outage that has ended."""
+        """Whether a process had it in the last minute. One late reply does not count, nor an outage that has ended."""
         return self.age <= RECENT_SECONDS and self.kind != "lost" and (self.kind != "slow" or self.lasted > 0)
 
 
@@ -63,7 +63,7 @@ class Outages(NamedTuple):
 
 
 class TroubleLog:
-    """Notes the trouble that a client has, and reads that of all processes."""
+    """The log of trouble in Redis: a client adds its own, and reads the trouble of all processes."""
 
     def __init__(self, client: Any):
         self._client = client
@@ -71,7 +71,7 @@ class TroubleLog:
         self._thread: threading.Thread | None = None
 
     def is_due(self, what: str) -> bool:
-        """Return whether it is time to do something again. It is for the first caller only."""
+        """Return whether it is time to do ``what`` again: true for the first caller only."""
         now = time.monotonic()
         if now - self._noted.get(what, -math.inf) < NOTE_SECONDS:
             return False
@@ -103,7 +103,7 @@ class TroubleLog:
         return [keys.outages(options.KEY_PREFIX)], (kind, reason[:REASON], milliseconds, RECENT_SECONDS)
 
     def read(self) -> Outages:
-        """Return what processes have noted. BufferUnavailable during an outage."""
+        """Return the trouble that processes have noted. BufferUnavailable during an outage."""
         reply = self._client.run(script("read_troubles"), [keys.outages(options.KEY_PREFIX)], ())
         now, found = int(reply[0]), {decode(field): decode(value) for field, value in pairs(reply[1:])}
         troubles = {}

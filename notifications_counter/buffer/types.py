@@ -1,4 +1,4 @@
-"""What the scripts of a shard take and reply, as Python types."""
+"""Arguments and replies of a shard's scripts, as Python types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
-"""What Python raises for data that the app has not written."""
+"""The exceptions that foreign data raises when it is read."""
 
 Delta = int | None
 """The change of one owner's count. None: unknown, so the owner is recounted."""
@@ -34,8 +34,8 @@ LIMIT = 2**63
 
 
 class InEpoch:
-    """What a snapshot and a status have in common. ``ready`` is empty before the first epoch, and while another
-    declaration of the counter is in force."""
+    """The epoch of a snapshot or a status. ``ready`` is empty before the first epoch, and while another declaration of
+    the counter is in force."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ class InEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(InEpoch):
-    """What waits for some owners at one moment."""
+    """The changes that wait for some owners at one moment. ``cut``: whether a batch is being flushed."""
 
     ready: str
     epoch: int
@@ -119,7 +119,7 @@ class Status(InEpoch):
 
     @classmethod
     def of(cls, state: dict[str, Any], others: dict[str, Any]) -> Status:
-        """Return the status in the reply of ``status.lua``: the fields of ``state``, and what is beside it."""
+        """Return the status in the reply of ``status.lua``: the fields of ``state``, and other values."""
         texts = {name: decode(state.get(name, "")) for name in (*NUMBERS, "declared", "server", "batch_id")}
         numbers = {name: parse_int(texts[name]) for name in NUMBERS}
         return cls(
@@ -153,8 +153,8 @@ class Status(InEpoch):
 
     @property
     def backlog_age(self) -> int:
-        """How many seconds the oldest change has waited to be flushed, or its owner to be recounted. During a recovery,
-        owners wait for the audit."""
+        """Seconds for which the oldest change has waited to be flushed, or a dirty owner to be recounted. During a
+        recovery, dirty owners wait for the audit, and do not count."""
         dirty_since = None if self.auditing else self.dirty_since
         since = [s for s in (self.waiting_since, self.flushing_since, dirty_since) if s is not None]
         return max(0, self.now - min(since)) if since else 0
@@ -181,8 +181,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Monitored:
-    """What monitoring asks of a shard besides its status: how many intents are ``overdue``, and the age of the
-    ``oldest`` in seconds."""
+    """The statistics of a shard, the number of ``overdue`` intents, and the age of the ``oldest`` in seconds."""
 
     overdue: int
     oldest: int
@@ -190,9 +189,9 @@ class Monitored:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredIntent:
+class AnnouncedIntent:
     """An intent in Redis: owners whose counts a transaction was about to change when it was announced. Times are
-    seconds of the Redis clock. If something else wrote it, it cannot be read, and ``owners`` is None."""
+    seconds of the Redis clock. ``owners`` is None if the intent is foreign and cannot be read."""
 
     id: str
     began: int = 0
@@ -200,8 +199,8 @@ class StoredIntent:
     owners: list[str] | None = None
 
     @classmethod
-    def of(cls, id: str, entry: Any) -> StoredIntent:
-        """Return the intent that ``intents`` holds under an id."""
+    def of(cls, id: str, entry: Any) -> AnnouncedIntent:
+        """Return the intent in an entry of ``intents``."""
         try:
             about = json.loads(entry)
             owners = [owner for owner in about["owners"] if owner.encode() or True]
@@ -221,7 +220,7 @@ def decode(value: Any) -> str:
 
 
 def encode(text: str) -> bytes:
-    """Return the bytes that ``decode`` was given."""
+    """Return the bytes that ``decode`` turned into this text."""
     return text.encode(errors="surrogateescape")
 
 

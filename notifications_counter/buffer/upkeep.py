@@ -1,4 +1,4 @@
-"""What flushes, recounts, recoveries and monitoring do with a shard."""
+"""The maintenance of a shard in Redis: its flushes, recounts, recoveries and monitoring."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..conf import options
 from .commands import OWNERS_PER_CALL, chunked, owners_as_json
 from .shard import LEASE, Shard
-from .types import Cut, Monitored, Stats, Status, StoredIntent, decode, encode, pairs, parse_int
+from .types import AnnouncedIntent, Cut, Monitored, Stats, Status, decode, encode, pairs, parse_int
 
 BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
@@ -70,7 +70,7 @@ class Upkeep(Shard):
         return self._reject(members, 0)
 
     def reject_dirty(self, members: dict[str, str]) -> dict[str, str]:
-        """Do the same with members that can no longer be recounted."""
+        """Do the same with dirty members that can no longer be recounted."""
         return self._reject(members, 1)
 
     def _reject(self, members: dict[str, str], dirty: int) -> dict[str, str]:
@@ -101,8 +101,8 @@ class Upkeep(Shard):
 
     # --------------------------------------------------------------- recovery
     def status(self) -> Status:
-        """Return the state of the shard at one moment. If Redis has lost whose keys these are, the next call enters
-        again."""
+        """Return the state of the shard at one moment. If Redis has lost the registration of these keys, the next call
+        enters again."""
         state, others = ({decode(name): value for name, value in pairs(flat)} for flat in self.run("status"))
         if not others.pop("known"):
             self.is_entered = False
@@ -114,7 +114,7 @@ class Upkeep(Shard):
 
     def server(self) -> str:
         """Return the name of the server that holds the shard. It changes with each restart and failover, even one there
-        and back. NAMELESS if the server does not tell.
+        and back. NAMELESS if the server does not report it.
 
         Scripts do not ask for it, because not every server lets them call INFO.
         """
@@ -163,37 +163,37 @@ class Upkeep(Shard):
         self.run("retire", self.ttl)
 
     def reuse(self) -> None:
-        """Let the shard be used again if it is retired. It is as if this Redis were new."""
+        """Put the shard back into use if it is retired, as if this Redis were new."""
         if decode(self.client.call(self.keys.ready, "GET", self.keys.ready) or "") == "retired":
             self.client.call(self.keys.ready, "DEL", self.keys.ready)
 
     def register(self, intent: str, owners: Sequence[str]) -> None:
-        """Announce an intent of a shard that is retired, in whatever epoch this one is."""
+        """Announce an intent of a retired shard here, in any epoch."""
         for i, some in enumerate(chunked(owners, OWNERS_PER_CALL)):
             self.run("announce", f"{intent}:{i}" if i else intent, 0, owners_as_json(some))
 
     def drop_intents(self) -> None:
-        """Forget all intents, which are registered elsewhere."""
+        """Drop all intents, which are registered elsewhere."""
         self.client.call(self.keys.intents, "DEL", self.keys.intents)
 
     # ---------------------------------------------------------------- healing
     def take_dirty(self, first: int, number: int) -> list[str]:
-        """Return owners to recount whom nobody else is recounting, longest waiting first, from this rank on."""
+        """Return a ``number`` of dirty owners that nobody else is recounting, longest waiting first, from a rank on."""
         limit = math.ceil(min(LEASE, options.HEAL_AFTER))
         return [decode(owner) for owner in self.run("take_dirty", first, number, limit, LEASE)]
 
-    def intents(self) -> Iterator[StoredIntent]:
+    def intents(self) -> Iterator[AnnouncedIntent]:
         """Yield every intent that is announced and not confirmed."""
         for page in self._scan("HSCAN", self.keys.intents, 100):
             for intent, entry in pairs(page):
-                yield StoredIntent.of(decode(intent), entry)
+                yield AnnouncedIntent.of(decode(intent), entry)
 
     def ground(self, intent: str) -> None:
-        """Send the owners of an intent to a recount, which needs no longer wait for it."""
+        """Send the owners of an intent to a recount that does not wait for it."""
         self.run("ground", intent, 0)
 
     def drop(self, intent: str) -> None:
-        """Send the owners of an intent to a recount, and forget it, because its transaction must be dead."""
+        """Send the owners of an intent to a recount, and drop it, because its transaction must be dead."""
         self.run("ground", intent, 1)
 
     def _scan(self, command: str, key: str, count: int) -> Iterator[list[Any]]:

@@ -9,7 +9,7 @@
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 -- ARGV  1 fingerprint of the declaration  2 id of the intent
 --       3 owners whose counts have changed, as JSON  4 their deltas, as JSON (null: unknown)
--- Reply the number of owners that are dirty now, or the error TOO_LARGE with one that became dirty because its change is
+-- Reply the number of owners that are dirty now, or the error TOO_LARGE with one that became so because its change is
 --       too large; publishes the changed owners for open streams
 local ready_now = redis.call('GET', ready)
 if is_out_of_use(ready_now) then return LEFT end
