@@ -29,7 +29,8 @@ def is_integer(value: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message. A cache or its URL, in place of the cache's name, may hold a password."""
+    """Return a value for a message, without what may hold a password, such as the URL of a cache instead of its
+    name."""
     text = repr(value)
     return f"this {type(value).__name__}" if "://" in text or "pass" in text.lower() else text
 
@@ -79,13 +80,13 @@ class Entry(Generic[T]):
         self.name = name
 
     def __get__(self, options: Options, owner: type) -> T:
-        found = vars(options)  # of the settings in force before they are read: another thread may override them
+        found = vars(options)  # before the settings are read: another thread may override them meanwhile
         value = found[self.name] = options.entries.get(self.name, self.default)  # next time, Python finds it
         return value
 
 
 class Options:
-    """The entries in force, each with its default, what makes a value valid, and that in words."""
+    """The entries in force, each with its default, a test of its values, and that test in words."""
 
     CACHE_ALIAS = Entry("default", _name, "the name of a cache in CACHES")
     KEY_PREFIX = Entry("nc", _name, "a non-empty string without braces")
@@ -132,7 +133,7 @@ ENTRIES: dict[str, Entry[Any]] = {name: entry for name, entry in vars(Options).i
 
 
 def check_name(name: Any) -> None:
-    """Raise ValueError if this cannot be a part of keys in Redis."""
+    """Raise ValueError if a name cannot be a part of keys in Redis."""
     if not _name(name):
         raise ValueError(f"{name!r:.200} is not a name; pass a non-empty string without braces.")
 
@@ -165,6 +166,6 @@ def swappable() -> str | None:
 
 
 def user_model() -> str:
-    """Return the model that the keys of users in these models refer to. Without NOTIFICATIONS, when nobody uses them,
-    it is one of our own, because a site may have no users at all."""
+    """Return the target of these models' foreign keys to users. Without NOTIFICATIONS, when nobody uses them, it is a
+    model of the app, because a site may have no users at all."""
     return settings.AUTH_USER_MODEL if options.NOTIFICATIONS else "notifications_counter.DatabaseId"

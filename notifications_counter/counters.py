@@ -137,7 +137,7 @@ class Counter(Declaration):
         """
         try:
             return Healer(self, report, progress, stopped).heal(seconds)
-        except DatabaseChanged:  # another database was in its place, so its keys were left; now it has new ones
+        except DatabaseChanged:  # another database took over its address, and its keys were left; now it has new ones
             return Healer(self, report, progress, stopped).heal(seconds)
 
     def recount(

@@ -256,7 +256,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
 
 
 def _decode(event_id: int | None, flat: Sequence[Any]) -> Event | None:
-    """Return an event, or None if it is gone, or is not one that ``_encode`` has written."""
+    """Return an event. None if it is gone, or foreign."""
     with suppress(*UNREADABLE):
         event = {decode(name): json.loads(value) for name, value in pairs(flat)}
         if event_id is not None and _is_type(event["type"]) and _is_number(event["timestamp"]):

@@ -6,8 +6,8 @@ class CounterError(Exception):
 
 
 class BufferUnavailable(CounterError):
-    """What Redis holds cannot be used: it did not answer, refused a command, or may not know a count. Counts are still
-    right, because readers count rows."""
+    """Redis cannot be used: it did not answer, refused a command, or may not know a count. Counts are still right,
+    because readers count rows."""
 
 
 class CommandRefused(BufferUnavailable):
@@ -16,8 +16,8 @@ class CommandRefused(BufferUnavailable):
 
 
 class ScriptFailed(BufferUnavailable):
-    """A script has met something in a key of the counters that they have not written. It is deleted, and everyone is
-    recounted. Counts are still right."""
+    """A script has met a foreign value in a key of the counters. It is deleted, and everyone is recounted. Counts are
+    still right."""
 
 
 class DatabaseChanged(BufferUnavailable):

@@ -22,13 +22,13 @@ MOST = 4000
 would block Redis."""
 
 TRIES = 2
-"""Statements that may meet a flush, before rows are counted."""
+"""Attempts that a flush may disturb before rows are counted."""
 
 Top = list[tuple[Key, int]]
 
 
 class Ranking(Reader):
-    """Reads the largest counts of one counter."""
+    """The largest counts of one counter."""
 
     __slots__ = ()
 
@@ -45,8 +45,8 @@ class Ranking(Reader):
         return largest.of_rows()
 
     def _of_totals(self, ledger: Ledger, largest: Largest) -> Top | None:
-        """Return what the stored totals say, with all that waits in Redis. None if that cannot be known: Redis is not
-        ready, too much waits there, or a flush came in between (rule: later)."""
+        """Return the largest counts by the stored totals and all that waits in Redis. None if they cannot be known:
+        Redis is not ready, too much waits there, or a flush came in between (rule: later)."""
         counter, group = self.counter, group_of(largest.first) if largest.first else ""
         buffers = [counter.buffer_of(group)] if group else counter.buffers
         by_rows = {owner_key for owner_key in ledger.all_touched(counter) if owner_key.startswith(group)}
@@ -74,7 +74,7 @@ class Ranking(Reader):
         return [(key, counts[key]) for key in ranked[: largest.number]]
 
     def _decoded(self, owner_keys: Iterable[str]) -> dict[Key, str]:
-        """Return owner keys by primary key, without those that are none, such as that of a group in flight."""
+        """Return owner keys by primary key, without keys that are no owner's, such as a group's."""
         keys: dict[Key, str] = {}
         for owner_key in owner_keys:
             with suppress(ValidationError):

@@ -42,25 +42,25 @@ class StoredTotal(NamedTuple):
 
 
 NO_STORED_TOTAL = StoredTotal()
-"""What an owner without a stored total has."""
+"""The stored total of an owner without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a connection sees of the database: whether what others commit, and whether it has written something, which
-    others may never see."""
+    """A connection's view of the database: whether it sees what others commit, and whether it has written something,
+    which others may never see."""
 
     is_current: bool
     has_written: bool = False
 
     @property
     def is_shared(self) -> bool:
-        """Whether others see the same, so that its counts may be cached for them."""
+        """Whether others see the same rows, so that counts may be cached for them."""
         return self.is_current and not self.has_written
 
 
 class Reader:
-    """Reads one counter. Owners are given by their primary keys."""
+    """The reads of one counter. Owners are given by their primary keys."""
 
     __slots__ = ("counter",)
 
@@ -118,12 +118,11 @@ class Reader:
         return result | self._rows(by_rows) if by_rows else result
 
     def breakdown(self, first: First) -> Breakdown:
-        """Return the counts of owners with these values in all columns but the last, by the last. Zeros are left
-        out."""
+        """Return the counts of owners with these values in all columns but the last, by the last, without zeros."""
         return self.breakdowns([first])[first]
 
     def breakdowns(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
-        """Return the same for many. Rows that must be counted are counted together."""
+        """Return the same for many ``firsts``, and count the rows of all of them together."""
         counter, ledger = self.counter, Ledger.of(self.counter.db)
         found: dict[First, Breakdown] = {}
         missed: dict[First, Buffer] = {}
@@ -153,8 +152,8 @@ class Reader:
     def _miss_groups(
         self, ledger: Ledger, missed: dict[First, Buffer], firsts: Sequence[First]
     ) -> dict[First, Breakdown]:
-        """Count rows, and cache the counts that were ``missed`` if nothing has changed meanwhile: `lease`,
-        `fix_flying`, `dirty_counts`."""
+        """Count rows, and cache the counts that were missing if nothing has changed meanwhile: `lease`, `fix_flying`,
+        `dirty_counts`."""
         token, snapshots = uuid4().hex, {}
         if missed and self._view(ledger).is_shared:
             for first, buffer in missed.items():
@@ -186,7 +185,7 @@ class Reader:
         return found
 
     def _miss(self, ledger: Ledger, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:
-        """Add the stored total to what waits in Redis, because no total is cached, and cache the sum if nothing has
+        """Return counts without a cached total: stored totals plus what waits in Redis. Cache the sums if nothing has
         changed meanwhile. During a recovery, count rows and repair the counts."""
         view = self._view(ledger)
         token = uuid4().hex if view.is_shared else ""
@@ -211,8 +210,8 @@ class Reader:
         return result | {owner_keys[owner_key]: total for owner_key, total in right.items()}
 
     def _repair(self, buffer: Buffer, snapshot: Snapshot, token: str, owner_keys: dict[str, Key]) -> dict[Key, int]:
-        """Count rows, and correct the owners as a recount does. From now on they have cached totals that follow each
-        change, so the recovery need not come to them first. `repair_fix`: the script caches only what it corrects."""
+        """Count rows, and correct the owners as a recount does. From now on, cached totals follow each change, so the
+        owners need not wait for the audit. `repair_fix`: the script caches only what it corrects."""
         rows = self._rows(list(owner_keys.values()))
         right = {owner_key: rows[key] for owner_key, key in owner_keys.items()}
         sums = self._sums(snapshot, owner_keys)
@@ -221,20 +220,20 @@ class Reader:
         return rows
 
     def _sums(self, snapshot: Snapshot, owner_keys: dict[str, Key]) -> dict[str, int]:
-        """Add what a snapshot found waiting to the totals that are stored now. Left out are owners whose count cannot
-        be known: `later`."""
+        """Return the stored totals plus what a snapshot found waiting, without owners whose count cannot be known:
+        `later`."""
         stored = self.stored_totals(list(owner_keys.values()))
         totals = {each: snapshot.value(each, *stored.get(key, NO_STORED_TOTAL)) for each, key in owner_keys.items()}
         return {owner_key: total for owner_key, total in totals.items() if total is not None}
 
     def _negative(self, keys: Sequence[Key]) -> dict[Key, int]:
-        """Count rows, and have the owners recounted. A number of rows below zero is wrong, or lacks a delta that was
-        committed and not sent yet."""
+        """Count rows, and have the owners recounted. A negative count is wrong, or lacks a delta that is committed but
+        not sent yet."""
         mark_dirty((self.counter, str(key)) for key in keys)
         return self._rows(keys)
 
     def _rows(self, keys: Sequence[Key]) -> dict[Key, int]:
-        """Return the number of rows that count for each of these owners."""
+        """Return the number of rows that count, for each of these owners."""
         return dict.fromkeys(keys, 0) | self.count_rows(keys)
 
     def count_rows(self, keys: Sequence[Key]) -> dict[Key, int]:
@@ -252,7 +251,7 @@ class Reader:
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
     def stored_totals(self, keys: Sequence[Key]) -> dict[Key, StoredTotal]:
-        """Return the stored totals that exist."""
+        """Return the stored totals of these owners, where they exist."""
         counter, connection = self.counter, connections[self.counter.db]
         target = Target(counter, connection)
         select = f"SELECT {target.owner}, {target.count}, {target.batch} FROM {target.table} WHERE "
@@ -266,8 +265,8 @@ class Reader:
         return found
 
     def _view(self, ledger: Ledger) -> View:
-        """Return what this connection sees. PostgreSQL is asked, because the isolation level may come from its own
-        settings. MySQL does not tell that of the transaction."""
+        """Return the view of this connection. Asks PostgreSQL, because the isolation level may come from the server's
+        settings. MySQL does not tell the level of a transaction."""
         connection = ledger.connection
         if not connection.in_atomic_block:
             return View(is_current=True)

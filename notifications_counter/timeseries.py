@@ -48,7 +48,7 @@ LONGEST = 200
 
 @dataclass
 class CleanResult:
-    """What a cleaning did: how many ``counters`` it looked at, counting each precision of a name as one; how many
+    """The result of a cleaning: how many ``counters`` it looked at, counting each precision of a name as one; how many
     ``slices`` it removed; how many counters are ``gone``, because they had no slices left; and how many ``seconds`` it
     took."""
 
@@ -146,7 +146,7 @@ class TimeSeries:
         end_ = LATEST if end is None else _seconds(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
         clock, flat = self._client.run(script("read_series"), (key,), ())
-        # What something else wrote, and cannot be read, is left out.
+        # Foreign slices that cannot be read are left out.
         read = ((parse_int(slice_), parse_int(count)) for slice_, count in pairs(flat))
         counts = {slice_: count for slice_, count in read if slice_ is not None and count is not None}
         now, window = int(clock), self.samples * precision
@@ -163,8 +163,8 @@ class TimeSeries:
     def list_counters(self, after: str = "", limit: int = 1000, precision: int | None = None) -> list[str]:
         """Return the names of counters in a stable order: at most ``limit`` of them, after the name ``after``.
 
-        They are those kept at ``precision``, by default the coarsest, where a counter stays longest. The list is empty
-        after the last page.
+        Lists the counters kept at ``precision``, by default the coarsest, where a counter stays longest. The list is
+        empty after the last page.
         """
         after = after and _valid(after)
         if not is_integer(limit) or limit < 1:
@@ -219,8 +219,8 @@ class TimeSeries:
         return result
 
     def _known_precisions(self) -> Iterator[int]:
-        """Yield the precisions of known counters, some of which may not be in the settings. Remove what is no name of a
-        counter."""
+        """Yield the precisions of known counters, some of which may not be in the settings. Remove members that name
+        no counter."""
         known, low = f"{self.base}:known", "-"
         while found := self._client.call(known, "ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
             text = decode(found[0]).partition(":")[0]
@@ -246,7 +246,7 @@ class TimeSeries:
 
 
 def _range(precision: int) -> tuple[str, str]:
-    """Return where the members of a precision begin and end. The character after the colon is the semicolon."""
+    """Return the range of a precision's members in ``known``. The character after the colon is the semicolon."""
     return f"[{precision}:", f"({precision};"
 
 
