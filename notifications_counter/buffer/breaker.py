@@ -11,7 +11,7 @@ from ..exceptions import BufferUnavailable, CommandRefused, ScriptFailed
 from . import errors
 from .location import reason_of
 
-MISS_SECONDS = 60
+LOG_SECONDS = 60
 """Seconds between two messages that all connections are in use, or that a script has failed."""
 
 NEVER = re.compile(
@@ -44,8 +44,8 @@ class Breaker:
         self.is_late = False  # whether Redis answered too late
         self.retry_at = 0.0
         self.rejects_writes = False
-        self.missed_at: float | None = None
-        self.broke_at: float | None = None
+        self.busy_at: float | None = None
+        self.broken_at: float | None = None
         self.no_room_for: set[str] = set()
         self.refused_commands: dict[str, str] = {}  # commands and scripts that Redis will not run, and why
         self.has_run: set[str] = set()  # commands and scripts, since the last trouble
@@ -83,11 +83,11 @@ class Breaker:
         self.has_run.clear()
         return BufferUnavailable(f"Redis (cache {self.alias!r}) {what}: {reason}")
 
-    def miss(self, error: Exception) -> BufferUnavailable:
+    def note_busy(self, error: Exception) -> BufferUnavailable:
         """Note that all connections are in use, and return the exception to raise. This is not an outage."""
         now = time.monotonic()
-        if self.missed_at is None or now - self.missed_at > MISS_SECONDS:
-            self.missed_at = now
+        if self.busy_at is None or now - self.busy_at > LOG_SECONDS:
+            self.busy_at = now
             about = {"event": "redis_busy", "cache": self.alias, "reason": str(error)}
             text = "All connections to Redis (cache %r) are in use; raise max_connections. Rows are counted meanwhile."
             logger.warning(text, self.alias, extra=about)
@@ -119,11 +119,11 @@ class Breaker:
         self.has_run.clear()
         return CommandRefused(f"Redis (cache {self.alias!r}) does not run {name}: {reason}")
 
-    def fail(self, error: Exception, name: str) -> ScriptFailed:
+    def note_broken(self, error: Exception, name: str) -> ScriptFailed:
         """Note that a script or a command met a foreign value, and return the exception to raise."""
         reason, now = WHERE.sub("", str(error)), time.monotonic()
-        if self.broke_at is None or now - self.broke_at > MISS_SECONDS:
-            self.broke_at = now
+        if self.broken_at is None or now - self.broken_at > LOG_SECONDS:
+            self.broken_at = now
             about = {"event": "redis_broken", "cache": self.alias, "command": name, "reason": reason}
             text = (
                 "%s failed, because a key of the counters in Redis (cache %r) holds something that they have not "
@@ -133,7 +133,7 @@ class Breaker:
             logger.error(text, name, self.alias, reason, extra=about)
         return ScriptFailed(f"{name} failed on what Redis (cache {self.alias!r}) holds: {reason}")
 
-    def trip_full(self, error: Exception, script: str) -> BufferUnavailable:
+    def note_full(self, error: Exception, script: str) -> BufferUnavailable:
         """Note that there is no memory for a script, and return the exception to raise. Scripts that only read, or free
         memory, still run."""
         if not self.no_room_for:

@@ -195,7 +195,7 @@ class Client:
     def lost(self, error: Exception) -> BufferUnavailable:
         """Note that a command could not be sent or got no reply, and return the exception to raise."""
         if is_exhausted(error):
-            return self.breaker.miss(error)
+            return self.breaker.note_busy(error)
         if isinstance(error, errors.TimeoutError | TimeoutError) and not self.is_limited:
             self.troubles.note_later("slow", str(error))
         return self.breaker.trip(error)
@@ -212,9 +212,9 @@ class Client:
         # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
         if call.script is not None and (isinstance(error, errors.OutOfMemoryError) or " -OOM " in text):
             self.troubles.note("full", text)
-            return self.breaker.trip_full(error, name)
+            return self.breaker.note_full(error, name)
         if BROKEN.search(text):
-            failed = self.breaker.fail(error, name)
+            failed = self.breaker.note_broken(error, name)
             self.troubles.note("broken", str(failed))
             self._mend(call.typed_keys)
             return failed
