@@ -17,7 +17,7 @@ from .types import Snapshot, Waiting, decode, parse_int
 
 
 def ask_all(client: Client, calls: Sequence[AnyCall], subjects: Sequence[Subject]) -> list[tuple[Subject, Any]]:
-    """Send calls, all before the first reply is read, and return the subject of each and its outcome."""
+    """Send all calls before the first reply is read. Returns the subject of each, and its outcome."""
     pipelines = pipelines_for(client, calls, subjects)
     try:
         for pipeline in pipelines:
@@ -55,7 +55,7 @@ def totals_of(shares: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int
 
 def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snapshot | None]:
     """Return what waits in each shard for owners whose keys begin with ``group``; None if it waits for more than
-    ``most`` owners. BufferUnavailable if a shard is."""
+    ``most`` owners. BufferUnavailable if one of the shards is unavailable."""
     for buffer in buffers:
         buffer.begin_read()
     calls = [Call(*buffer.calls["everything"][:-1], (group, most)) for buffer in buffers]

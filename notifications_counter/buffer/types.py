@@ -16,8 +16,8 @@ Delta = int | None
 
 
 class Waiting(NamedTuple):
-    """The pending and flushing changes of one owner, None if the score is not an integer. An owner ``needs_rows`` if it
-    is dirty or in flight: readers count them."""
+    """The pending and flushing changes of one owner, None if the score is not an integer. ``needs_rows``: it is dirty
+    or in flight, so readers count its rows."""
 
     pending: int | None
     flushing: int | None

@@ -113,8 +113,8 @@ class Upkeep(Shard):
         return self.client.info(self.keys.state)
 
     def server(self) -> str:
-        """Return the name of the server that holds the shard. It changes with each restart and failover, even one there
-        and back. NAMELESS if the server does not report it.
+        """Return the name of the server that holds the shard. It changes with each restart and failover, even after a
+        failover and back. NAMELESS if the server does not report it.
 
         Scripts do not ask for it, because not every server lets them call INFO.
         """

@@ -1,4 +1,4 @@
--- Removes an intent and adds its deltas, once. All its owners become dirty instead if
+-- Removes an intent and adds its deltas, once. The owners whose counts have changed become dirty instead if
 --   the intent is gone or grounded, or was announced under another value of ready;
 --   another declaration is in force;
 --   pending was lost, which a new one would hide.
