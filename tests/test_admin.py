@@ -157,7 +157,7 @@ def test_list_of_counts(admin_client, healed, make_user):
     notify(ann, 3)
     Notification.objects.filter(user=bob).mark_as_read()
     assert counts(admin_client) == {"ann": ("2", "+3", "5"), "bob": ("1", "-1", "0")}
-    unread.buffers[0].cut(1)
+    unread.buffers[0].upkeep.cut(1)
     assert counts(admin_client) == {"ann": ("2", "+3", "5"), "bob": ("1", "-1", "0")}
     unread.flush()
     notify(bob, 1234)

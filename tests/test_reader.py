@@ -144,7 +144,7 @@ def test_a_flush_while_a_total_is_read_holds_up_the_cache_for_one_read(alice, re
 def test_readers_leave_dirty_owners_to_the_flusher(alice):
     buffer().mark_dirty([str(alice.pk)])
     assert unread.count(alice) == 0
-    assert buffer().take_dirty(0, 1) == [str(alice.pk)]
+    assert buffer().upkeep.take_dirty(0, 1) == [str(alice.pk)]
 
 
 def test_writes_go_on_with_the_cached_total(alice):

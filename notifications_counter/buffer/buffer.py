@@ -14,7 +14,7 @@ from ..exceptions import BufferUnavailable
 from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
 from .commands import OWNERS_PER_CALL, Call, Get, chunked, owners_as_json
 from .pipeline import Pipeline
-from .shard import LEASE
+from .shard import LEASE, Shard
 from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
 from .upkeep import Upkeep
 
@@ -30,10 +30,15 @@ class MustCountRows(BufferUnavailable):
     in force, or the owner is in flight."""
 
 
-class Buffer(Upkeep):
+class Buffer(Shard):
     """One shard of one counter in Redis."""
 
     _mark_checked_at = -math.inf  # by the monotonic clock: see MARK_SECONDS
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        """The maintenance of this shard."""
+        return Upkeep(self)
 
     # ------------------------------------------------------------------ reads
     @cached_property

@@ -25,14 +25,17 @@ HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
 
 
-class Upkeep(Shard):
-    """The methods of a shard that no reader or writer of the site needs."""
+class Upkeep:
+    """The maintenance of one shard, which no reader or writer of the site needs."""
+
+    def __init__(self, shard: Shard):
+        self._shard, self._client, self._keys, self._run = shard, shard.client, shard.keys, shard.run
 
     # ------------------------------------------------------------------ flush
     def cut(self, epoch: int, finished: int = 0) -> Cut | None:
         """Return the batch to flush. None if nothing waits, or Redis is in another epoch, or behind the last batch that
         the database has ``finished``."""
-        batch, size, batch_id = self.run("cut", epoch, finished)
+        batch, size, batch_id = self._run("cut", epoch, finished)
         return Cut(int(batch), size, decode(batch_id)) if batch else None
 
     def fetch(self, batch: int, first: int, last: int) -> list[tuple[str, str]]:
@@ -51,7 +54,7 @@ class Upkeep(Shard):
 
     def _fetch(self, batch: int, first: int, last: int, separator: str) -> Iterator[list[Any]]:
         for rank in range(first, last + 1, OWNERS_PER_CALL):
-            yield self.run("fetch", batch, rank, min(rank + OWNERS_PER_CALL - 1, last), separator)
+            yield self._run("fetch", batch, rank, min(rank + OWNERS_PER_CALL - 1, last), separator)
 
     def finish(self, batch: int, batch_id: str, refused: Sequence[str] = (), seconds: float = 0) -> bool:
         """Drop the batch, which the database now has under this id. Writing it took this flusher ``seconds``.
@@ -59,9 +62,9 @@ class Upkeep(Shard):
         Owners whose delta the database refused are recounted. Returns False if another batch is under way.
         """
         first, others = refused[:OWNERS_PER_CALL], refused[OWNERS_PER_CALL:]
-        self.mark_dirty(others)
-        finished = bool(self.run("finish", batch, batch_id, round(seconds * 1000), *first))
-        self.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
+        self._shard.mark_dirty(others)
+        finished = bool(self._run("finish", batch, batch_id, round(seconds * 1000), *first))
+        self._shard.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
         return finished
 
     def reject(self, members: dict[str, str]) -> dict[str, str]:
@@ -77,40 +80,40 @@ class Upkeep(Shard):
         new: dict[str, str] = {}
         for some in chunked(list(members.items()), OWNERS_PER_CALL):
             flat = [encode(value) for pair in some for value in pair]
-            new |= dict(some[i - 1] for i in self.run("reject", dirty, *flat))
+            new |= dict(some[i - 1] for i in self._run("reject", dirty, *flat))
         return new
 
     def waiting(self) -> Iterator[list[str]]:
         """Yield owners with something to flush, in pages. An owner may come twice."""
-        for key in (self.keys.pending, self.keys.flushing):
+        for key in (self._keys.pending, self._keys.flushing):
             for page in self._scan("ZSCAN", key, OWNERS_PER_CALL):
                 yield [decode(owner) for owner, _ in pairs(page)]
 
     # ---------------------------------------------------------------- recount
     def recounted(self) -> str:
         """Return where a recount of everyone was interrupted, if that was less than an hour ago; else empty."""
-        return decode(self.client.call(self.keys.recounted, "GET", self.keys.recounted) or "")
+        return decode(self._client.call(self._keys.recounted, "GET", self._keys.recounted) or "")
 
     def note_recounted(self, position: str) -> None:
         """Remember how far a recount of everyone has come. Empty: it is complete."""
-        key = self.keys.recounted
+        key = self._keys.recounted
         if position:
-            self.client.call(key, "SET", key, position, "EX", HOUR)
+            self._client.call(key, "SET", key, position, "EX", HOUR)
         else:
-            self.client.call(key, "DEL", key)
+            self._client.call(key, "DEL", key)
 
     # --------------------------------------------------------------- recovery
     def status(self) -> Status:
         """Return the state of the shard at one moment. If Redis has lost the registration of these keys, the next call
         enters again."""
-        state, others = ({decode(name): value for name, value in pairs(flat)} for flat in self.run("status"))
+        state, others = ({decode(name): value for name, value in pairs(flat)} for flat in self._run("status"))
         if not others.pop("known"):
-            self.is_entered = False
-        return Status.of(state, {**others, "ready": self.epoch_in(others["ready"])})
+            self._shard.is_entered = False
+        return Status.of(state, {**others, "ready": self._shard.epoch_in(others["ready"])})
 
     def info(self) -> dict[str, str]:
         """Return INFO of the server that holds the shard; empty if the server refuses it."""
-        return self.client.info(self.keys.state)
+        return self._client.info(self._keys.state)
 
     def server(self) -> str:
         """Return the name of the server that holds the shard. It changes with each restart and failover, even after a
@@ -124,7 +127,7 @@ class Upkeep(Shard):
     def monitor(self, heal_after: float) -> Monitored:
         """Return the statistics, and how many intents are older than ``heal_after`` seconds. Looks at about
         OWNERS_PER_CALL intents at most."""
-        overdue, oldest, *flat = self.run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
+        overdue, oldest, *flat = self._run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
         known = {f.name for f in fields(Stats)}
         stats = {name: parse_int(value) or 0 for field, value in pairs(flat) if (name := decode(field)) in known}
         return Monitored(overdue, oldest, Stats(**stats))
@@ -135,71 +138,71 @@ class Upkeep(Shard):
 
         Ask for ``server`` before this call: if another one takes over in between, its name will differ.
         """
-        return bool(self.run("recover", epoch, epoch * BATCHES, server, self.fingerprint))
+        return bool(self._run("recover", epoch, epoch * BATCHES, server, self._shard.fingerprint))
 
     def drop_state(self) -> None:
         """Drop a state that cannot be read, before ``recover`` writes another one."""
-        self.client.call(self.keys.state, "DEL", self.keys.state)
+        self._client.call(self._keys.state, "DEL", self._keys.state)
 
     def forget(self, awaited: str = "") -> None:
         """Have readers count rows until a new epoch begins, as if this Redis were new.
 
         ``awaited`` is the fingerprint of the declaration in force, if the epoch waits for processes of another one.
         """
-        self.run("forget", awaited)
+        self._run("forget", awaited)
 
     def complete(self, epoch: int, server: str) -> bool:
         """End the recovery of this epoch. Returns False if it had ended before, or if another ``server`` was
         recovered."""
-        return bool(self.run("complete", self.ready_in(epoch), server))
+        return bool(self._run("complete", self._shard.ready_in(epoch), server))
 
     def was_ranked(self) -> bool:
         """Return whether anybody has asked for the largest counts since Redis was new."""
-        return self.client.call(self.keys.stats, "HGET", self.keys.stats, "top") is not None
+        return self._client.call(self._keys.stats, "HGET", self._keys.stats, "top") is not None
 
     # -------------------------------------------------- another number of shards
     def retire(self) -> None:
         """Put the shard out of use, after a change of SHARDS. Only its intents stay."""
-        self.run("retire", self.ttl)
+        self._run("retire", self._shard.ttl)
 
     def reuse(self) -> None:
         """Put the shard back into use if it is retired, as if this Redis were new."""
-        if decode(self.client.call(self.keys.ready, "GET", self.keys.ready) or "") == "retired":
-            self.client.call(self.keys.ready, "DEL", self.keys.ready)
+        if decode(self._client.call(self._keys.ready, "GET", self._keys.ready) or "") == "retired":
+            self._client.call(self._keys.ready, "DEL", self._keys.ready)
 
     def register(self, intent: str, owners: Sequence[str]) -> None:
         """Announce an intent of a retired shard here, in any epoch."""
         for i, some in enumerate(chunked(owners, OWNERS_PER_CALL)):
-            self.run("announce", f"{intent}:{i}" if i else intent, 0, owners_as_json(some))
+            self._run("announce", f"{intent}:{i}" if i else intent, 0, owners_as_json(some))
 
     def drop_intents(self) -> None:
         """Drop all intents, which are registered elsewhere."""
-        self.client.call(self.keys.intents, "DEL", self.keys.intents)
+        self._client.call(self._keys.intents, "DEL", self._keys.intents)
 
     # ---------------------------------------------------------------- healing
     def take_dirty(self, first: int, number: int) -> list[str]:
         """Return a ``number`` of dirty owners that nobody else is recounting, longest waiting first, from a rank on."""
         limit = math.ceil(min(LEASE, options.HEAL_AFTER))
-        return [decode(owner) for owner in self.run("take_dirty", first, number, limit, LEASE)]
+        return [decode(owner) for owner in self._run("take_dirty", first, number, limit, LEASE)]
 
     def intents(self) -> Iterator[AnnouncedIntent]:
         """Yield every intent that is announced and not confirmed."""
-        for page in self._scan("HSCAN", self.keys.intents, 100):
+        for page in self._scan("HSCAN", self._keys.intents, 100):
             for intent, entry in pairs(page):
                 yield AnnouncedIntent.of(decode(intent), entry)
 
     def ground(self, intent: str) -> None:
         """Send the owners of an intent to a recount that does not wait for it."""
-        self.run("ground", intent, 0)
+        self._run("ground", intent, 0)
 
     def drop(self, intent: str) -> None:
         """Send the owners of an intent to a recount, and drop it, because its transaction must be dead."""
-        self.run("ground", intent, 1)
+        self._run("ground", intent, 1)
 
     def _scan(self, command: str, key: str, count: int) -> Iterator[list[Any]]:
         cursor = "0"
         while True:
-            reply, page = self.client.call(key, command, key, cursor, "COUNT", count)
+            reply, page = self._client.call(key, command, key, cursor, "COUNT", count)
             yield page
             if (cursor := decode(reply)) == "0":
                 return

@@ -34,7 +34,7 @@ def check_redis() -> Messages:
             for place in places(counter.source)[:1]:
                 with at(place):
                     for buffer in counter.buffers:
-                        found += [*check_server(buffer.info()), *check_commands(buffer)]
+                        found += [*check_server(buffer.upkeep.info()), *check_commands(buffer)]
         found += check_logs()
     except BufferUnavailable as error:
         where = addresses(options.CACHE_ALIAS)
@@ -69,8 +69,8 @@ def check_commands(buffer: Buffer) -> Messages:
     keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
     owner, group, intent = str(CompositeKey((1, 2))), group_of([1]), "intent"
     attempts: list[Callable[[], Any]] = [
-        lambda: trial.recover(1, "server"),
-        lambda: trial.complete(1, "server"),
+        lambda: trial.upkeep.recover(1, "server"),
+        lambda: trial.upkeep.complete(1, "server"),
         lambda: trial.announce(intent, [owner]).read(),
         lambda: trial.confirm(intent, {owner: 1}),
         lambda: trial.take_leases([owner], "token"),
@@ -82,23 +82,23 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.keep_group(trial.take_free_leases([group], "token"), "token", group, {"2]": 1}),
         lambda: trial.client.call(trial.keys.ready, "HGETALL", trial.keys.group("1:", group)),
         lambda: trial.mark_dirty([owner]),
-        lambda: trial.take_dirty(0, 1),
-        lambda: trial.cut(1),
-        lambda: trial.fetch(10**9 + 1, 0, 1),
-        lambda: trial.reject({owner: "1"}),
-        lambda: trial.finish(10**9 + 1, "batch id"),
-        lambda: list(trial.waiting()),
-        lambda: list(trial.intents()),
-        lambda: trial.drop(intent),
-        lambda: trial.note_recounted(owner),
-        trial.recounted,
-        trial.status,
-        lambda: trial.monitor(1),
+        lambda: trial.upkeep.take_dirty(0, 1),
+        lambda: trial.upkeep.cut(1),
+        lambda: trial.upkeep.fetch(10**9 + 1, 0, 1),
+        lambda: trial.upkeep.reject({owner: "1"}),
+        lambda: trial.upkeep.finish(10**9 + 1, "batch id"),
+        lambda: list(trial.upkeep.waiting()),
+        lambda: list(trial.upkeep.intents()),
+        lambda: trial.upkeep.drop(intent),
+        lambda: trial.upkeep.note_recounted(owner),
+        trial.upkeep.recounted,
+        trial.upkeep.status,
+        lambda: trial.upkeep.monitor(1),
         lambda: trial.listen(1),
         trial.heartbeat,
-        trial.forget,
-        trial.retire,
-        trial.reuse,
+        trial.upkeep.forget,
+        trial.upkeep.retire,
+        trial.upkeep.reuse,
         lambda: trial.client.call(keys[0], "DEL", *keys),
     ]
     yield from _refusals(attempts)

@@ -76,7 +76,7 @@ def _check_index(counter: Counter) -> Messages:
 
 def _was_ranked(counter: Counter) -> bool:
     with suppress(CounterError):
-        return any(buffer.was_ranked() for buffer in counter.buffers)
+        return any(buffer.upkeep.was_ranked() for buffer in counter.buffers)
     return False
 
 

@@ -104,7 +104,7 @@ class Audit:
         return shard_rows(self.counter).filter(shards=options.SHARDS, shard__in=list(shards))
 
     def _now(self) -> int:
-        return self.counter.buffers[0].status().now
+        return self.counter.buffers[0].upkeep.status().now
 
     def _step(self, shards: list[int], text: str) -> tuple[str, bool]:
         """Recount the next page of these shards, whose rows have the same text, or complete them. Returns the text that
@@ -165,6 +165,6 @@ class Audit:
     def _complete(self, shards: list[int]) -> None:
         for shard in shards:
             buffer, epoch = self.counter.buffers[shard], self.epochs.pop(shard)
-            if buffer.complete(epoch, buffer.server()):
+            if buffer.upkeep.complete(epoch, buffer.upkeep.server()):
                 self._rows([shard]).filter(epoch=epoch).update(audited="")
                 record("recovered", self.counter, shard=shard, epoch=epoch)

@@ -54,7 +54,7 @@ def shard_statuses(counter: Declaration) -> list[ShardStatus]:
     rows = shard_rows(counter).filter(shards=options.SHARDS).values_list("shard", "epoch", "audited", "verified")
     noted = {shard: about for shard, *about in rows}
     return [
-        ShardStatus(buffer.shard, buffer.status(), buffer.server(), *noted.get(buffer.shard, (0, "", "")))
+        ShardStatus(buffer.shard, buffer.upkeep.status(), buffer.upkeep.server(), *noted.get(buffer.shard, (0, "", "")))
         for buffer in counter.buffers
     ]
 
@@ -111,20 +111,20 @@ def start_epoch(counter: Declaration, buffer: Buffer, reason: str = "", ahead: i
         row = rows.select_for_update().first()
         if row is None:
             return False
-        server = buffer.server()
-        status = buffer.status()
+        server = buffer.upkeep.server()
+        status = buffer.upkeep.status()
         if not (reason := reason or reason_for_epoch(status, row, server, ahead)):
             return False
         # rule: window
         if row.declared != counter.fingerprint or _is_too_early(row, status, deploy_seconds(buffer)):
-            buffer.forget(row.declared)
+            buffer.upkeep.forget(row.declared)
             return False
         highest = shard_rows(counter).aggregate(Max("epoch"))["epoch__max"]
         if status.unreadable or status.epoch > highest + AHEAD:
-            buffer.drop_state()
-            status = buffer.status()
+            buffer.upkeep.drop_state()
+            status = buffer.upkeep.status()
         epoch = max(highest, status.epoch, ahead // BATCHES) + 1  # rule: ahead
-        buffer.recover(epoch, server)
+        buffer.upkeep.recover(epoch, server)
         rows.update(epoch=epoch, finished=epoch * BATCHES, batch_id="", progress=0, audited="")
     level = logging.WARNING if row.epoch else logging.INFO
     record("recovery", counter, level=level, reason=reason, shard=buffer.shard, epoch=epoch)

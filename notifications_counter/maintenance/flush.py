@@ -97,13 +97,13 @@ class Flusher:
         if not is_in_force(self.counter, begin_run(self.counter)):
             return result
         for buffer in self.counter.buffers:
-            status = buffer.status()
+            status = buffer.upkeep.status()
             row = shard_row(self.counter, buffer.shard).first()
             if row is None or damage(status, row.epoch):  # healing recovers it first
                 self.is_new |= not shard_rows(self.counter).filter(epoch__gt=0).exists()
                 continue
             for _ in range(2 if status.flushing else 1):  # the batch that another flusher left, then a new one
-                cut = None if self.stopped() else buffer.cut(row.epoch, row.finished)
+                cut = None if self.stopped() else buffer.upkeep.cut(row.epoch, row.finished)
                 if cut is None or not self._flush_batch(buffer, cut, result):
                     break
         result.seconds = time.monotonic() - started
@@ -122,7 +122,7 @@ class Flusher:
                 if (batch_id := self._apply(buffer.shard, cut, part)) is None:
                     return False
                 if part.rejected:
-                    record_rejected(self.counter, buffer.reject(part.rejected))
+                    record_rejected(self.counter, buffer.upkeep.reject(part.rejected))
                 refused += part.refused
                 rejected += len(part.rejected)
                 done = min(part.first + self.chunk_size, cut.size)
@@ -132,7 +132,7 @@ class Flusher:
                 if done < cut.size and self.stopped():
                     return False
         # rule: refused: the script marks them dirty.
-        if not buffer.finish(cut.batch, batch_id or "", refused, time.monotonic() - started):
+        if not buffer.upkeep.finish(cut.batch, batch_id or "", refused, time.monotonic() - started):
             return False
         result.batches += 1
         result.rejected += rejected
@@ -157,12 +157,12 @@ class Flusher:
 
     def _fetch(self, buffer: Buffer, batch: int, first: int, last: int) -> _Fetched | None:
         if separator := self.counter.separator:
-            texts = buffer.fetch_joined(batch, first, last, separator)
+            texts = buffer.upkeep.fetch_joined(batch, first, last, separator)
             if texts is None:
                 return None
             if (chunk := self._parse_joined(*texts)) is not None:
                 return _Fetched(first, chunk)
-        pairs = buffer.fetch(batch, first, last)
+        pairs = buffer.upkeep.fetch(batch, first, last)
         return self._parse(first, pairs) if pairs else None
 
     def _parse_joined(self, owner_keys: str, scores: str) -> Chunk | None:

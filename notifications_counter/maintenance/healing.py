@@ -85,12 +85,12 @@ class Healer:
         epochs: dict[int, int] = {}
         ready: list[Buffer] = []
         for buffer in self.counter.buffers:
-            server = buffer.server()
-            status = buffer.status()
+            server = buffer.upkeep.server()
+            status = buffer.upkeep.status()
             row = shard_row(self.counter, buffer.shard).first()
             if row is None or reason_for_epoch(status, row, server):
                 start_epoch(self.counter, buffer)
-                status = buffer.status()
+                status = buffer.upkeep.status()
             if status.auditing:
                 epochs[buffer.shard] = status.epoch
             if status.ready:
@@ -106,17 +106,17 @@ class Healer:
     def _ground(self, buffer: Buffer) -> None:
         """Ground overdue intents, and each of them again whenever its age has doubled. `stays`: an intent is dropped
         only when its transaction must be dead."""
-        now = buffer.status().now
-        for intent in buffer.intents():
+        now = buffer.upkeep.status().now
+        for intent in buffer.upkeep.intents():
             if intent.owners is None:  # nobody knows whose counts it was going to change
                 self.recounter.started_epoch |= start_epoch(self.counter, buffer, UNREADABLE_INTENT)
-                buffer.drop(intent.id)
+                buffer.upkeep.drop(intent.id)
                 continue
             age, age_then = now - intent.began, intent.checked - intent.began
             dead = age >= options.MAX_TRANSACTION_AGE
             young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
             if (dead or not young) and not self._is_over():
-                (buffer.drop if dead else buffer.ground)(intent.id)
+                (buffer.upkeep.drop if dead else buffer.upkeep.ground)(intent.id)
 
     def _do_requests(self) -> bool:
         """Mark the owners of RecountRequests dirty, start an epoch if one is for everyone, and delete exactly the
@@ -148,7 +148,7 @@ class Healer:
         of rows is not known. Look at least once, so that each heal makes progress, however slow the machine is: it can
         take longer than it should by one look."""
         left, size = 0, FIRST_SIZE  # left: owners who are active all the time, or cannot be counted, and stay dirty
-        while not self.stopped() and (owner_keys := buffer.take_dirty(left, size)):
+        while not self.stopped() and (owner_keys := buffer.upkeep.take_dirty(left, size)):
             started, postponed = time.monotonic(), self.result.postponed
             by_shard = {each.shard: mine for each, mine in self.counter.by_shard(owner_keys)}
             mine = by_shard.pop(buffer.shard, ())
@@ -156,7 +156,7 @@ class Healer:
             strays = [owner_key for others in by_shard.values() for owner_key in others]
             try:
                 rejected = [*strays, *self.recounter.recount(mine)]
-                record_rejected(self.counter, buffer.reject_dirty(dict.fromkeys(rejected, "unknown")))
+                record_rejected(self.counter, buffer.upkeep.reject_dirty(dict.fromkeys(rejected, "unknown")))
             except OperationalError as error:
                 buffer.end_leases(owner_keys)  # look at one at a time
                 self.failures += 1

@@ -34,7 +34,7 @@ def begin_run(counter: Declaration) -> list[Any]:
     rows = list(all_shard_rows(counter.db).filter(counter__in=[counter.name, *off]))
     for row in rows:
         if row.counter in off:
-            off[row.counter].make_buffer(database, row.shard, row.shards).forget()
+            off[row.counter].make_buffer(database, row.shard, row.shards).upkeep.forget()
             row.delete()
     return [row for row in rows if row.counter == counter.name]
 
@@ -89,14 +89,14 @@ def _replace(counter: Declaration) -> bool:
         # By key: MariaDB would lock the rows by another index, in another order than flushers. It locks SQLite, too.
         rows.filter(pk__in=[row.pk for row in mine]).update(**declaration)
         for buffer in counter.buffers if old else ():
-            buffer.reuse()  # rule: reuse
+            buffer.upkeep.reuse()  # rule: reuse
         for row in old:
             retired = counter.make_buffer(database, row.shard, row.shards)
-            retired.retire()  # rule: retire: before its intents are read
-            for intent in retired.intents():
+            retired.upkeep.retire()  # rule: retire: before its intents are read
+            for intent in retired.upkeep.intents():
                 for buffer, owner_keys in counter.by_shard(intent.owners or ()):
-                    buffer.register(intent.id, owner_keys)  # rule: register
-            retired.drop_intents()
+                    buffer.upkeep.register(intent.id, owner_keys)  # rule: register
+            retired.upkeep.drop_intents()
             row.delete()
     return True
 

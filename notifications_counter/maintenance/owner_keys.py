@@ -23,6 +23,6 @@ def owner_keys_of(counter: Declaration, owner: Any) -> list[str]:
     stored = totals.filter(**dict(zip(names, first, strict=False))).values_list(*names)
     owner_keys = {str(CompositeKey((*first, last))) for last in Reader(counter).count_groups([first])[first]}
     owner_keys |= {str(counter.key_of(owner)) for owner in stored}
-    for page in counter.buffer_of(group).waiting():
+    for page in counter.buffer_of(group).upkeep.waiting():
         owner_keys |= {owner_key for owner_key in page if owner_key.startswith(group)}
     return sorted(owner_keys)

@@ -136,7 +136,7 @@ class BaseRecounter:
     ) -> None:
         """Recount everyone who has rows that count, a stored total, or something waiting in Redis. ``resume``: go on
         after the last page of a call that was interrupted."""
-        position = self.counter.buffers[0].recounted() if resume else ""
+        position = self.counter.buffers[0].upkeep.recounted() if resume else ""
         self._note("")  # another recount begins with the first owner
         pages = self._recount_pages(position)
         try:
@@ -157,7 +157,7 @@ class BaseRecounter:
             self.recount_page(page, self.counter.buffers)
             yield (after := page.end)
         for buffer in self.counter.buffers:
-            for owner_keys in buffer.waiting():
+            for owner_keys in buffer.upkeep.waiting():
                 keys, _ = self._decode(owner_keys)
                 found = list(keys.values())
                 known = self.reader.stored_totals(found).keys() | self.reader.count_rows(found)
@@ -237,7 +237,7 @@ class Recounter(BaseRecounter):
         return bool(look.snapshot.ready)
 
     def _note(self, position: str) -> None:
-        self.counter.buffers[0].note_recounted(position)
+        self.counter.buffers[0].upkeep.note_recounted(position)
 
     def _settle(self, look: Look, counts: Counts) -> None:
         """Correct the differences. Look again at owners who were active meanwhile, and mark dirty those who are active
@@ -263,7 +263,8 @@ class Recounter(BaseRecounter):
         the script refuses to correct them (rules: lease, fix_flying)."""
         buffer, snapshot = look.buffer, look.snapshot
         ahead = max((counts[owner_key].batch for owner_key in counts.keys() & look.keys.keys()), default=0)
-        if ahead > snapshot.batch and ahead > buffer.status().batch:  # else it was cut and flushed since the snapshot
+        # Above both: otherwise it was cut and flushed since the snapshot.
+        if ahead > snapshot.batch and ahead > buffer.upkeep.status().batch:
             # rule: ahead: no flusher of this epoch wrote such a total, which would refuse every correction.
             self.started_epoch |= start_epoch(self.counter, buffer, ahead=ahead)
         differences = look.differences(counts)

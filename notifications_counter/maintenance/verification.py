@@ -137,7 +137,7 @@ class Verifier(BaseRecounter):
         or a process that could not reach Redis has requested it."""
         buffer = look.buffer
         row = shard_row(self.counter, buffer.shard).first()
-        if row is None or reason_for_epoch(buffer.status(), row, buffer.server()):
+        if row is None or reason_for_epoch(buffer.upkeep.status(), row, buffer.upkeep.server()):
             return True
         requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name)
         return any(requests.filter(Q(owner__in=some) | Q(everyone=True)).exists() for some in chunked(suspects, PAGE))
@@ -183,8 +183,8 @@ def _compare(local: LocalCounter[Any]) -> bool:
     refuse_in_transaction(counter.db)
     row = shard_row(counter, 0)
     text = row.values_list("verified", flat=True).first()
-    if text is None or not any(buffer.status().complete for buffer in counter.buffers):  # everyone is recounted first
-        return False
+    if text is None or not any(buffer.upkeep.status().complete for buffer in counter.buffers):
+        return False  # everyone is recounted first
     state, now = Verification.of(text), time.time()
     if state.due_at > now:
         schedule.due[local.name] = time.monotonic() + state.due_at - now

@@ -178,7 +178,7 @@ def servers(reports: Sequence[CounterReport]) -> list[dict[str, str]]:
     for report in reports:
         for shard, buffer in zip(report.shards, counter_named(report.counter).buffers, strict=True):
             if shard.server not in found:
-                found[shard.server] = buffer.info()
+                found[shard.server] = buffer.upkeep.info()
     return [info for info in found.values() if info]  # a server may refuse it
 
 

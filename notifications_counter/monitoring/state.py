@@ -95,7 +95,7 @@ def look_at(counter: Counter) -> CounterReport:
     """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
     reach."""
     shards = counter.status()
-    monitored = [buffer.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
+    monitored = [buffer.upkeep.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
     model = apps.get_model("notifications_counter", "RecountRequest")
     waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))

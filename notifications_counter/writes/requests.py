@@ -39,7 +39,7 @@ def forget(counter: Declaration) -> None:
     with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT):
         for buffer in counter.buffers:
             with suppress(BufferUnavailable):
-                buffer.forget()
+                buffer.upkeep.forget()
 
 
 def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:

@@ -150,7 +150,7 @@ def test_a_process_that_ends_right_after_a_write(child_environment, alice, end):
     assert_reads(alice)
     subprocess.run([sys.executable, "-c", PROGRAM, str(alice.pk), end], env=child_environment, check=True)
     assert unread.count(alice) == 3
-    wait_until(lambda: buffer().status().intents == 0)  # what was sent arrives
+    wait_until(lambda: buffer().upkeep.status().intents == 0)  # what was sent arrives
     assert_exact(alice)
 
 

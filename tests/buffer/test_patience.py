@@ -174,10 +174,10 @@ def test_patience_that_is_used_up_is_no_outage(use, alice):
     with Patience(60):
         current.get()().spend(1000)
         with pytest.raises(BufferUnavailable, match="too long"):
-            buffer().status()
+            buffer().upkeep.status()
         assert client.breaker.down_since is None
         assert_reads(alice)  # each read has patience of its own
-    assert buffer().status().ready
+    assert buffer().upkeep.status().ready
 
 
 def test_the_shorter_of_two_limits_counts():

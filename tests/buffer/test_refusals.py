@@ -287,8 +287,8 @@ def test_no_command_has_too_many_arguments(use, make_user):
         users = range(1, 10_001)
         assert sum(unread.counts(users).values()) == 0
         buffer().mark_dirty([str(user) for user in users])
-        buffer().reject({str(user): "1" for user in users})
-        buffer().finish(1, "mark", [str(user) for user in users])
+        buffer().upkeep.reject({str(user): "1" for user in users})
+        buffer().upkeep.finish(1, "mark", [str(user) for user in users])
         for some in chunked(users, OWNERS_PER_CALL):
             buffer().confirm(f"part{some[0]}", {str(user): 1 for user in some})
         EventLog().record_events({"type": "x", "a": 1, "b": 2} for _ in users)

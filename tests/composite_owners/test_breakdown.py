@@ -106,7 +106,7 @@ def test_many_values_are_kept_in_several_calls(alice):
 def test_what_a_process_has_kept_that_was_killed_before_the_last_call_is_dropped():
     vote()
     shard = buffer(votes)
-    key = shard.keys.group(shard.status().ready, "[1,\t1,\t")
+    key = shard.keys.group(shard.upkeep.status().ready, "[1,\t1,\t")
     shard.client.call(key, "HSET", key, "9]", 3)
     for _ in range(2):
         assert votes.breakdown(OWNER) == {5: 1}
@@ -167,7 +167,7 @@ def test_counts_of_which_redis_loses_the_first_before_the_last_are_not_kept(monk
     monkeypatch.setattr(buffer_module, "OWNERS_PER_CALL", 1)
     only, group = buffer(votes), "[1,\t1,\t"
     seen = only.take_free_leases([group], "a")
-    key = only.keys.group(only.status().ready, group)
+    key = only.keys.group(only.upkeep.status().ready, group)
 
     def evict(name, **about):
         if name == "keep":

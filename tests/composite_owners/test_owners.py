@@ -72,7 +72,7 @@ def test_a_number_that_its_column_cannot_hold_is_an_owner_without_rows():
     owner = (1, 1, 70_000)
     buffer(votes).mark_dirty([str(votes.key(owner))])
     votes.heal()
-    assert buffer(votes).status().dirty == 0
+    assert buffer(votes).upkeep.status().dirty == 0
     assert votes.counts([owner, (2**40, 1, 1)]) == {owner: 0, (2**40, 1, 1): 0}
     assert_stored(votes)
 

@@ -93,7 +93,7 @@ def test_what_waits_for_an_emptied_database_is_not_flushed(kept: Any, make_user:
     unread.flush()
     assert_exact(new)
     with pytest.raises(DatabaseChanged):
-        old.status()
+        old.upkeep.status()
 
 
 @pytest.mark.parametrize("step", ["before the statement", "begun", "committed"])
@@ -109,7 +109,7 @@ def test_a_transaction_that_is_under_way_while_the_database_is_replaced(kept: An
             with transaction.atomic():
                 Notification.objects.create(user=kept, title="late")
                 begin_now()
-                assert old.status().intents == 1
+                assert old.upkeep.status().intents == 1
                 replace_elsewhere(other)
                 other.run(unread.heal)
         else:
@@ -128,7 +128,7 @@ def replace_elsewhere(other: OtherConnection) -> None:
 
 def intents() -> list[Any]:
     look_up(connection)
-    return list(buffer().intents())
+    return list(buffer().upkeep.intents())
 
 
 def test_keys_that_were_left_are_of_no_use(kept: Any) -> None:
@@ -140,17 +140,17 @@ def test_keys_that_were_left_are_of_no_use(kept: Any) -> None:
         lambda: old.confirm("part", {owner_key: 1}),
         lambda: old.mark_dirty([owner_key]),
         lambda: old.snapshot([owner_key]),
-        lambda: old.recover(10**6, "server"),
+        lambda: old.upkeep.recover(10**6, "server"),
         lambda: old.listen(1),
         lambda: old.total(owner_key),
-        old.forget,
-        old.status,
+        old.upkeep.forget,
+        old.upkeep.status,
         old.enter,
     ):
         with pytest.raises(DatabaseChanged):
             use()
     assert old.fix(1, "lease", {owner_key: 1}) == {owner_key: False}
-    assert (old.complete(1, "server"), old.cut(1), old.finish(1, "mark")) == (False, None, False)
+    assert (old.upkeep.complete(1, "server"), old.upkeep.cut(1), old.upkeep.finish(1, "mark")) == (False, None, False)
     assert old.client.breaker.down_since is None  # that is no outage
     assert_reads(kept)
 
@@ -290,7 +290,7 @@ def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
         unread.heal()
         assert_exact(kept)
     assert buffer().keys.base == mine
-    assert buffer().status().ready  # nobody has left these keys
+    assert buffer().upkeep.status().ready  # nobody has left these keys
     assert_exact(kept)
     assert rows(kept) == 3
 

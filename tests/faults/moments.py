@@ -54,23 +54,24 @@ def of_a_flush() -> list[Call]:
     """ "transaction" is that of one chunk, "statement" the one in it: so after it, and before the commit."""
     from django.db import connection
 
-    from notifications_counter.buffer import Buffer
+    from notifications_counter.buffer.upkeep import Upkeep
     from notifications_counter.maintenance.flush import Flusher
     from notifications_counter.sql import dialect
 
     return [
-        ("cut", Buffer, "cut"),
-        ("fetch", Buffer, "fetch"),
-        ("fetch", Buffer, "fetch_joined"),
+        ("cut", Upkeep, "cut"),
+        ("fetch", Upkeep, "fetch"),
+        ("fetch", Upkeep, "fetch_joined"),
         ("transaction", Flusher, "_apply"),
         ("statement", dialect(connection.vendor), "apply"),
-        ("finish", Buffer, "finish"),
+        ("finish", Upkeep, "finish"),
     ]
 
 
 def of_healing() -> list[Call]:
     """A recount is look, count, fix; "epoch" and all that follows belong to a recovery."""
     from notifications_counter.buffer import Buffer
+    from notifications_counter.buffer.upkeep import Upkeep
     from notifications_counter.maintenance import epochs, healing
     from notifications_counter.reader import Reader
 
@@ -80,12 +81,12 @@ def of_healing() -> list[Call]:
         ("look", Buffer, "end_leases"),
         ("count", Reader, "count_rows"),
         ("fix", Buffer, "fix"),
-        ("ground", Buffer, "ground"),
-        ("ground", Buffer, "drop"),
+        ("ground", Upkeep, "ground"),
+        ("ground", Upkeep, "drop"),
         ("epoch", healing, "start_epoch"),
         ("epoch", epochs, "start_epoch"),
-        ("recover", Buffer, "recover"),
-        ("complete", Buffer, "complete"),
+        ("recover", Upkeep, "recover"),
+        ("complete", Upkeep, "complete"),
     ]
 
 

@@ -43,7 +43,7 @@ def check(traffic: Any, others: Sequence[Any] = ()) -> None:
 def cut_and_die(users: list[Any]) -> None:
     Notification.objects.bulk_create(Notification(user_id=user, title="x") for user in users)
     (buffer,) = unread.buffers
-    buffer.cut(buffer.status().epoch)
+    buffer.upkeep.cut(buffer.upkeep.status().epoch)
 
 
 @pytest.mark.parametrize(("step", "times"), [*IN_REDIS, *AROUND, *INSIDE])
@@ -151,7 +151,7 @@ def test_a_change_that_overtakes_another(read, cached, users, monkeypatch):
             assert committed.wait(PATIENCE)
             seen = list(Notification.objects.values_list("pk", flat=True)[:2])
             assert NotificationController(user).mark_all_as_read(seen) == 2
-            assert unread.buffers[0].status().intents == 1
+            assert unread.buffers[0].upkeep.status().intents == 1
             assert read(user) == 1
         finally:
             go_on.set()

@@ -74,7 +74,7 @@ def in_force() -> str:
 
 
 def is_trusted() -> bool:
-    return bool(buffer().status().ready)
+    return bool(buffer().upkeep.status().ready)
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_process_of_the_old_release_that_goes_on_for_too_long(deployed, alice)
 
 def test_a_batch_that_the_old_release_has_cut(deployed, alice):
     deployed.create(alice, "task")
-    deployed.run("setattr(unread, 'cut', unread.buffers[0].cut(1))")
+    deployed.run("setattr(unread, 'cut', unread.buffers[0].upkeep.cut(1))")
     with entries(DEPLOY_SECONDS=3600):
         unread.heal()  # no other epoch has begun
     assert deployed.run("atomic(lock_for_batch)(unread, 0, unread.cut, 0)") == "None"
@@ -229,7 +229,7 @@ def test_a_recount_of_everyone_by_another_release_is_left_to_the_flusher(healed,
         other.setattr(buffer(), "fingerprint", "another")
         assert unread.recount().checked == 0
     assert not is_trusted()
-    assert buffer().status().dirty == 0
+    assert buffer().upkeep.status().dirty == 0
     assert_heals(alice)
 
 
@@ -238,7 +238,7 @@ def test_a_recount_of_everyone_before_the_first_epoch(alice, capsys):
     with entries(DEPLOY_SECONDS=3600):
         call_command("recount_counters")
         assert "Rows are counted until no process of another release" in capsys.readouterr().out
-        assert buffer().status().dirty == 0
+        assert buffer().upkeep.status().dirty == 0
     assert_heals(alice)
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 from django.db import DataError, connection, transaction
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.upkeep import BATCHES
+from notifications_counter.buffer.upkeep import BATCHES, Upkeep
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ConfigurationError, NotInTransaction
 from notifications_counter.maintenance.flush import Flusher, FlushResult
@@ -142,7 +142,7 @@ def test_a_count_may_be_called_like_a_column_of_the_chunk(name):
 def test_an_unfinished_batch_comes_first(buffer):
     a, b = keys = make_keys(2)
     notify({a: 1})
-    batch, size, _ = buffer.cut(buffer.status().epoch)  # by a flusher that died at once
+    batch, size, _ = buffer.upkeep.cut(buffer.upkeep.status().epoch)  # by a flusher that died at once
     assert size == 1
     notify({a: 1, b: 1})
     assert unread.counts(keys) == {a: 2, b: 1}
@@ -170,26 +170,26 @@ def test_stopped_between_chunks_and_resumed(healed):
 def test_stopped_before_anything(buffer):
     notify(dict.fromkeys(make_keys(2), 1))
     assert unread.flush(stopped=lambda: True).batches == 0
-    assert buffer.status().flushing == 0
-    assert buffer.status().pending == 2
+    assert buffer.upkeep.status().flushing == 0
+    assert buffer.upkeep.status().pending == 2
 
 
 def test_a_batch_of_another_epoch_is_refused_and_stays_in_redis(buffer, monkeypatch):
     """Between cut and apply another process notices that this Redis is not the one we left."""
     (key,) = make_keys(1)
     notify({key: 2})
-    cut = Buffer.cut
+    cut = Upkeep.cut
 
-    def cut_and_raise(self: Buffer, epoch: int, finished: int) -> Any:
+    def cut_and_raise(self: Upkeep, epoch: int, finished: int) -> Any:
         CounterShard.objects.filter(counter="unread").update(epoch=epoch + 1)
         return cut(self, epoch, finished)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Buffer, "cut", cut_and_raise)
+        patch.setattr(Upkeep, "cut", cut_and_raise)
         result = unread.flush()
     assert (result.owners, result.batches) == (0, 0)
     assert stored() == {}
-    assert buffer.status().flushing == 1
+    assert buffer.upkeep.status().flushing == 1
     unread.heal()
     unread.flush()
     assert_exact([key])
@@ -201,9 +201,9 @@ def test_a_batch_that_another_flusher_finishes_meanwhile(buffer, monkeypatch):
     others: list[threading.Thread] = []
 
     def slow(name: str) -> Callable[..., Any]:
-        method = getattr(Buffer, name)
+        method = getattr(Upkeep, name)
 
-        def fetch_late(self: Buffer, *args: Any) -> Any:
+        def fetch_late(self: Upkeep, *args: Any) -> Any:
             if not others and args[1] > 0:  # the second chunk
                 others.append(threading.Thread(target=finish_it))
                 others[0].start()
@@ -220,8 +220,8 @@ def test_a_batch_that_another_flusher_finishes_meanwhile(buffer, monkeypatch):
             connection.close()
 
     with entries(FLUSH_CHUNK=2), monkeypatch.context() as patch:
-        patch.setattr(Buffer, "fetch", slow("fetch"))
-        patch.setattr(Buffer, "fetch_joined", slow("fetch_joined"))
+        patch.setattr(Upkeep, "fetch", slow("fetch"))
+        patch.setattr(Upkeep, "fetch_joined", slow("fetch_joined"))
         unread.flush()
     assert len(others) == 1
     unread.flush()
@@ -231,19 +231,19 @@ def test_a_batch_that_another_flusher_finishes_meanwhile(buffer, monkeypatch):
 def test_the_number_of_an_earlier_batch_gets_nothing_and_drops_nothing(buffer):
     a, b = keys = make_keys(2)
     notify({a: 1})
-    epoch = buffer.status().epoch
-    batch, *_ = buffer.cut(epoch)
+    epoch = buffer.upkeep.status().epoch
+    batch, *_ = buffer.upkeep.cut(epoch)
     unread.flush()
     notify({b: 1})
-    cut = buffer.cut(epoch)
+    cut = buffer.upkeep.cut(epoch)
     assert (cut.batch, cut.size) == (batch + 1, 1)
-    assert buffer.cut(epoch) == cut
-    assert buffer.fetch(batch, 0, 9) == []
-    assert buffer.fetch_joined(batch, 0, 9) is None
-    assert not buffer.finish(batch, "mark")
-    assert buffer.fetch(batch + 1, 0, 9) == [(str(b), "1")]
-    assert buffer.cut(epoch + 1) is None
-    assert buffer.cut(epoch, batch + 2) is None  # a Redis that is behind the database
+    assert buffer.upkeep.cut(epoch) == cut
+    assert buffer.upkeep.fetch(batch, 0, 9) == []
+    assert buffer.upkeep.fetch_joined(batch, 0, 9) is None
+    assert not buffer.upkeep.finish(batch, "mark")
+    assert buffer.upkeep.fetch(batch + 1, 0, 9) == [(str(b), "1")]
+    assert buffer.upkeep.cut(epoch + 1) is None
+    assert buffer.upkeep.cut(epoch, batch + 2) is None  # a Redis that is behind the database
     unread.flush()
     assert_exact(keys)
 
@@ -288,7 +288,7 @@ def test_members_that_no_user_can_be_made_of(buffer, caplog):
     assert stored() == {key: 1}
     unread.heal()
     unread.flush()
-    assert buffer.status().dirty == 0
+    assert buffer.upkeep.status().dirty == 0
     assert_exact([key])
 
 
@@ -302,7 +302,7 @@ def test_what_looks_like_the_keys_of_the_fast_path(buffer, owner_key):
     assert unread.flush().rejected == 1
     assert stored() == dict.fromkeys(keys, 1)
     unread.heal()
-    assert buffer.status().dirty == 0
+    assert buffer.upkeep.status().dirty == 0
 
 
 @pytest.mark.parametrize("delta", [10**12, -(10**12), 1.5, 2.0**70, "inf"])
@@ -349,7 +349,7 @@ def test_a_user_is_not_taken_off_the_recount_by_a_stalled_flusher(buffer, monkey
     notify({key: 3})
     wait_in_redis(buffer, {str(key): 10**12})
     assert flush_late(monkeypatch).batches == 0
-    assert buffer.status().dirty == 1
+    assert buffer.upkeep.status().dirty == 1
     unread.heal()
     unread.flush()
     assert_exact([key])
@@ -404,7 +404,7 @@ def test_a_flush_inside_a_transaction_is_refused(buffer):
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)
-    assert buffer.status().pending == 1
+    assert buffer.upkeep.status().pending == 1
     unread.flush()
     assert_exact([key])
 

@@ -56,17 +56,17 @@ def test_a_ready_that_cannot_be_read(healed, alice, redis_client, ready):
     redis_client.set(buffer().keys.ready, text)
     assert_reads(alice)
     unread.heal()
-    assert buffer().status().complete
+    assert buffer().upkeep.status().complete
     assert_exact(alice)
 
 
 @pytest.mark.parametrize("entry", ["x", "[]", "{}", '{"users": "1"}', b"\xff", '{"users": [1]}'])
 def test_an_intent_that_cannot_be_read(healed, alice, redis_client, entry):
     notify(alice)
-    epoch = buffer().status().epoch
+    epoch = buffer().upkeep.status().epoch
     redis_client.hset(buffer().keys.intents, "part", entry)
     unread.heal()
-    status = buffer().status()
+    status = buffer().upkeep.status()
     assert (status.epoch, status.intents, status.complete) == (epoch + 1, 0, True)
     assert_exact(alice)
 
@@ -85,9 +85,9 @@ def test_an_open_part_that_is_overwritten_before_its_commit(healed, alice, redis
 def test_a_cached_total_that_cannot_be_added_to(healed, alice, redis_client, total, caplog):
     notify(alice)
     assert_reads(alice)
-    redis_client.set(buffer().keys.total(buffer().status().ready, str(alice.pk)), total)
+    redis_client.set(buffer().keys.total(buffer().upkeep.status().ready, str(alice.pk)), total)
     if total.isdigit():
-        redis_client.incrby(buffer().keys.total(buffer().status().ready, str(alice.pk)), 2**63 - 1 - int(total))
+        redis_client.incrby(buffer().keys.total(buffer().upkeep.status().ready, str(alice.pk)), 2**63 - 1 - int(total))
     Notification.objects.create(user=alice, title="x")
     assert_exact(alice)
     assert not caplog.records

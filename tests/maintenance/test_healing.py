@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def dirty() -> int:
-    return buffer().status().dirty
+    return buffer().upkeep.status().dirty
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_transaction_of_users_who_are_slow_to_count(users, slow):
         unread.heal(0.5)
     assert 0 < dirty() < len(users)
     assert not RecountRequest.objects.exists()
-    assert buffer().status().intents == 0
+    assert buffer().upkeep.status().intents == 0
 
 
 def test_many_users(healed):
@@ -121,7 +121,7 @@ def test_two_flushers_share_users_in_doubt(users, monkeypatch):
 def test_a_flusher_finds_users_behind_those_of_others(healed):
     owner_keys = {str(n) for n in range(3500)}
     buffer().mark_dirty(list(owner_keys))
-    takings = [buffer().take_dirty(0, number) for number in (1000, 1000, 10, 1500)]
+    takings = [buffer().upkeep.take_dirty(0, number) for number in (1000, 1000, 10, 1500)]
     assert [len(taken) for taken in takings] == [1000, 1000, 10, 1490]
     assert {owner_key for taken in takings for owner_key in taken} == owner_keys
 
@@ -174,15 +174,15 @@ def test_a_transaction_that_began_before_the_clock_was_set_back(healed, alice, r
     began = part["began"] + 86400
     tomorrow = json.dumps({**part, "began": began, "checked": began}, separators=(",", ":"))
     redis_client.hset(buffer().keys.intents, "part", tomorrow)
-    assert buffer().monitor(60).overdue == 1
+    assert buffer().upkeep.monitor(60).overdue == 1
     assert unread.heal().corrected == 1
     assert_reads(alice)
-    [part] = buffer().intents()
+    [part] = buffer().upkeep.intents()
     assert part.began < began
     assert unread.heal().checked == 0  # from here on its age is that of any other
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
         unread.heal()
-    assert buffer().status().intents == 0
+    assert buffer().upkeep.status().intents == 0
 
 
 @contextmanager
@@ -274,6 +274,6 @@ def test_users_who_were_in_flight_when_redis_lost_all_intents(healed, alice, bob
     buffer().announce("r", [str(bob.pk)]).read()  # while somebody else is in flight, too
     unread.heal()
     assert_reads(alice)
-    assert buffer().status().dirty == 1
+    assert buffer().upkeep.status().dirty == 1
     buffer().confirm("r", {})
     assert_heals(alice, bob)

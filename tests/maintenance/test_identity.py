@@ -60,14 +60,14 @@ def test_a_failover_there_and_back_between_two_runs(use, alice):
             unread.heal()
             notify(alice)
             assert_reads(alice)
-            before = buffer().server()
+            before = buffer().upkeep.server()
             wait_until(lambda: b.info("replication")["master_link_status"] == "up")
             a.execute_command("WAIT", 1, 5000)
             b.replicaof("NO", "ONE")  # it takes over, before it has heard of the next change
             Notification.objects.create(user=alice, title="x")
             follows(a, second.port)
             a.replicaof("NO", "ONE")
-            assert buffer().server().split()[0] == before.split()[0]
+            assert buffer().upkeep.server().split()[0] == before.split()[0]
             assert unread.status()[0].recovering
             assert_heals(alice)
             assert stored(alice) == 4
@@ -91,7 +91,7 @@ def test_a_server_that_has_no_run_id(use, alice):
         assert_works_without_a_name(alice, client)
         assert "its run_id and master_replid" in warning()
         way.replaced.popitem()
-        assert buffer().server() == client.info()["master_replid"]
+        assert buffer().upkeep.server() == client.info()["master_replid"]
         assert "its run_id, so" in warning()
         way.socket.close()
 
@@ -103,7 +103,7 @@ def warning() -> str:
 def assert_works_without_a_name(alice: Any, client: redis.Redis) -> None:
     """Everything is exact, and the number of a batch that goes back shows a rollback."""
     unread.heal()
-    assert buffer().server() == buffer().status().server == NAMELESS
+    assert buffer().upkeep.server() == buffer().upkeep.status().server == NAMELESS
     notify(alice)
     assert_exact(alice)
     Notification.objects.create(user=alice, title="x")
@@ -145,7 +145,7 @@ def test_a_key_that_is_lost_alone(healed, alice, bob, redis_client, key, traffic
     notify(alice)
     Notification.objects.create(user=alice, title="x")
     if key == "flushing":
-        buffer().cut(1)
+        buffer().upkeep.cut(1)
     if key == "dirty":
         buffer().mark_dirty([str(alice.pk)])
     assert redis_client.delete(getattr(buffer().keys, key)) == 1
@@ -163,7 +163,7 @@ def test_a_correction_does_not_hide_that_pending_is_lost(healed, alice, bob, red
     Notification.objects.create(user=alice, title="x")
     assert redis_client.delete(buffer().keys.pending) == 1
     unread.recount([bob, alice])
-    assert buffer().status().lost_key == "pending"
+    assert buffer().upkeep.status().lost_key == "pending"
     assert_heals(alice, bob)
 
 
@@ -172,13 +172,13 @@ def test_dirty_users_are_counted(healed, alice, bob, redis_client):
     owner_keys = [str(alice.pk), str(bob.pk), "nobody"]
     for _ in range(2):
         buffer().mark_dirty(owner_keys)
-    assert buffer().status().counted_dirty == 3
+    assert buffer().upkeep.status().counted_dirty == 3
     unread.recount([alice])
-    assert buffer().status().counted_dirty == buffer().status().dirty == 2
+    assert buffer().upkeep.status().counted_dirty == buffer().upkeep.status().dirty == 2
     unread.invalidate()
-    assert buffer().status().counted_dirty == 2
+    assert buffer().upkeep.status().counted_dirty == 2
     unread.heal()
-    assert buffer().status().counted_dirty == buffer().status().dirty == 0
+    assert buffer().upkeep.status().counted_dirty == buffer().upkeep.status().dirty == 0
     assert unread.status()[0].epoch == 2
 
 

@@ -293,7 +293,7 @@ def test_the_command_goes_on_where_it_was(interrupted, capsys):
 
 
 def test_an_interrupted_recount_of_a_release_with_other_owners(healed):
-    buffer().note_recounted('owner:[7,\t"likes"]')
+    buffer().upkeep.note_recounted('owner:[7,\t"likes"]')
     assert unread.recount(resume=True) == RecountResult()
 
 

@@ -8,10 +8,9 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.several import totals_of
 from notifications_counter.buffer.shard import LEASE
-from notifications_counter.buffer.upkeep import BATCHES
+from notifications_counter.buffer.upkeep import BATCHES, Upkeep
 from notifications_counter.counters import unread
 from notifications_counter.declaration.primary_keys import as_bytes
 from notifications_counter.maintenance import audit, healing, recount
@@ -37,7 +36,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def epochs() -> tuple[int, int]:
     """In the database and in Redis."""
-    return CounterShard.objects.get(counter="unread").epoch, buffer().status().epoch
+    return CounterShard.objects.get(counter="unread").epoch, buffer().upkeep.status().epoch
 
 
 def lose_epoch(redis_client: Any) -> None:
@@ -63,32 +62,32 @@ def test_a_ready_that_is_lost_alone_starts_an_epoch(healed, alice, bob, redis_cl
 def test_an_epoch_is_completed_once(healed, alice, redis_client):
     """Two processes may come to the end of one audit."""
     redis_client.delete(buffer().keys.ready)
-    assert not buffer().complete(1, buffer().server())
+    assert not buffer().upkeep.complete(1, buffer().upkeep.server())
     assert totals_of([(buffer(), as_bytes([alice.pk]))]) == [None]
     assert_heals(alice)
-    assert not buffer().complete(2, buffer().server())
+    assert not buffer().upkeep.complete(2, buffer().upkeep.server())
 
 
 def test_two_healers_start_one_epoch(healed, alice, redis_client, monkeypatch):
     notify(alice)
     lose_epoch(redis_client)
     inside, go_on = threading.Event(), threading.Event()
-    status, recover = Buffer.status, Buffer.recover
+    status, recover = Upkeep.status, Upkeep.recover
     seen: list[str] = []
 
-    def slow(self: Buffer, epoch: int, server: str) -> bool:
+    def slow(self: Upkeep, epoch: int, server: str) -> bool:
         inside.set()
         go_on.wait(PATIENCE)
         return recover(self, epoch, server)
 
-    def noted(self: Buffer) -> Any:
+    def noted(self: Upkeep) -> Any:
         seen.append(threading.current_thread().name)
         if inside.is_set() and seen.count(threading.current_thread().name) == 1:
             go_on.set()  # this one has seen the loss, too
         return status(self)
 
-    monkeypatch.setattr(Buffer, "recover", slow)
-    monkeypatch.setattr(Buffer, "status", noted)
+    monkeypatch.setattr(Upkeep, "recover", slow)
+    monkeypatch.setattr(Upkeep, "status", noted)
     with OtherConnection() as one, OtherConnection() as two:
         first = one.start(unread.heal)
         assert inside.wait(PATIENCE)

@@ -74,7 +74,7 @@ def test_what_was_cut_before_a_restore_is_not_written_after_it(healed, alice, ba
     restore = backup()
     notify(alice, 2)
     Notification.objects.create(user=alice, title="x")
-    cut = buffer().cut(1, buffer().status().finished)
+    cut = buffer().upkeep.cut(1, buffer().upkeep.status().finished)
     restore()
     assert unread.flush().batches == 0
     CounterShard.objects.filter(counter="unread").update(finished=cut.batch - 1, batch_id="another")

@@ -205,7 +205,7 @@ def test_a_transaction_that_is_under_way_when_the_number_changes(users):
         for part in ("part", "other"):
             before.announce(part, [owner_key]).read()
     unread.heal()
-    assert unread.buffer_of(owner_key).status().intents == 2
+    assert unread.buffer_of(owner_key).upkeep.status().intents == 2
     unheard(Notification.objects.create, user=user, title="x")  # then its process is killed
     for call in (
         lambda: before.confirm("other", {owner_key: 1}),

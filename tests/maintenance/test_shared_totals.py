@@ -159,7 +159,7 @@ def test_a_row_stays_while_something_waits_for_another_counter(gone, other):
 @pytest.mark.parametrize("other", BOTH, ids=lambda counter: counter.name)
 def test_a_row_stays_while_another_counter_is_in_another_epoch(gone, other):
     other.invalidate()
-    other.buffers[0].recover(9, "server")
+    other.buffers[0].upkeep.recover(9, "server")
     for counter in BOTH:
         assert remove_orphans(counter) == 0
 
@@ -183,7 +183,7 @@ def test_a_row_stays_that_has_a_later_batch_of_another_counter(gone, other, monk
 def test_a_flusher_that_wakes_up_late_does_not_bring_a_removed_row_back(house, counter, late):
     key = house.pk
     house.delete()
-    cut = late.buffers[0].cut(1)
+    cut = late.buffers[0].upkeep.cut(1)
     flusher = Flusher(late, 100)
     (part,) = flusher._chunks(late.buffers[0], cut)
     flush_both()
@@ -198,7 +198,7 @@ def test_a_removal_stops_a_recount_of_any_counter(house, counter, recounted):
     """The recount has seen a batch under way and counted no rows. The total without that batch is 0, and gone."""
     key = house.pk
     house.delete()
-    recounted.buffers[0].cut(1)
+    recounted.buffers[0].upkeep.cut(1)
 
     class Slow(Reader):
         def stored_totals(self, keys: Any) -> Any:
@@ -271,7 +271,7 @@ class History:
         """A flusher stops before it applies a batch."""
         (buffer,) = counter.buffers
         flusher = Flusher(counter, 100)
-        if cut := buffer.cut(buffer.status().epoch):
+        if cut := buffer.upkeep.cut(buffer.upkeep.status().epoch):
             self.late[counter] = flusher, cut, list(flusher._chunks(buffer, cut))
 
     def wake(self, counter: Any) -> None:

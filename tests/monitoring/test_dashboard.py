@@ -96,7 +96,7 @@ def test_all_is_well_since_the_last_trouble_on_record(admin_client, url, few_hea
 def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_healed, redis_client):
     at = (int(time.time()) // 3600 - 24) * 3600 + 1800
     history.trim_events(max_length=0)
-    unread.buffers[0].reject({"\0": "1"})
+    unread.buffers[0].upkeep.reject({"\0": "1"})
     assert health(admin_client.get(url)).startswith("Something is wrong. unread: 1 member")
     redis_client.hset(unread.buffers[0].keys.state, "waiting_since", at)
     redis_client.zadd(unread.buffers[0].keys.pending, {"7": 1})
@@ -104,7 +104,7 @@ def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_
 
 
 def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
-    unread.buffers[0].reject({"\0": "1"})
+    unread.buffers[0].upkeep.reject({"\0": "1"})
     for i in range(11):
         unread.buffers[0].announce(f"part {i}", ["7"]).read()
     with entries(HEAL_AFTER=0):
@@ -123,12 +123,12 @@ def test_a_counter_that_is_well_is_a_line_until_it_is_chosen(admin_client, url, 
         return [panel.name for panel in response.context["panels"]]
 
     def state(counter) -> str:
-        return "has a problem" if counter.buffers[0].status().rejected else "in order"
+        return "has a problem" if counter.buffers[0].upkeep.status().rejected else "in order"
 
     first, *others = [counter.name for counter in all_counters()]
     assert shown() == shown(counter="nothing") == [first]
     assert shown(counter=others[0]) == [others[0]]
-    all_counters()[1].buffers[0].reject({"\0": "1"})
+    all_counters()[1].buffers[0].upkeep.reject({"\0": "1"})
     assert shown() == others[:1]
     assert shown(counter=first) == [first, others[0]]
 
@@ -203,18 +203,18 @@ def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, ma
 
 
 def test_a_redis_that_may_evict_is_a_problem(admin_client, url, few_healed, monkeypatch):
-    info = unread.buffers[0].info()
+    info = unread.buffers[0].upkeep.info()
     monkeypatch.setattr(
-        "notifications_counter.buffer.Buffer.info",
+        "notifications_counter.buffer.upkeep.Upkeep.info",
         lambda self: info | {"maxmemory_policy": "allkeys-lru", "maxmemory": "1000000"},
     )
     assert "maxmemory-policy is allkeys-lru" in health(admin_client.get(url))
 
 
 def test_a_server_may_leave_numbers_out_of_its_info(admin_client, url, few_healed, monkeypatch):
-    info = unread.buffers[0].info()
+    info = unread.buffers[0].upkeep.info()
     for left in ({name: info[name] for name in ("run_id", "master_replid", "used_memory")}, {"role": "master"}):
-        monkeypatch.setattr("notifications_counter.buffer.Buffer.info", lambda self, left=left: left)
+        monkeypatch.setattr("notifications_counter.buffer.upkeep.Upkeep.info", lambda self, left=left: left)
         assert admin_client.get(url).status_code == 200
 
 

@@ -44,7 +44,7 @@ def redis(*command):
 
 
 def ago(seconds: int) -> int:
-    return unread.buffers[0].status().now - seconds
+    return unread.buffers[0].upkeep.status().now - seconds
 
 
 def in_flight_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
@@ -153,8 +153,8 @@ def test_flushes_are_added_up(healed, alice, bob):
     Notification.objects.create(user=bob, title="x")
     before = look_at(unread).stats
     assert (before.batches, before.flushed) == (3, 3)
-    cut = buffer().cut(1)
-    assert buffer().finish(cut.batch, "mark", seconds=2)
+    cut = buffer().upkeep.cut(1)
+    assert buffer().upkeep.finish(cut.batch, "mark", seconds=2)
     stats = look_at(unread).stats
     assert (stats.batches, stats.flushed, stats.flush_ms) == (4, 4, before.flush_ms + 2000)
 

@@ -93,10 +93,12 @@ class Replay:
         return self.move.label
 
     def can_complete(self) -> bool:
-        return self.buffer.complete(self.buffer.status().epoch, self.buffer.server())
+        return self.buffer.upkeep.complete(self.buffer.upkeep.status().epoch, self.buffer.upkeep.server())
 
     def is_lost(self) -> bool:
-        return bool(reason_for_epoch(self.buffer.status(), shard_row(votes, 0).get(), self.buffer.server()))
+        return bool(
+            reason_for_epoch(self.buffer.upkeep.status(), shard_row(votes, 0).get(), self.buffer.upkeep.server())
+        )
 
     def play(self, move: model.Move) -> None:
         before = self.observe()
@@ -146,9 +148,9 @@ class Replay:
             if self.label == "killed":
                 return
             if self.label == "":
-                self.buffer.forget()
+                self.buffer.upkeep.forget()
                 assert not self.can_complete()
-                epoch = None if "manual" in writer.faults else self.buffer.status().epoch
+                epoch = None if "manual" in writer.faults else self.buffer.upkeep.status().epoch
         sent: list[tuple[str, dict[str, Delta]]] = []
         buffer = self.counters[writer.declared].buffers[0]
         silent = "silent" in writer.faults
@@ -179,12 +181,12 @@ class Replay:
                 request([*failed, *([None] if writer.unsaid else [])])
             self.living |= dict.fromkeys(self.living.keys() & ids, False)
             self.committed.add(me)
-            if self.is_in_flight(me, ids) and (not writer.unsaid or epoch == self.buffer.status().epoch):
+            if self.is_in_flight(me, ids) and (not writer.unsaid or epoch == self.buffer.upkeep.status().epoch):
                 self.seen.add(me)
             if writer.unsaid and "manual" not in writer.faults:
                 yield
                 if self.label == "":
-                    self.buffer.forget()
+                    self.buffer.upkeep.forget()
                     assert not self.can_complete()
             if sent and self.label != "killed":
                 yield
@@ -203,7 +205,9 @@ class Replay:
 
     def is_in_flight(self, writer: int, ids: list[str]) -> bool:
         """Whether all owners of a writer are, as far as it knows: then its call returns at the COMMIT."""
-        return {intent.id for intent in self.buffer.intents()}.issuperset(ids) and not self.intents[writer].must_wait()
+        return {intent.id for intent in self.buffer.upkeep.intents()}.issuperset(ids) and not self.intents[
+            writer
+        ].must_wait()
 
     def confirm(self, buffer: Buffer, sent: list[tuple[str, dict[str, Delta]]]) -> Step:
         if not sent:
@@ -231,17 +235,17 @@ class Replay:
         yield
         for _ in range(flusher.runs):
             stored = shard_row(votes, 0).get()
-            left = is_in_force(counter, begin_run(counter)) and not damage(self.buffer.status(), stored.epoch)
+            left = is_in_force(counter, begin_run(counter)) and not damage(self.buffer.upkeep.status(), stored.epoch)
             yield
             if not left:
                 continue
-            cut = self.buffer.cut(stored.epoch, stored.finished)
+            cut = self.buffer.upkeep.cut(stored.epoch, stored.finished)
             yield
             if cut is None:
                 continue
             finished, refused, mark = True, [], ""
             for rank in range(cut.size):
-                found = self.buffer.fetch(cut.batch, rank, rank)
+                found = self.buffer.upkeep.fetch(cut.batch, rank, rank)
                 yield
                 if not found:
                     break
@@ -261,7 +265,7 @@ class Replay:
                 if not finished:
                     break
             if finished:
-                self.buffer.finish(cut.batch, mark, refused)
+                self.buffer.upkeep.finish(cut.batch, mark, refused)
                 yield
 
     def remove(self, me: int, remover: model.Remover) -> Step:
@@ -350,7 +354,7 @@ class Replay:
                 yield
                 if started:  # under one lock: nobody else sees the step between
                     yield
-            status = self.buffer.status()
+            status = self.buffer.upkeep.status()
             if status.complete:
                 yield from self.doubt(f"{me}", "suspects" in healer.flags)
             elif status.ready:
@@ -393,7 +397,7 @@ class Replay:
                 token = progress.claim(progress.claimed.pop(next(iter(progress.claimed))))
             else:
                 yield
-                self.buffer.complete(epoch, self.buffer.server())
+                self.buffer.upkeep.complete(epoch, self.buffer.upkeep.server())
                 yield
                 return
             yield
@@ -412,13 +416,13 @@ class Replay:
 
     def doubt(self, me: str, suspects: bool) -> Step:
         """Ground or drop the intents that give reason to doubt, then recount everyone."""
-        intents = [intent.id for intent in self.buffer.intents()]
+        intents = [intent.id for intent in self.buffer.upkeep.intents()]
         dead = [id_ for id_ in intents if not (self.living.get(id_) if suspects else id_ in self.living)]
         if self.label == "suspects":
             for log in self.intents.values():  # of transactions that must be that old
                 log.announced_at -= options.HEAL_AFTER
         for id_ in intents if self.label == "suspects" else dead:
-            (self.buffer.ground if self.label == "suspects" else self.buffer.drop)(id_)
+            (self.buffer.upkeep.ground if self.label == "suspects" else self.buffer.upkeep.drop)(id_)
         if dead or self.label == "suspects":
             yield
         yield from self.recount(me, self.owner_keys)
@@ -433,7 +437,7 @@ class Replay:
         counts = {m: snapshot.value(m, *stored.get(key, (0, 0))) for m, key in keys.items()}
         yield
         ahead = max((batch for _, batch in stored.values()), default=0)
-        if ahead > self.buffer.status().batch:
+        if ahead > self.buffer.upkeep.status().batch:
             start_epoch(votes, self.buffer, ahead=ahead)
         corrections = {m: rows.get(keys[m], 0) - count for m, count in counts.items() if count is not None}
         fixed = self.buffer.fix(snapshot.epoch, me, corrections)
@@ -446,7 +450,7 @@ class Replay:
     def befall(self, me: int, fault: model.Fault) -> Step:
         yield
         if fault.what == "expiry":
-            ready = self.buffer.status().ready
+            ready = self.buffer.upkeep.status().ready
             self.redis.delete(*[self.buffer.keys.total(ready, owner_key) for owner_key in self.owner_keys])
             return
         if fault.what in ("pending", "flushing", "dirty", "intents", "in_flight", "eviction"):
@@ -531,7 +535,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         replay.buffer.announce(f"intent {intent.number}", [replay.owner_keys[owner] for owner in intent.owners]).read()
     if start.redis.phase == "?":
         start_epoch(votes, replay.buffer, "what the history begins with")
-    assert replay.buffer.status().batch == start.redis.batch // model.BATCHES * BATCHES
+    assert replay.buffer.upkeep.status().batch == start.redis.batch // model.BATCHES * BATCHES
     for key, row in zip(keys, start.db.owners, strict=True):
         if row.batch or row.count:
             batch = row.batch // model.BATCHES * BATCHES + row.batch % model.BATCHES
@@ -547,7 +551,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         with support.entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
             votes.heal()
         votes.flush()
-    status = replay.buffer.status()
+    status = replay.buffer.upkeep.status()
     assert (status.intents, status.dirty) == (0, 0)
     assert votes.recount(keys, dry_run=True).wrong == 0
     assert_counted(votes, also=keys)

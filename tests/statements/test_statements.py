@@ -405,7 +405,7 @@ def expire(world: World) -> None:
     for counter in ALL:
         only = buffer(counter)
         for owner in world.committed[counter]:
-            only.client.call(only.keys.ready, "DEL", only.keys.total(only.status().ready, str(owner)))
+            only.client.call(only.keys.ready, "DEL", only.keys.total(only.upkeep.status().ready, str(owner)))
 
 
 def lose(world: World) -> None:

@@ -133,10 +133,10 @@ def test_bulk_creation_that_gives_conflicts_to_another_owner(committed, alice, b
     with transaction.atomic():
         upsert(Notification(pk=first.pk, user=bob, title="again"), "user")
         assert_reads(alice, bob)
-        assert buffer.status().ready
+        assert buffer.upkeep.status().ready
         transaction.set_rollback(not committed)
     assert (unread.count(alice), unread.count(bob)) == ((2, 1) if committed else (3, 0))
-    assert bool(buffer.status().ready) != committed
+    assert bool(buffer.upkeep.status().ready) != committed
     assert RecountRequest.objects.filter(everyone=True).exists() == committed
     assert_heals(alice, bob)
 

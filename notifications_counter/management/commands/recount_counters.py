@@ -100,7 +100,7 @@ class Command(CounterCommand):
             )
             healed = RecountResult()
         resume = keys is None and not dry_run and not restored and not self.restart
-        if resume and (after := counter.buffers[0].recounted().partition(":")[2]):
+        if resume and (after := counter.buffers[0].upkeep.recounted().partition(":")[2]):
             meter.say(f"{name}: resuming after owner {after}, where a run was interrupted; --restart starts over.")
         for model, key in missing_owners(counter, keys or ()):
             who = model._meta.verbose_name
