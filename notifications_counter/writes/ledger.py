@@ -160,7 +160,7 @@ class Ledger:
         return set().union(*(log.touched_of(counter) for log in self._unsent_logs()))
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
-        self._committed = _living(self._committed)
+        self._committed = _unsent(self._committed)
         refs = [*self._committed, *self.alone]
         return [*self._logs.values(), *(log for ref in refs if (log := ref()) is not None)]
 
@@ -225,7 +225,7 @@ class Ledger:
             connection.in_atomic_block = False
             self.drop_logs()
             self._committing = [weakref.ref(log) for log in logs]
-            self._committed = [*_living(self._committed), *self._committing]
+            self._committed = [*_unsent(self._committed), *self._committing]
             # Only now, so that nobody finds our hooks in an open transaction. They come first, because a hook that
             # raises stops those after it. They are not robust, because Django would log a time limit that is meant for
             # the site.
@@ -245,8 +245,8 @@ class Ledger:
             self._rolled_back.pop().undo(self.connection)
 
 
-def _living(refs: Sequence[weakref.ref[TransactionLog]]) -> Sequence[weakref.ref[TransactionLog]]:
-    return refs and [ref for ref in refs if ref() is not None]
+def _unsent(refs: Sequence[weakref.ref[TransactionLog]]) -> Sequence[weakref.ref[TransactionLog]]:
+    return refs and [ref for ref in refs if (log := ref()) is not None and log.is_unsent]
 
 
 def _text(sql: Any, connection: Any) -> str:

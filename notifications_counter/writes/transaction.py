@@ -96,6 +96,11 @@ class TransactionLog:
             or counter in self.everyone_of
         )
 
+    @property
+    def is_unsent(self) -> bool:
+        """Whether some deltas are not sent yet."""
+        return bool(self.touched or self.intents.announced or self.everyone_of)
+
     def touched_of(self, counter: Declaration) -> set[str]:
         """Return every owner whose rows may have changed, with deltas that are not sent yet."""
         return self.touched.get(counter, set()) | self.intents.announced.get(counter, set())
