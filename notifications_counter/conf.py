@@ -29,8 +29,7 @@ def is_integer(value: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, without what may hold a password, such as the URL of a cache instead of its
-    name."""
+    """Return a value for a message. Hides one that may hold a password, such as a cache's URL in place of its name."""
     text = repr(value)
     return f"this {type(value).__name__}" if "://" in text or "pass" in text.lower() else text
 
@@ -153,7 +152,7 @@ options = Options()
 @receiver(setting_changed)
 def _forget_entries(*, setting: str, **_: Any) -> None:
     if setting == SETTING:
-        options.__dict__ = {}  # what another thread is about to store goes into the old one
+        options.__dict__ = {}  # a value that another thread is about to store goes into the old one
 
 
 def swappable() -> str | None:

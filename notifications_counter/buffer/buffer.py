@@ -107,11 +107,11 @@ class Buffer(Shard):
         return None if is_complete is None or None in counts.values() else counts  # type: ignore[return-value]
 
     def snapshot(self, owners: Sequence[str]) -> Snapshot:
-        """Return what waits for these owners."""
+        """Return the changes that wait for these owners."""
         return self._snapshot(owners)
 
     def take_leases(self, owners: Sequence[str], token: str) -> Snapshot:
-        """Return what waits for these owners, and take leases for their correction, under this token."""
+        """Return the changes that wait for these owners, and take leases for corrections, under this token."""
         return self._snapshot(owners, "take", token)
 
     def take_free_leases(self, owners: Sequence[str], token: str) -> Snapshot:
@@ -120,7 +120,7 @@ class Buffer(Shard):
         return self._snapshot(owners, "take free", token)
 
     def end_leases(self, owners: Sequence[str]) -> Snapshot:
-        """Return what waits for these owners, and end all leases on them."""
+        """Return the changes that wait for these owners, and end all leases on them."""
         return self._snapshot(owners, "end")
 
     def _snapshot(self, owners: Sequence[str], leases: str = "", token: str = "") -> Snapshot:

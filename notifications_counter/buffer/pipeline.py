@@ -139,7 +139,7 @@ class Pipeline:
     def read(self) -> Any:
         """Return the outcome of the only call, or raise it."""
         (outcome,) = self.outcomes()
-        if late_failures:  # this, or what was owed on the connection
+        if late_failures:  # of this, or of one that was owed on the connection
             late_failures.handle()
         if isinstance(outcome, BufferUnavailable):
             raise outcome

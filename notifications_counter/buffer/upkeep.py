@@ -133,7 +133,7 @@ class Upkeep:
         return Monitored(overdue, oldest, Stats(**stats))
 
     def recover(self, epoch: int, server: str) -> bool:
-        """Start an epoch and its recovery, and drop what is unflushed. Returns False if Redis is in this epoch, or a
+        """Start an epoch and its recovery, and drop unflushed changes. Returns False if Redis is in this epoch, or a
         later one.
 
         Ask for ``server`` before this call: if another one takes over in between, its name will differ.
