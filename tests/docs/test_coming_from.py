@@ -58,9 +58,9 @@ def site(child_environment: dict[str, str], tmp_path: Path) -> Iterator[Any]:
     """Runs the code of a section, and what a test adds, on a site and a database of its own."""
     files = {
         "site_settings.py": SETTINGS,
-        "tickets/models.py": "from django.conf import settings\nfrom django.db import models\n" + MODEL[0],
-        "support/models.py": MODEL[1] + PROFILE,
-        "support/counters.py": MODEL[2],
+        "tickets/models.py": MODEL[1],
+        "support/models.py": MODEL[2] + PROFILE,
+        "support/counters.py": MODEL[3],
         "tickets/__init__.py": "",
         "support/__init__.py": "",
     }
