@@ -63,7 +63,7 @@ class Breaker:
         seconds = self.retry_at - now
         if seconds > 0:
             raise BufferUnavailable(
-                f"Redis (cache {self.alias!r}) is unavailable, and is not asked again for {seconds:.0f} s."
+                f"Redis (cache {self.alias!r}) is not asked again for {seconds:.0f} s, since it failed: {self.reason}"
             )
         self.retry_at = now + options.RETRY_AFTER
 

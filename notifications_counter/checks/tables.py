@@ -13,11 +13,15 @@ from django.db import Error as DriverError
 from django.db import OperationalError, ProgrammingError, connections
 from django.db.models import CharField, TextField
 from django.template.defaultfilters import truncatechars
+from django.utils.translation import gettext as _
 
+from ..buffer.client import client_of
+from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..internals import statement_of
 from .registration import TAG, Messages, id_, sound_counters
+from .settings import addresses
 
 
 @register(TAG, Tags.database, deploy=True)
@@ -115,7 +119,19 @@ def explain(error: BaseException, where: str = "") -> str:
                 " – Give the database user of flush_counters a longer time limit, and the counted table an index that "
                 "begins with the columns of the owner."
             )
+    if isinstance(error, CounterError) and (advice := _advice()):
+        reason = f"{reason.rstrip('.')}. {advice}"
     return f"{where}: {reason}" if where else reason
+
+
+def _advice() -> str:
+    """Return what to do if Redis is down, or an empty string."""
+    with suppress(CounterError):
+        breaker = client_of(options.CACHE_ALIAS).breaker
+        if breaker.down_since is not None and not breaker.is_late:
+            advice = _("Start Redis at %(address)s, or correct the LOCATION of the cache.")
+            return advice % {"address": addresses(options.CACHE_ALIAS)}
+    return ""
 
 
 def forgotten_migration() -> str:

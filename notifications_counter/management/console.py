@@ -193,7 +193,7 @@ class OutageLog:
             where = local.place.alias if isinstance(error, OUTAGES) else local.name
         kind = type(error), where
         if kind not in self._before | self.errors:
-            reason, counter = explain(error), local.name if local else None
+            reason, counter = explain(error), local.name if local and where else None
             about = {"event": "run_failed", "command": self.command, "counter": counter, "reason": reason}
             what = f"{counter}: {reason}" if counter else reason
             mistake = None if isinstance(error, EXPECTED) else error

@@ -99,7 +99,10 @@ def figures(report: CounterReport) -> list[Figure]:
         Figure(
             _("Rejected"),
             grouped(report.rejected),
-            _("Changes that cannot be stored, because something else wrote them to Redis."),
+            _(
+                "Changes that cannot be stored: something else wrote them to Redis, or a sum is too large for its "
+                "column."
+            ),
             bad=report.rejected > 0,
         ),
         Figure(
@@ -110,7 +113,7 @@ def figures(report: CounterReport) -> list[Figure]:
         ),
         Figure(
             _("Compared with the rows"),
-            _("nobody yet")
+            _("not yet")
             if not report.everyone
             else _("%(wrong)s wrong of %(number)s")
             % {"wrong": grouped(report.wrong), "number": grouped(report.everyone)},

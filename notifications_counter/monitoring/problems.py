@@ -164,15 +164,15 @@ def shards_problem(name: str, number: int) -> Problem:
 
 
 def trouble_problem(trouble: Trouble) -> Problem:
-    """Return the problem of trouble with Redis that goes on."""
+    """Return the problem of recent trouble with Redis."""
     texts = {
         "full": _(
-            "Redis is out of memory. Counts are read from the database, and changed owners wait for a recount. Raise "
-            "maxmemory, or find out what fills it."
+            "Redis was out of memory within the last minute. Counts were read from the database, and changed owners "
+            "wait for a recount. Raise maxmemory, or find out what fills it."
         ),
         "slow": _(
-            "Processes do not get an answer from Redis within READ_TIMEOUT or WRITE_TIMEOUT, and read counts from the "
-            "database. Look for slow commands, a busy server or a slow network."
+            "Within the last minute, processes got no answer from Redis within READ_TIMEOUT or WRITE_TIMEOUT, and read "
+            "counts from the database. Look for slow commands, a busy server or a slow network."
         ),
         "refused": _(
             "Redis does not run a command that the counters need, and counts are read from the database. Run "

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import Error as DatabaseFailure
 from django.db import connections
-from django.utils.translation import gettext as _
 
 from ..buffer.client import client_of
 from ..buffer.troubles import Outages, Trouble
-from ..checks.settings import addresses
 from ..checks.tables import explain
 from ..conf import options
 from ..counters import Counter, all_counters
@@ -102,23 +99,12 @@ def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter
                     other_settings |= dict.fromkeys(map(switched_off_problem, kept_though_off(counter)))
                 continue
         except CounterError as error:
-            errors.setdefault("", _reason(error))
+            errors.setdefault("", explain(error))
         except DatabaseFailure as error:
             errors[place.alias] = explain(error, f"Database {place.alias!r}, counter {counter.name!r}")
             connections[place.alias].close_if_unusable_or_obsolete()
         unreachable.append(each)
     return Report(found, unreachable, list(errors.values()), _outages(), list(other_settings))
-
-
-def _reason(error: CounterError) -> str:
-    """Return why Redis cannot be used, and what to do if it is down."""
-    reason = explain(error)
-    with suppress(CounterError):
-        breaker = client_of(options.CACHE_ALIAS).breaker
-        if breaker.down_since is not None and not breaker.is_late:
-            advice = _("Start Redis at %(address)s, or correct the LOCATION of the cache.")
-            return f"{reason.rstrip('.')}. {advice % {'address': addresses(options.CACHE_ALIAS)}}"
-    return reason
 
 
 def _outages() -> Outages | None:

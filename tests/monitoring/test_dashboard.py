@@ -173,9 +173,9 @@ def test_the_figures_of_a_busy_counter(admin_client, url, few_healed, make_user,
 
 def test_what_the_comparison_with_the_rows_has_found(admin_client, url, few_healed):
     title, at = "Compared with the rows", time.time() - 19.5 * 3600
-    assert figures(admin_client.get(url))[title] == "nobody yet switched off"
+    assert figures(admin_client.get(url))[title] == "not yet switched off"
     with entries(VERIFY_SECONDS=86400):
-        assert figures(admin_client.get(url))[title] == "nobody yet the first pass has not begun"
+        assert figures(admin_client.get(url))[title] == "not yet the first pass has not begun"
         shard_rows(unread).update(verified=str(Verification(began=at, compared=7)))
         assert figures(admin_client.get(url))[title] == "0 wrong of 7 the first pass is under way"
         about = Verification(last_began=at, last_ended=at, last_compared=4_102_311)
