@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError
+from django.db import connection
 from django.db.models import Count
 
 from notifications_counter.counters import all_counters, unread
@@ -51,7 +52,7 @@ class Latencies:
 
     def __str__(self) -> str:
         badge, rows = (statistics.median(seconds) for seconds in (self.badge, self.rows))
-        return f"{_time(badge)}; COUNT(*) takes {_time(rows)}, {rows / badge:.1f} ×"
+        return f"{_time(badge)}; COUNT(*) on {connection.display_name} takes {_time(rows)}, {rows / badge:.1f} ×"
 
 
 @dataclass
