@@ -154,7 +154,7 @@ def running_site(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[S
 
 
 def _recovers(counter) -> bool:
-    return any(shard.recovering for shard in counter.status())
+    return any(shard.is_incomplete for shard in counter.status())
 
 
 def _terminate(*_) -> None:

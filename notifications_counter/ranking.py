@@ -37,7 +37,10 @@ class Ranking(Reader):
         last."""
         ledger = Ledger.of(self.counter.db)
         largest = Largest(self.counter, number, first)
-        if not (ledger.sees_old_data() or ledger.recounts_everyone(self.counter)) and self._view(ledger).is_current:
+        if (
+            not (ledger.may_see_old_data() or ledger.may_have_changed_anyone(self.counter))
+            and self._view(ledger).is_current
+        ):
             with Patience(options.READ_TIMEOUT), suppress(BufferUnavailable):
                 for _ in range(TRIES):
                     if (found := self._of_totals(ledger, largest)) is not None:

@@ -88,7 +88,7 @@ class Reader:
         """Return the counts of many owners."""
         counter, ledger = self.counter, Ledger.of(self.counter.db)
         rest, by_rows = keys, []
-        if ledger.sees_old_data() or ledger.recounts_everyone(counter):
+        if ledger.may_see_old_data() or ledger.may_have_changed_anyone(counter):
             rest, by_rows = [], [*keys]
         elif touched := ledger.all_touched(counter):
             by_rows = [key for key in keys if str(key) in touched]
@@ -122,11 +122,11 @@ class Reader:
         return self.breakdowns([first])[first]
 
     def breakdowns(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
-        """Return the same for many ``firsts``, and count the rows of all of them together."""
+        """Return the breakdown of each of ``firsts``. Rows are counted for all of them together."""
         counter, ledger = self.counter, Ledger.of(self.counter.db)
         found: dict[First, Breakdown] = {}
         missed: dict[First, Buffer] = {}
-        by_rows = ledger.recounts_everyone(counter) or ledger.sees_old_data()
+        by_rows = ledger.may_have_changed_anyone(counter) or ledger.may_see_old_data()
         touched = ledger.all_touched(counter)
         with Patience(options.READ_TIMEOUT):
             for first in firsts:
@@ -191,7 +191,7 @@ class Reader:
         token = uuid4().hex if view.is_shared else ""
         owner_keys = {str(key): key for key in keys}
         snapshot = buffer.take_free_leases(list(owner_keys), token) if token else buffer.snapshot(list(owner_keys))
-        if snapshot.auditing and token:
+        if snapshot.recovering and token:
             return self._repair(buffer, snapshot, token, owner_keys)
         trusted = {}
         if snapshot.complete and view.is_current:  # rules: ready, declared_read

@@ -111,7 +111,7 @@ class TimeSeries:
         self.update_counters({name: count}, now)
 
     def update_counters(self, counts: Mapping[str, int], now: When = None) -> None:
-        """Do the same for many names, in one round trip for every 50. Each name is updated atomically.
+        """Count for many names, in one round trip for every 50. Each name is updated atomically.
 
         Raises ValueError before anything is counted if a name or a count is invalid.
         """

@@ -55,7 +55,7 @@ def buffer(counter: Counter = unread) -> Buffer:
 
 
 def dirty_owners(counter: Counter = unread) -> list[str]:
-    """Members of users who wait for a recount, longest waiting first."""
+    """Owner keys of users who wait for a recount, longest waiting first."""
     only = buffer(counter)
     return [owner_key.decode() for owner_key in get_redis_connection("default").zrange(only.keys.dirty, 0, -1)]
 

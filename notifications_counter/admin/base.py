@@ -123,7 +123,7 @@ class MaintenanceMixin:
     def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
         """Return the result of an action. If it fails, tell the user why, and return None."""
         try:
-            if any(shard.recovering for shard in counter.status()):
+            if any(shard.is_incomplete for shard in counter.status()):
                 raise CounterError(
                     _("Redis does not hold complete counts. The next run of flush_counters recovers them.")
                 )

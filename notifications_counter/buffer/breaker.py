@@ -1,4 +1,4 @@
-"""A circuit breaker: after a failure, nothing is sent to Redis for RETRY_AFTER seconds."""
+"""A circuit breaker: for RETRY_AFTER seconds after a failure, only urgent calls such as confirmations are sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ logger = logging.getLogger("notifications_counter")
 
 class Breaker:
     """The state of a cache's Redis: whether it is down, out of memory, or refuses commands. Logs the beginning and the
-    end of each, once. The end is a warning as well, so that a log of warnings shows that it is over."""
+    end of each, once. The end is a warning as well, so that a log of warnings shows that it is over. What has no end,
+    such as a failed script, is logged every LOG_SECONDS."""
 
     def __init__(self, alias: str):
         self.alias = alias

@@ -47,8 +47,9 @@ class Buffer(Shard):
         return "", self.keys.total("0", "")
 
     def total(self, owner: str, is_sum: object = None) -> int | None:
-        """Return a cached total, None if it is not cached. MustCountRows if the owner stays in flight, or no total can
-        be trusted. ``is_sum`` is true if the total is a sum, which doesn't tell how many rows there are to count."""
+        """Return a cached total; None if it is not cached, or a mark is to be checked again (MARK_SECONDS). While the
+        owner is in flight, ask again for a moment. MustCountRows if it stays so, or no total can be trusted.
+        ``is_sum`` is true if the total is a sum, which doesn't tell how many rows there are to count."""
         if not self.is_entered or self.client.breaker.refused_commands:
             self.begin_read()
         pauses, end = None, [owner.encode()]
@@ -115,7 +116,7 @@ class Buffer(Shard):
         return self._snapshot(owners, "take", token)
 
     def take_free_leases(self, owners: Sequence[str], token: str) -> Snapshot:
-        """Do the same, but take only leases that nobody holds, and that are of use: to cache a count, or to
+        """Return what waits, but take only leases that nobody holds, and that are of use: to cache a count, or to
         repair it during a recovery. The only owner may be a group."""
         return self._snapshot(owners, "take free", token)
 
@@ -156,7 +157,7 @@ class Buffer(Shard):
     def _keep(
         self, snapshot: Snapshot, token: str, owners: list[str], totals: list[Any], before: int = 0, more: str = ""
     ) -> int:
-        ready = self.ready_in(snapshot.epoch) + "?" * snapshot.auditing
+        ready = self.ready_in(snapshot.epoch) + "?" * snapshot.recovering
         args = options.TOTAL_TTL, owners_as_json(owners), json.dumps(totals, ensure_ascii=False), before, more
         return self.run("keep", ready, token, *args)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 
 
 def outages(prefix: str) -> str:
-    """Return the key that counts outages. It belongs to the whole Redis, not to a counter."""
+    """Return the key that counts outages. It belongs to all counters with this prefix."""
     return f"{{{prefix}:outages}}"
 
 
@@ -14,7 +14,7 @@ class Keys:
 
     All share the hash tag in ``base``, so a shard lives on one node of a cluster. If there are several shards, the tag
     includes their number, so that after a change of SHARDS no key of the old partition is read. ``database`` holds the
-    id of the last database at an address: see ``lua/enter.lua``.
+    id of the last database at an address: see ``lua/enter.lua``. ``live`` is a channel.
     """
 
     base: str

@@ -84,7 +84,7 @@ class TroubleLog:
             self._client.run_aside("note_trouble", *self.arguments(kind, reason))
 
     def note_later(self, kind: str, reason: str) -> None:
-        """Do the same in a thread, because Redis is slow: the caller has waited long enough."""
+        """Note trouble in a thread, because Redis is slow: the caller has waited long enough."""
         if (self._thread is None or not self._thread.is_alive()) and self.is_due(kind):
             self._thread = threading.Thread(target=self._note, args=self.arguments(kind, reason), daemon=True)
             self._thread.start()

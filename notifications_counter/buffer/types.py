@@ -43,7 +43,7 @@ class InEpoch:
     epoch: int
 
     @property
-    def auditing(self) -> bool:
+    def recovering(self) -> bool:
         """Whether everyone is being recounted. Cached totals are right; the rows of other owners must be counted."""
         return self.ready.endswith("?")
 
@@ -155,7 +155,7 @@ class Status(InEpoch):
     def backlog_age(self) -> int:
         """Seconds for which the oldest change has waited to be flushed, or a dirty owner to be recounted. During a
         recovery, dirty owners wait for the audit, and do not count."""
-        dirty_since = None if self.auditing else self.dirty_since
+        dirty_since = None if self.recovering else self.dirty_since
         since = [s for s in (self.waiting_since, self.flushing_since, dirty_since) if s is not None]
         return max(0, self.now - min(since)) if since else 0
 

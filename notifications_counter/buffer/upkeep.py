@@ -47,7 +47,8 @@ class Upkeep:
         return [(decode(owner), decode(score)) for flat in replies for owner, score in pairs(flat)]
 
     def fetch_joined(self, batch: int, first: int, last: int, separator: str = ",") -> tuple[str, str] | None:
-        """Return the same as two texts of joined values. None if another batch is under way."""
+        """Return owners of the batch and their deltas, as two texts of joined values. None if another batch is under
+        way."""
         replies = [reply for reply in self._fetch(batch, first, last, separator) if reply]
         owners, scores = (separator.join(decode(reply[i]) for reply in replies) for i in (0, 1))
         return (owners, scores) if replies else None
@@ -67,18 +68,17 @@ class Upkeep:
         self._shard.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
         return finished
 
-    def reject(self, members: dict[str, str]) -> dict[str, str]:
-        """Keep members that cannot be stored, each with its delta, for inspection. Returns those that were not kept
-        yet."""
-        return self._reject(members, 0)
+    def reject(self, deltas: dict[str, str]) -> dict[str, str]:
+        """Keep deltas that cannot be stored, by owner key, for inspection. Returns those that were not kept yet."""
+        return self._reject(deltas, 0)
 
-    def reject_dirty(self, members: dict[str, str]) -> dict[str, str]:
-        """Do the same with dirty members that can no longer be recounted."""
-        return self._reject(members, 1)
+    def reject_dirty(self, reasons: dict[str, str]) -> dict[str, str]:
+        """Move dirty owners that cannot be recounted to ``rejected``. Returns those that were not there before."""
+        return self._reject(reasons, 1)
 
-    def _reject(self, members: dict[str, str], dirty: int) -> dict[str, str]:
+    def _reject(self, about: dict[str, str], dirty: int) -> dict[str, str]:
         new: dict[str, str] = {}
-        for some in chunked(list(members.items()), OWNERS_PER_CALL):
+        for some in chunked(list(about.items()), OWNERS_PER_CALL):
             flat = [encode(value) for pair in some for value in pair]
             new |= dict(some[i - 1] for i in self._run("reject", dirty, *flat))
         return new

@@ -54,7 +54,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     if not badges:
         return not_logged_in().response
     if not feeds.has_room(_identity_in(request)):
-        detail = _("You have too many open streams. Close some, or ask for the counts now and then.")
+        detail = _("You have too many open streams. Close some, or poll instead.")
         return Refused(429, detail).response
     return StreamingHttpResponse(
         _events(request, badges),

@@ -23,7 +23,7 @@ from .history import record
 from .recount import Recounter
 from .shard_rows import Note, shard_rows
 
-SLOW = 10
+TAKE_OVER_SECONDS = 10
 """Seconds until another flusher takes over a claimed page, or HEAL_AFTER if that is less. Safety does not depend on
 it."""
 
@@ -118,7 +118,7 @@ class Audit:
                 token = progress.claim(Claim(progress.end, page.end, now))
                 progress.end = page.end
         elif progress.claimed:
-            slow = min(SLOW, options.HEAL_AFTER)
+            slow = min(TAKE_OVER_SECONDS, options.HEAL_AFTER)
             late = [name for name, claim in progress.claimed.items() if now - claim.at >= slow]
             if not late:
                 for shard in shards:  # others are at work

@@ -19,6 +19,6 @@ class DryRun(BaseRecounter):
             found = self._look(look.buffer, left).differences(self._counts(left))
             suspects = {owner_key: seen for owner_key, seen in suspects.items() if found.get(owner_key) == seen}
         snapshot = look.buffer.snapshot(list(suspects))
-        in_doubt = {m for m in suspects if snapshot.owners[m].needs_rows or not snapshot.complete}
+        in_doubt = {key for key in suspects if snapshot.owners[key].needs_rows or not snapshot.complete}
         self.result.postponed += len(in_doubt)
         self._report([seen for owner_key, seen in suspects.items() if owner_key not in in_doubt])

@@ -43,8 +43,8 @@ class ShardStatus:
     verified: str
 
     @property
-    def recovering(self) -> bool:
-        """Whether everyone is being recounted, or will be, because Redis is new, was replaced or has lost data."""
+    def is_incomplete(self) -> bool:
+        """Whether everyone is being recounted, or will be."""
         is_known = self.server == self.status.server and not damage(self.status, self.epoch)
         return not is_known or not self.status.complete
 
@@ -60,7 +60,7 @@ def shard_statuses(counter: Declaration) -> list[ShardStatus]:
 
 
 def damage(status: Status, epoch: int) -> str:
-    """Return the sign that this Redis is not in the shard's ``epoch``, or has lost data; empty if there is no sign."""
+    """Return what shows that Redis is not in the shard's ``epoch``, or has lost data; empty if nothing does."""
     if not epoch:
         return "its first audit begins"
     if status.unreadable:

@@ -91,7 +91,7 @@ class Healer:
             if row is None or reason_for_epoch(status, row, server):
                 start_epoch(self.counter, buffer)
                 status = buffer.upkeep.status()
-            if status.auditing:
+            if status.recovering:
                 epochs[buffer.shard] = status.epoch
             if status.ready:
                 ready.append(buffer)

@@ -1,4 +1,5 @@
-"""The events of the app. Each goes to the log, and all except flushes also to an event log, the history."""
+"""The events of the flusher and of recounts. Each goes to the log, and all except flushes to an event log, too: the
+history."""
 
 from __future__ import annotations
 

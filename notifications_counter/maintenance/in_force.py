@@ -17,7 +17,7 @@ from .epochs import deploy_seconds
 from .history import record
 from .shard_rows import all_shard_rows, make_row, shard_rows
 
-_started: dict[tuple[str, str], tuple[int, bool]] = {}
+_last_heals: dict[tuple[str, str], tuple[int, bool]] = {}
 """By counter and database: SHARDS when this process last healed the counter, and whether these and its declaration were
 in force then."""
 
@@ -53,16 +53,16 @@ def put_in_force(counter: Declaration, rows: Sequence[Any]) -> bool:
     """
     in_force = is_in_force(counter, rows)
     about = counter.name, identify(connections[counter.db]).id
-    shards, was_in_force = _started.get(about, (0, False))
-    is_first = shards != options.SHARDS  # a test may change it
-    if not in_force and is_first:
+    shards, was_in_force = _last_heals.get(about, (0, False))
+    is_first_heal = shards != options.SHARDS  # a test may change it
+    if not in_force and is_first_heal:
         if not _replace(counter):
             return False
         in_force = True
         record("declared", counter, level=logging.WARNING, wait=deploy_seconds(counter.buffers[0]))
-    elif not in_force and was_in_force and not is_first:
+    elif not in_force and was_in_force and not is_first_heal:
         record("replaced", counter, level=logging.ERROR)
-    _started[about] = options.SHARDS, in_force
+    _last_heals[about] = options.SHARDS, in_force
     return in_force
 
 

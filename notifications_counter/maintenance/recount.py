@@ -108,7 +108,7 @@ class BaseRecounter:
     def _look(self, buffer: Buffer, keys: dict[str, Key]) -> Look:
         return Look(buffer, keys, buffer.snapshot(list(keys)))
 
-    def _is_of_use(self, look: Look) -> bool:
+    def _is_worth_counting(self, look: Look) -> bool:
         """Return whether it makes sense to count the owners of a page after this look."""
         return True
 
@@ -161,7 +161,7 @@ class BaseRecounter:
                 keys, _ = self._decode(owner_keys)
                 found = list(keys.values())
                 known = self.reader.stored_totals(found).keys() | self.reader.count_rows(found)
-                self.recount(m for m, key in keys.items() if key not in known)
+                self.recount(owner_key for owner_key, key in keys.items() if key not in known)
                 yield after
 
     def pages(self, after: str = "", last: str = "") -> Iterator[Page]:
@@ -181,7 +181,7 @@ class BaseRecounter:
             if buffer.shard in shards
             for some in chunked(mine, OWNERS_PER_CALL)
         ]
-        if looks := list(filter(self._is_of_use, looks)):
+        if looks := list(filter(self._is_worth_counting, looks)):
             counts = self._counts_of_page(page, looks)
             for look in looks:
                 self._settle(look, counts)
@@ -190,7 +190,12 @@ class BaseRecounter:
     def _counts_of_page(self, page: Page, looks: Sequence[Look]) -> Counts:
         """Count the rows of a whole page, or of the owners who were looked at, if these are a small part of it."""
         batch = min(look.snapshot.batch for look in looks)
-        waiting = [m for look in looks for m, w in look.snapshot.owners.items() if (w.pending, w.flushing) != (0, 0)]
+        waiting = [
+            owner_key
+            for look in looks
+            for owner_key, changes in look.snapshot.owners.items()
+            if (changes.pending, changes.flushing) != (0, 0)
+        ]
         if 2 * sum(len(look.keys) for look in looks) > len(page.keys):
             return self.everyone.counts(page, batch, waiting)
         counts: dict[str, Counted] = {}
@@ -212,7 +217,9 @@ class BaseRecounter:
     def _counts(self, keys: dict[str, Key]) -> Counts:
         rows = self.reader.count_rows(list(keys.values()))
         stored = self.reader.stored_totals(list(keys.values()))
-        return {m: Counted(rows.get(key, 0), *stored.get(key, NO_STORED_TOTAL)) for m, key in keys.items()}
+        return {
+            owner_key: Counted(rows.get(key, 0), *stored.get(key, NO_STORED_TOTAL)) for owner_key, key in keys.items()
+        }
 
     def _report(self, wrong: Sequence[Difference]) -> None:
         self.result.wrong += len(wrong)
@@ -229,7 +236,7 @@ class Recounter(BaseRecounter):
         token = uuid4().hex
         return Look(buffer, keys, buffer.take_leases(list(keys), token), token)
 
-    def _is_of_use(self, look: Look) -> bool:
+    def _is_worth_counting(self, look: Look) -> bool:
         """Return whether Redis takes corrections of this declaration. If not, ask for a recovery, which recounts
         everyone, by a heartbeat."""
         if not look.snapshot.ready:
@@ -275,7 +282,7 @@ class Recounter(BaseRecounter):
             else:
                 corrections[owner_key] = difference.rows - difference.was
         fixed = buffer.fix(snapshot.epoch, look.token, corrections)
-        corrected = [differences[m] for m, correction in corrections.items() if correction and fixed[m]]
+        corrected = [differences[key] for key, correction in corrections.items() if correction and fixed[key]]
         self.result.corrected += len(corrected)
         self._report(corrected)
         return {owner_key: key for owner_key, key in look.keys.items() if not fixed.get(owner_key)}

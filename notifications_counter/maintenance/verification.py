@@ -21,7 +21,7 @@ from ..conf import options
 from ..databases.routing import own_rows
 from ..declaration import Declaration
 from ..sql.everyone import Page
-from .audit import SLOW
+from .audit import TAKE_OVER_SECONDS
 from .epochs import reason_for_epoch
 from .history import record
 from .orphans import remove_orphans
@@ -80,7 +80,7 @@ class Verification(Note):
     def due_at(self) -> float:
         """When to compare the next owners, so that a pass is spread evenly."""
         due = self.began + EARLY * options.VERIFY_SECONDS * (1 if self.is_complete else self._done)
-        return max(due, self.claimed + min(SLOW, options.HEAL_AFTER) if self.claimed else 0)
+        return max(due, self.claimed + min(TAKE_OVER_SECONDS, options.HEAL_AFTER) if self.claimed else 0)
 
     def age(self, now: float) -> float | None:
         """Return within how many seconds everyone was compared, if the last pass was steady. None if not everyone has
@@ -123,11 +123,12 @@ class Verifier(BaseRecounter):
         self.mismatches: list[Difference] = []
         self.recounter = Recounter(counter, self.mismatches.append)
 
-    def _is_of_use(self, look: Look) -> bool:
+    def _is_worth_counting(self, look: Look) -> bool:
         return look.snapshot.complete
 
     def _settle(self, look: Look, counts: Counts) -> None:
-        suspects = [m for m in look.differences(counts) if not look.snapshot.owners[m].needs_rows]
+        owners = look.snapshot.owners
+        suspects = [owner_key for owner_key in look.differences(counts) if not owners[owner_key].needs_rows]
         if suspects and not self._is_explained(look, suspects):
             self.recounter.recount(suspects)
             self.result.wrong = self.recounter.result.wrong

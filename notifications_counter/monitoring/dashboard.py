@@ -115,7 +115,7 @@ def figures(report: CounterReport) -> list[Figure]:
             _("Compared with the rows"),
             _("not yet")
             if not report.everyone
-            else _("%(wrong)s wrong of %(number)s")
+            else _("%(wrong)s of %(number)s wrong")
             % {"wrong": grouped(report.wrong), "number": grouped(report.everyone)},
             _("The flusher compares every count with its rows, again and again, and corrects what is wrong."),
             _comparison(report),
@@ -139,7 +139,7 @@ def shard_table(counter: Counter, shards: Sequence[ShardStatus]) -> Table:
         [
             [
                 str(shard.shard),
-                recovery_text(counter, shard) if shard.recovering else _("in order"),
+                recovery_text(counter, shard) if shard.is_incomplete else _("in order"),
                 grouped(shard.epoch),
                 grouped(shard.status.batch % BATCHES),
                 grouped(shard.status.pending + shard.status.flushing),

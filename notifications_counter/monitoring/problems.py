@@ -20,8 +20,8 @@ DAY = 86400
 """Seconds during which a wrong count that was corrected is worth a warning."""
 
 MAX_OVERDUE = 10
-"""How many overdue intents of a counter are no problem. Whenever a process is killed between the announcement and the
-confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
+"""Overdue intents of a counter up to this number are not reported. Whenever a process is killed between the
+announcement and the confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Pr
         yield Problem(counter.name, "overdue", text % values)
     if counter.rejected:
         text = ngettext(
-            "%(count)s member could not be stored, and is kept in `rejected`. Find out what wrote it: the log has "
-            "its name and delta. Then delete the key.",
-            "%(count)s members could not be stored, and are kept in `rejected`. Find out what wrote them: the log "
-            "has their names and deltas. Then delete the key.",
+            "%(count)s change could not be stored, and is kept in `rejected`. Find out what wrote it: the log has "
+            "its owner and delta. Then delete the key.",
+            "%(count)s changes could not be stored, and are kept in `rejected`. Find out what wrote them: the log "
+            "has their owners and deltas. Then delete the key.",
             counter.rejected,
         )
         yield Problem(counter.name, "rejected", text % {"count": grouped(counter.rejected)})

@@ -1,4 +1,5 @@
-"""Finds out since when all has been well, or something has been wrong, as far as that is on record."""
+"""Finds out since when all has been well, or something has been wrong, as far as that is on record. The dashboard's
+template has the sentence."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def look_at(counter: Counter) -> CounterReport:
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     states = [shard.status for shard in shards]
-    audits = [(audit, s.status.now) for s in shards if s.recovering and (audit := AuditProgress.of(s.audited)).end]
+    audits = [(audit, s.status.now) for s in shards if s.is_incomplete and (audit := AuditProgress.of(s.audited)).end]
     audit, redis_now = min(audits, key=lambda each: each[0].at, default=(AuditProgress(), 0))
     verification, now = Verification.of(shards[0].verified), time.time()
     return CounterReport(
@@ -117,7 +117,7 @@ def look_at(counter: Counter) -> CounterReport:
         requests=requests["number"],
         requests_age=max(0, age),
         rejected=sum(s.rejected for s in states),
-        recovering=[shard.shard for shard in shards if shard.recovering],
+        recovering=[shard.shard for shard in shards if shard.is_incomplete],
         audited=audit.end.partition(":")[2],
         audit_age=max(0, redis_now - audit.at) if audit.end else None,
         verified=verification.verified,

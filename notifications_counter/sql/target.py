@@ -92,5 +92,5 @@ class Target:
         return [*self.counter.db_columns(chunk.columns, self.connection), chunk.deltas]
 
     def as_json(self, chunk: Chunk) -> str:
-        """Return the same, row by row, as JSON."""
+        """Return the values as JSON, row by row."""
         return json.dumps(list(zip(*self.db_columns(chunk), strict=True)), ensure_ascii=False, default=str)

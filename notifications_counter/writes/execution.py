@@ -78,9 +78,9 @@ def _collect_unknown(ledger: Ledger, owners: Owners | None) -> None:
 
 def _write_alone(ledger: Ledger, connection: Any, owners: Owners, execute: Execute[T]) -> T:
     log = TransactionLog(connection)
-    outer = ledger.alone and [ref for ref in ledger.alone if ref() is not None]
+    outer = ledger.autocommit_logs and [ref for ref in ledger.autocommit_logs if ref() is not None]
     try:
-        ledger.alone = (*outer, weakref.ref(log))
+        ledger.autocommit_logs = (*outer, weakref.ref(log))
         ledger.wrap_statements(connection)
         log.intents.announce(owners, connection)
         result, change = execute()
@@ -94,7 +94,7 @@ def _write_alone(ledger: Ledger, connection: Any, owners: Owners, execute: Execu
             log.intents.leave_to_healing()
         raise
     finally:
-        ledger.alone = outer
+        ledger.autocommit_logs = outer
         ledger.unwrap_statements()
         log.send(connection)
 

@@ -59,7 +59,7 @@ class Ledger:
         self._committing: Sequence[weakref.ref[TransactionLog]] = ()  # by the last COMMIT, which may be refused
         self._committed: Sequence[weakref.ref[TransactionLog]] = ()  # until their hooks have run
         self._rolled_back: list[TransactionLog] = []
-        self.alone: Sequence[weakref.ref[TransactionLog]] = ()  # of statements outside a transaction
+        self.autocommit_logs: Sequence[weakref.ref[TransactionLog]] = ()  # of statements outside a transaction
         watch_transactions(
             connection,
             self._before_commit,
@@ -133,7 +133,7 @@ class Ledger:
     def unwrap_statements(self) -> None:
         """Stop wrapping them, unless a counted change is left."""
         connection: Any = self._connection()
-        if not self._logs and not self.alone and self in connection.execute_wrappers:
+        if not self._logs and not self.autocommit_logs and self in connection.execute_wrappers:
             connection.execute_wrappers.remove(self)
 
     def drop_logs(self) -> None:
@@ -145,13 +145,13 @@ class Ledger:
     def needs_rows(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether this connection must count the rows of this owner, because it has changed some and not sent
         the deltas yet, or may not see the commits of others."""
-        for log in self._unsent_logs() if self._logs or self._committed or self.alone else ():
+        for log in self._unsent_logs() if self._logs or self._committed or self.autocommit_logs else ():
             if log.has_touched(counter, owner_key):
                 return True
         connection: Any = self._connection()
-        return self.sees_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
+        return self.may_see_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
 
-    def recounts_everyone(self, counter: Declaration) -> bool:
+    def may_have_changed_anyone(self, counter: Declaration) -> bool:
         """Return whether a statement whose change is not sent yet may have changed anyone's count."""
         return any(counter in log.everyone_of for log in self._unsent_logs())
 
@@ -161,10 +161,10 @@ class Ledger:
 
     def _unsent_logs(self) -> Sequence[TransactionLog]:
         self._committed = _unsent(self._committed)
-        refs = [*self._committed, *self.alone]
+        refs = [*self._committed, *self.autocommit_logs]
         return [*self._logs.values(), *(log for ref in refs if (log := ref()) is not None)]
 
-    def sees_old_data(self) -> bool:
+    def may_see_old_data(self) -> bool:
         """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
         another isolation level, a cached total is still the newest count, and a miss asks."""
         connection: Any = self._connection()
@@ -175,7 +175,7 @@ class Ledger:
 
     # ---------------------------------------------------------------- wrapper
     def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
-        for ref in reversed(self.alone):
+        for ref in reversed(self.autocommit_logs):
             if (log := ref()) is not None:  # an interrupt may leave dead ones
                 if log.intents.settle():
                     raise NotAnnounced
@@ -190,7 +190,7 @@ class Ledger:
                 log.maybe_committed = len(log.intents.all)
         if savepoint := SAVEPOINT.match(text):
             for log in logs:
-                log.foresee(savepoint)
+                log.before_savepoint(savepoint)
         try:
             result = execute(sql, params, many, context)
         except Error as error:
@@ -203,7 +203,7 @@ class Ledger:
             raise
         for log in logs:
             if savepoint:
-                log.follow(savepoint)
+                log.after_savepoint(savepoint)
             elif ROLLBACK.match(text):
                 log.start_again()
         return result

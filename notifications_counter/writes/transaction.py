@@ -136,8 +136,8 @@ class TransactionLog:
         for intent in self.intents.all[: self.maybe_committed]:
             self.add({intent.counter: dict.fromkeys(intent.owner_keys)})
 
-    def foresee(self, statement: re.Match[str]) -> None:
-        """Before a rollback to a savepoint, treat the deltas after it as unknown until ``follow``."""
+    def before_savepoint(self, statement: re.Match[str]) -> None:
+        """Before a rollback to a savepoint, treat the deltas after it as unknown until ``after_savepoint``."""
         made, released, _ = statement.groups()
         if not made and not released:
             self.recount_since(self._before(self._find(statement)))
@@ -147,7 +147,7 @@ class TransactionLog:
         self._announced_up_to = min(self._announced_up_to, position)
         self.entries[position:] = [(c, d if d is None else dict.fromkeys(d)) for c, d in self.entries[position:]]
 
-    def follow(self, statement: re.Match[str]) -> None:
+    def after_savepoint(self, statement: re.Match[str]) -> None:
         """Note that a savepoint was set, released or rolled back to."""
         made, released, name = statement.groups()
         at = self._find(statement)

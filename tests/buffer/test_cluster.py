@@ -106,7 +106,7 @@ def test_slots_that_move(cluster, nodes, users):
     unread.flush()
     assert_heals(*users)
     assert not RecountRequest.objects.exists()
-    assert all(not shard.recovering for shard in unread.status())
+    assert all(not shard.is_incomplete for shard in unread.status())
 
 
 def test_one_node_that_is_down(nodes, cluster, users, caplog, monkeypatch, django_assert_num_queries):
@@ -203,7 +203,7 @@ def test_a_master_whose_replica_takes_over(nodes, cluster, users):
         unread.heal()
         unread.flush()
         assert_heals(*users)
-        assert all(not shard.recovering for shard in unread.status())
+        assert all(not shard.is_incomplete for shard in unread.status())
 
 
 def replicates(client: redis.Redis, master: str) -> bool:

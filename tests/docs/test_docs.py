@@ -1,5 +1,6 @@
 """The documentation names what there is, and nothing else; its links lead somewhere; its code is code."""
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -25,9 +26,10 @@ from notifications_counter.models import (
     UserKindNotificationsCount,
     UserNotificationsCount,
 )
+from notifications_counter.monitoring import problems, report
 from notifications_counter.monitoring.report import Report
 from notifications_counter.monitoring.state import CounterReport
-from notifications_counter.templatetags.notifications_counter import register
+from notifications_counter.templatetags.notifications_counter import register, show_badge
 from notifications_counter.timeseries import CleanResult, TimeSeries
 
 pytestmark = pytest.mark.once
@@ -205,6 +207,20 @@ def test_every_key_of_the_json_is_documented() -> None:
     keys = [*Report([], [], [], None).as_json(), "database", "schema", *(f.name for f in fields(CounterReport))]
     others = ("counter", "name", "place", "shards", "wait")
     assert not [key for key in keys if key not in others and f"`{key}`" not in text]
+
+
+def test_every_kind_of_problem_is_in_the_runbook() -> None:
+    sources = [Path(module.__file__).read_text() for module in (problems, report)]
+    kinds = {kind for source in sources for kind in re.findall(r'Problem\([\w.]+, "(\w+)"', source)}
+    kinds |= {f"redis_{kind}" for kind in re.findall(r'^        "(\w+)": _\(', sources[0], re.MULTILINE)}
+    rows = first_cells(section(page("howto/runbook.md"), "What `--check` says"))
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == kinds
+
+
+def test_every_argument_of_the_badge_is_documented() -> None:
+    _, *arguments = inspect.signature(show_badge).parameters
+    rows = first_cells(section(page("reference/inbox.md"), "Badge"))
+    assert {f"`{name}`" for name in arguments} <= rows
 
 
 # ------------------------------------------------------------------------ pages

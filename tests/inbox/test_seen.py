@@ -91,7 +91,7 @@ def test_a_site_may_have_a_counter_of_that_name(alice):
     try:
         own.heal()
         notify(alice, 3)  # and flushes unread
-        assert [shard.recovering for shard in own.status()] == [False]
+        assert [shard.is_incomplete for shard in own.status()] == [False]
         assert_exact(alice, counter=own)
         with pytest.raises(ConfigurationError, match="There is a counter named 'unseen' already"):
             unseen._switch("")

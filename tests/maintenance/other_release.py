@@ -13,13 +13,13 @@ def main() -> None:
     django.setup()
     from notifications_counter.conf import options
     from notifications_counter.counters import unread
-    from notifications_counter.maintenance.in_force import _started
+    from notifications_counter.maintenance.in_force import _last_heals
     from notifications_counter.maintenance.shard_rows import lock_for_batch
     from notifications_counter.models import Notification
 
     unread.q = Q(read_at=None, kind="task")
     names = {"unread": unread, "create": Notification.objects.create, "Q": Q, "options": options}
-    names |= {"atomic": transaction.atomic, "lock_for_batch": lock_for_batch, "_started": _started}
+    names |= {"atomic": transaction.atomic, "lock_for_batch": lock_for_batch, "_last_heals": _last_heals}
     print("ready", flush=True)
     for line in sys.stdin:
         print(repr(eval(line, names)), flush=True)

@@ -248,7 +248,7 @@ def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
         assert not is_trusted()
         notify(alice)
         assert_reads(alice)
-        assert unread.status()[0].recovering
+        assert unread.status()[0].is_incomplete
         (problem,) = look([unread]).problems()
         assert problem.kind == "recovering"
         assert "no process of another release has been heard of for 60 min" in problem.text

@@ -68,7 +68,7 @@ def test_a_failover_there_and_back_between_two_runs(use, alice):
             follows(a, second.port)
             a.replicaof("NO", "ONE")
             assert buffer().upkeep.server().split()[0] == before.split()[0]
-            assert unread.status()[0].recovering
+            assert unread.status()[0].is_incomplete
             assert_heals(alice)
             assert stored(alice) == 4
             assert CounterShard.objects.get(counter="unread").epoch == 2

@@ -212,7 +212,7 @@ def test_first_install_that_is_stopped_half_way():
     progress: list[int] = []
     first = unread.heal(progress=progress.append, stopped=lambda: bool(progress))
     assert first.checked == 1000
-    assert unread.status()[0].recovering
+    assert unread.status()[0].is_incomplete
     assert CounterShard.objects.get(counter="unread").audited
     # Nobody trusts what the first part counted.
     unheard(Notification.objects.filter(user_id=keys[5])._raw_delete, "default")
@@ -221,7 +221,7 @@ def test_first_install_that_is_stopped_half_way():
     assert unread.count(keys[1]) == 2
     second = unread.heal()
     assert second.checked == 1300
-    assert not unread.status()[0].recovering
+    assert not unread.status()[0].is_incomplete
     assert unread.recount([keys[1], keys[5]]).wrong == 0  # their reads have corrected them
     assert_exact(*keys[:6], *keys[-4:])
     assert unread.recount(dry_run=True).wrong == 0

@@ -49,7 +49,7 @@ def test_a_ready_that_is_lost_alone_starts_an_epoch(healed, alice, bob, redis_cl
         notify(user)
     assert_reads(alice, bob)
     redis_client.delete(buffer().keys.ready)
-    assert unread.status()[0].recovering
+    assert unread.status()[0].is_incomplete
     Notification.objects.create(user=alice, title="x")
     unheard(Notification.objects.filter(user=bob)._raw_delete, "default")
     assert unread.flush().batches == 0
@@ -148,7 +148,7 @@ def test_two_share_an_audit(small_pages, many):
 
     assert unread.heal(progress=second).checked + sum(others) == 9
     assert others[:2] == [2, 2]
-    assert not unread.status()[0].recovering
+    assert not unread.status()[0].is_incomplete
     assert_exact(*many)
 
 
@@ -162,17 +162,17 @@ def test_a_page_whose_flusher_was_killed_is_taken_over(small_pages, many, monkey
         with pytest.raises(KeyboardInterrupt):
             unread.heal()
     assert unread.heal().checked == 7
-    assert unread.status()[0].recovering  # it may be alive, and only slow
+    assert unread.status()[0].is_incomplete  # it may be alive, and only slow
     with entries(HEAL_AFTER=0):
         assert unread.heal().checked == 2
-    assert not unread.status()[0].recovering
+    assert not unread.status()[0].is_incomplete
     assert_exact(*many)
 
 
 @pytest.mark.keys
 def test_an_audit_that_another_completes_ends(small_pages, many, monkeypatch):
     """The second one takes over the page of the first one, which does not begin from the start."""
-    monkeypatch.setattr(audit, "SLOW", 0)
+    monkeypatch.setattr(audit, "TAKE_OVER_SECONDS", 0)
     others: list[int] = []
 
     def second(checked: int) -> None:
@@ -182,7 +182,7 @@ def test_an_audit_that_another_completes_ends(small_pages, many, monkeypatch):
 
     assert unread.heal(progress=second).checked == 2
     assert others == [9]
-    assert not unread.status()[0].recovering
+    assert not unread.status()[0].is_incomplete
     assert_exact(*many)
 
 
@@ -194,7 +194,7 @@ def test_an_audit_lets_others_work_in_between(small_pages, many):
         heals.append(unread.heal(0))
         assert len(heals) < 9
     assert [heal.checked for heal in heals] == [2, 2, 2, 2, 1]
-    assert not unread.status()[0].recovering
+    assert not unread.status()[0].is_incomplete
     assert_exact(*many)
 
 
@@ -257,7 +257,7 @@ def test_the_first_read_counts_the_rows_and_later_ones_cost_a_command(alice, bob
         assert unread.count(alice) == 4
         assert unread.counts([alice]) == {alice.pk: 4}
     assert commands == ["MGET", "MGET"]
-    assert unread.status()[0].recovering
+    assert unread.status()[0].is_incomplete
     assert_exact(alice, bob)
 
 
@@ -278,7 +278,7 @@ def test_repaired_users_stay_so_when_the_recovery_is_complete(alice, bob, django
     unread.count(alice)
     unread.flush()
     unread.heal()
-    assert not unread.status()[0].recovering
+    assert not unread.status()[0].is_incomplete
     with django_assert_num_queries(0):
         assert unread.count(alice) == 4
     Notification.objects.create(user=alice, title="x")

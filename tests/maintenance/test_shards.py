@@ -162,7 +162,7 @@ def test_a_change_that_is_taken_back_while_a_flusher_stands_still(old, users, mo
         make_row(counter, shard, **defaults)
         if shard == SHARDS - 1:
             monkeypatch.undo()
-            old.run("_started.clear()")  # it is started again
+            old.run("_last_heals.clear()")  # it is started again
             old.heal()
 
     monkeypatch.setattr(in_force, "make_row", stand_still)
@@ -184,7 +184,7 @@ def test_a_flusher_that_is_replaced_during_its_run_adds_no_row(old, users, monke
 
     def replaced(*args):
         monkeypatch.undo()
-        old.run("_started.clear()")  # it is started again
+        old.run("_last_heals.clear()")  # it is started again
         old.heal()
         return find_row(*args)
 

@@ -294,7 +294,7 @@ def test_a_killed_flusher_leaves_its_owners_to_another(users, compared, clock, m
     monkeypatch.setattr(verification, "schedule", Schedule())
     run()
     assert compared == []  # it may be alive, and only slow
-    clock.now += audit.SLOW
+    clock.now += audit.TAKE_OVER_SECONDS
     run_all(clock)
     assert state().last_compared == 40
 

@@ -471,7 +471,7 @@ def test_recount_starts_an_epoch_if_redis_is_new(make_user):
         "unread: first healed 1 owner, whose rows were counted until now; completed 1 count.",
         "unread: checked 1 owner, 0 wrong, corrected 0.",
     ]
-    assert not unread.status()[0].recovering
+    assert not unread.status()[0].is_incomplete
 
 
 def test_recount_of_everyone_is_of_every_counter(few_healed):

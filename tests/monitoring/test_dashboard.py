@@ -97,7 +97,7 @@ def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_
     at = (int(time.time()) // 3600 - 24) * 3600 + 1800
     history.trim_events(max_length=0)
     unread.buffers[0].upkeep.reject({"\0": "1"})
-    assert health(admin_client.get(url)).startswith("Something is wrong. unread: 1 member")
+    assert health(admin_client.get(url)).startswith("Something is wrong. unread: 1 change")
     redis_client.hset(unread.buffers[0].keys.state, "waiting_since", at)
     redis_client.zadd(unread.buffers[0].keys.pending, {"7": 1})
     assert health(admin_client.get(url)).startswith(f"Something has been wrong{since(at)}")
@@ -109,7 +109,7 @@ def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
         unread.buffers[0].announce(f"part {i}", ["7"]).read()
     with entries(HEAL_AFTER=0):
         response = admin_client.get(url)
-    assert "1 member could not be stored" in health(response)
+    assert "1 change could not be stored" in health(response)
     assert "11 intents have been in flight" in health(response)
     assert figures(response)["Intents in flight"] == "11 11 overdue"
     assert figures(response)["Rejected"] == "1"
@@ -177,11 +177,11 @@ def test_what_the_comparison_with_the_rows_has_found(admin_client, url, few_heal
     with entries(VERIFY_SECONDS=86400):
         assert figures(admin_client.get(url))[title] == "not yet the first pass has not begun"
         shard_rows(unread).update(verified=str(Verification(began=at, compared=7)))
-        assert figures(admin_client.get(url))[title] == "0 wrong of 7 the first pass is under way"
+        assert figures(admin_client.get(url))[title] == "0 of 7 wrong the first pass is under way"
         about = Verification(last_began=at, last_ended=at, last_compared=4_102_311)
         shard_rows(unread).update(verified=str(about))
         response = admin_client.get(url)
-        assert figures(response)[title] == "0 wrong of 4,102,311 everyone in the last 19 h"
+        assert figures(response)[title] == "0 of 4,102,311 wrong everyone in the last 19 h"
         assert health(response).startswith("All has been well since")
         about.last_wrong = about.mismatched = 2
         about.mismatched_at = time.time()
@@ -189,7 +189,7 @@ def test_what_the_comparison_with_the_rows_has_found(admin_client, url, few_heal
         examples = "7: 1 instead of 2, 8: 0 instead of 1"
         history.record_event({"type": "mismatched", "counter": "unread", "wrong": 2, "examples": examples})
         response = admin_client.get(url)
-    assert figures(response)[title] == "2 wrong of 4,102,311 everyone in the last 19 h"
+    assert figures(response)[title] == "2 of 4,102,311 wrong everyone in the last 19 h"
     assert "flush_counters found 2 wrong counts" in health(response)
     assert f"unread Corrected 2 wrong counts: {examples}" in said(response.content.decode())
 

@@ -220,7 +220,7 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
         r"current code\?",
         r"unread: 1 recount request, written .*, has waited for 6 min, more than 5 min: is flush_counters running\?",
         r"unread: 11 intents have been in flight for longer than HEAL_AFTER \(60 s\), the oldest for \d+ (s|min)\. .*",
-        r"unread: 1 member could not be stored, and is kept in `rejected`\. .* Then delete the key\.",
+        r"unread: 1 change could not be stored, and is kept in `rejected`\. .* Then delete the key\.",
     ]
     for line, sentence in zip(error.splitlines(), sentences, strict=True):
         assert re.fullmatch(sentence, line)

@@ -292,7 +292,7 @@ class Replay:
         if total is None and self.move.step == "look":
             snapshot = self.buffer.take_free_leases([owner_key], reader.token)
             yield
-            if snapshot.auditing:
+            if snapshot.recovering:
                 total = self.reader.count_rows([key]).get(key, 0)
                 yield
                 was = snapshot.value(owner_key, *self.reader.stored_totals([key]).get(key, (0, 0)))
@@ -530,7 +530,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         replay.redis.hset(replay.buffer.keys.state, "declared", OLD)
         replay.redis.set(replay.buffer.keys.ready, f"1:{OLD}")
         CounterShard.objects.update(declared=OLD)
-        monkeypatch.setattr(in_force, "_started", {})
+        monkeypatch.setattr(in_force, "_last_heals", {})
     for intent in start.redis.intents:
         replay.buffer.announce(f"intent {intent.number}", [replay.owner_keys[owner] for owner in intent.owners]).read()
     if start.redis.phase == "?":

@@ -223,7 +223,7 @@ class Processes:
     def begin(self) -> None:
         """In a process: forget what a new one does not know."""
         self.is_leaving = False
-        in_force._started.clear()
+        in_force._last_heals.clear()
         release(self.condition, unread.sum)
 
     def find_way(self, role: str) -> None:
@@ -277,7 +277,7 @@ def release(condition: Q, sum: str | None) -> None:
         for name in list(vars(unread)):
             if isinstance(getattr(type(unread), name, None), cached_property):
                 delattr(unread, name)
-        in_force._started.clear()
+        in_force._last_heals.clear()
         columns_of.cache_clear()
         forget_buffers()
 

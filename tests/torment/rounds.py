@@ -202,7 +202,7 @@ class Round:
         for _ in range(2):
             for _ in each():
                 unread.heal()
-                if any(shard.recovering for shard in unread.status()):  # a flusher was killed in a slice of the audit
+                if any(shard.is_incomplete for shard in unread.status()):  # a flusher was killed in an audit
                     time.sleep(options.HEAL_AFTER + 1)
                     unread.heal()
                 unread.flush()
@@ -230,7 +230,7 @@ class Round:
         ]
         for shard in unread.status():
             s = shard.status
-            if s.pending or s.flushing or s.dirty or s.rejected or shard.recovering:
+            if s.pending or s.flushing or s.dirty or s.rejected or shard.is_incomplete:
                 wrong.append(f"left over: {shard}")
         return wrong
 

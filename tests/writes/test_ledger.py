@@ -24,7 +24,7 @@ def log_of(statements: str) -> str:
         if name:
             found = SAVEPOINT.match(f"{STATEMENTS[kind]} {name}")
             assert found
-            log.follow(found)
+            log.after_savepoint(found)
         else:
             log.add({None: {statement: 1}})  # type: ignore[dict-item]
     return "".join(owner_key for _, deltas in log.entries for owner_key in deltas)

@@ -193,7 +193,7 @@ class Command(CounterCommand):
         for shard in counter.status():
             s = shard.status
             self.stdout.write(
-                f"{name}, shard {shard.shard}: epoch {shard.epoch}{', recovering' * shard.recovering}, "
+                f"{name}, shard {shard.shard}: epoch {shard.epoch}{', recovering' * shard.is_incomplete}, "
                 f"batch {s.batch}, pending {s.pending:,}, flushing {s.flushing:,}, "
                 f"in flight {s.intents:,}, dirty {s.dirty:,}, rejected {s.rejected:,}"
             )
