@@ -21,6 +21,7 @@ from ..internals import (
     disconnect_idle,
     is_exhausted,
     limit_setup,
+    redis_py,
 )
 from ..signals import redis_called
 from . import errors
@@ -54,8 +55,7 @@ def client_of(alias: str) -> Client:
     """Return the client of a cache alias. ConfigurationError if it is not a django-redis cache."""
     client = _clients.get(alias)
     if client is None:
-        import redis  # noqa: F401  # as a whole, because django-redis begins with parts of it
-
+        redis_py()
         try:
             factory = connection_factory(caches[alias])
         except InvalidCacheBackendError as error:
@@ -124,10 +124,8 @@ class Client:
         return self._connections_of(self.redis.connection_pool)
 
     def _connections_of(self, pool: Any) -> Any:
-        from redis import ConnectionPool
-
         limit_setup(pool, limit)
-        if type(pool) is ConnectionPool and self.knows_server and not self.is_limited:
+        if type(pool) is redis_py().ConnectionPool and self.knows_server and not self.is_limited:
             return Connections(pool)
         return pool  # it enforces a limit, or finds the master among several servers
 

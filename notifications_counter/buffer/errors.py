@@ -6,10 +6,11 @@ Importing redis-py takes longer than importing the whole app, so it waits until 
 
 from typing import Any
 
+from ..internals import redis_py
+
 
 def __getattr__(name: str) -> Any:
-    from redis import exceptions
-
+    exceptions = redis_py().exceptions
     if name == "FAILURES":
         found: Any = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
     else:

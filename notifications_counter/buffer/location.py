@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
 
+from ..internals import redis_py
+
 HOW_TO_WRITE = (
     "Use a URL such as 'redis://127.0.0.1:6379/1'. Percent-encode special characters in its user name and password, as "
     "urllib.parse.quote(password, safe='') does."
@@ -32,10 +34,8 @@ def urls_of(alias: str) -> list[Any]:
 def parse(url: Any) -> dict[str, Any] | None:
     """Return a URL as arguments of a connection. None if it is not the URL of a Redis, or if its host is really the
     beginning of a password with ``/``, ``?`` or ``#``."""
-    from redis import connection
-
     try:
-        arguments = connection.parse_url(url.strip())  # type: ignore[no-untyped-call]
+        arguments = redis_py().connection.parse_url(url.strip())
     except (AttributeError, ValueError):
         return None
     parts = urlsplit(url.strip())

@@ -20,7 +20,6 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 from django.db import ProgrammingError, close_old_connections, connections
-from redis import ConnectionError
 
 from ..buffer import Buffer, errors
 from ..buffer.client import client_of
@@ -177,7 +176,7 @@ class Feeds:
                 now = time.monotonic()
                 if now >= reread_at:
                     if not heard:
-                        raise ConnectionError("no answer to a PING")
+                        raise errors.ConnectionError("no answer to a PING")
                     reread_at, heard = now + REREAD, False
                     pubsub.ping()
                     self._ask_again(pubsub, channels)

@@ -1,5 +1,4 @@
-"""Names of redis-py and django-redis. redis-py is imported when it is needed, and as a whole: if two threads begin with
-different modules of it, each can wait for the other, and Python gives one of them half a module."""
+"""Names of redis-py and django-redis. Neither is imported before it is needed."""
 
 from __future__ import annotations
 
@@ -22,10 +21,20 @@ __all__ = [
     "node_pool",
     "pool_options",
     "read_replies",
+    "redis_py",
     "reload_nodes",
     "send_packed",
     "socket_of",
 ]
+
+
+def redis_py() -> Any:
+    """Return the package ``redis``. If two threads import it at once, and begin with different modules, Python can give
+    one of them half a module. So begin as a cache of django-redis does."""
+    import django_redis.client  # noqa: F401
+    import redis
+
+    return redis
 
 
 # ------------------------------------------------------------ redis-py: connections
@@ -40,9 +49,7 @@ def _limited(kind: Any, seconds: Callable[[], float | None]) -> Any:
     if hasattr(kind, "setup_is_limited"):
         return kind
 
-    from redis import connection
-
-    Plain = connection.AbstractConnection
+    Plain = redis_py().connection.AbstractConnection
     is_plain = (kind.send_packed_command, kind.read_response) == (Plain.send_packed_command, Plain.read_response)
 
     class Limited(kind):  # type: ignore[misc]
@@ -130,28 +137,25 @@ def read_replies(connection: Any, number: int, replies: list[Any]) -> bool:
 
 
 def _read_carefully(connection: Any) -> Any:
-    from redis import ResponseError
-
     try:
         return connection.read_response()
-    except ResponseError as error:
+    except redis_py().ResponseError as error:
         return error
 
 
 def default_socket_timeout() -> float | None:
     """Return how many seconds a connection waits for a reply by default, which depends on the version of redis-py."""
-    from redis import connection
-
-    return inspect.signature(connection.AbstractConnection.__init__).parameters["socket_timeout"].default
+    plain = redis_py().connection.AbstractConnection
+    return inspect.signature(plain.__init__).parameters["socket_timeout"].default
 
 
 # ---------------------------------------------------------------- redis-py: clusters
 def new_cluster(url: str, seconds: Callable[[], float | None], **options: Any) -> Any:
     """Make the client of a cluster, with the limit of ``limit_setup`` for its connections; with TLS, only once it has
     found the nodes."""
-    from redis import Connection, RedisCluster
-
-    cluster = RedisCluster.from_url(url, **{"connection_class": _limited(Connection, seconds), **options})
+    redis = redis_py()
+    connection_class = _limited(redis.Connection, seconds)
+    cluster = redis.RedisCluster.from_url(url, **{"connection_class": connection_class, **options})
     kwargs = cluster.nodes_manager.connection_kwargs
     kwargs["connection_class"] = _limited(kwargs["connection_class"], seconds)
     return cluster
