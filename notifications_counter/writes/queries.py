@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Any
 
@@ -14,6 +14,9 @@ from django.db.models.lookups import Exact, In
 
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..internals import AND, ExtraWhere, Query, WhereNode
+
+MOST_KEYS = 100_000
+"""How many primary keys a statement may list. With many more, it is larger than a packet that MariaDB accepts."""
 
 
 def is_plain(query: Query) -> bool:
@@ -61,16 +64,18 @@ def is_repeatable(query: Query, any_row: bool = False) -> bool:
     )
 
 
-def keeps_to(found: Iterable[Any], query: Any, connection: Any) -> bool:
+def keeps_to(found: Collection[Any], query: Any, connection: Any) -> bool:
     """Return whether a statement changes the rows that were locked for it, if it changes as many. On MySQL, others can
-    still change what its joins and subqueries read, so have it select the rows by primary key."""
+    still change what its joins and subqueries read, so have it select the rows by primary key, unless there are too
+    many."""
     is_mysql = connection.vendor == "mysql"
     if is_repeatable(query) and not (is_mysql and reads_others(query)):
         return True
-    if is_mysql:
-        query.where = WhereNode()
-        query.add_filter("pk__in", list(found))
-    return is_mysql
+    if not is_mysql or len(found) > MOST_KEYS:
+        return False
+    query.where = WhereNode()
+    query.add_filter("pk__in", list(found))
+    return True
 
 
 def rows_of(query: Query, using: str) -> QuerySet:

@@ -150,6 +150,7 @@ class Update(Statement):
             return self._compare()
         self.compiler.pre_sql_setup()  # Django selects the rows first, and then updates them by their keys
         self.compiler.pre_sql_setup = lambda: None
+        query.reset_refcounts({query.base_table: 1})  # the joins are of no use any more
         try:
             return self._compare()
         finally:
