@@ -23,9 +23,9 @@ from ..buffer.pipeline import Pipeline, pipelines_for
 from ..buffer.types import Delta
 from ..conf import options
 from ..databases.routing import in_schema, schema_of
-from ..databases.transactions import in_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable, DatabaseChanged
+from ..internals import in_manual_transaction
 from .requests import Owner, request_or_log
 
 logger = logging.getLogger("notifications_counter")
@@ -205,7 +205,7 @@ def _request_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:
     where they can't be written."""
     try:
         connection = connections[using]
-        if in_transaction(connection):
+        if connection.in_atomic_block or in_manual_transaction(connection):  # without connecting
             return False
         with in_schema(connection, schema):
             request_or_log(using, _failed_owners(pipeline))

@@ -5,10 +5,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
-from django.db import transaction
+from django.db import OperationalError, connections, transaction
 
 import servers
 from notifications_counter.buffer import connections as connections_module
@@ -198,6 +199,21 @@ def test_a_connection_that_is_lost_with_the_reply(ready, alice, server):
     assert RecountRequest.objects.count() == 1
     server.start()
     assert_heals(alice)
+
+
+def test_a_read_without_the_database_after_a_lost_reply(ready, alice, monkeypatch, caplog):
+    """Redis knows the count. The failure to request a recount is logged."""
+    write(alice)
+    arrive()
+    connections_module.disconnect(client_of("default")._connections._idle[0][0])
+    connections["default"].close()
+    with monkeypatch.context() as patch, caplog.at_level("ERROR"):
+        patch.setattr(type(connections["default"]), "get_new_connection", mock.Mock(side_effect=OperationalError))
+        with sent() as commands:
+            assert unread.count(alice) == 2
+    assert commands == ["MGET"]
+    assert "could not be sent" in caplog.text
+    assert_exact(alice)
 
 
 @FRESH_SECONDS
