@@ -150,16 +150,15 @@ class Update(Statement):
             return self._compare()
         self.compiler.pre_sql_setup()  # Django selects the rows first, and then updates them by their keys
         self.compiler.pre_sql_setup = lambda: None
-        query.reset_refcounts({query.base_table: 1})  # the joins are of no use any more
         try:
-            return self._compare()
+            return self._compare(names_rows=True)
         finally:
             del self.compiler.pre_sql_setup
 
-    def _compare(self) -> tuple[Any, Change]:
-        """Execute it, and compare its rows before and after."""
+    def _compare(self, names_rows: bool = False) -> tuple[Any, Change]:
+        """Execute it, and compare its rows before and after. ``names_rows``: it lists their primary keys."""
         found = lock_rows(self.query, self.connection, self.counters)
-        is_stable = self.is_stock and keeps_to(found, self.query, self.connection)
+        is_stable = names_rows or (self.is_stock and keeps_to(found, self.query, self.connection))
         if is_stable and not found:  # at that moment, it would have changed nothing; but wrong values raise
             with suppress(EmptyResultSet):
                 self.compiler.as_sql()

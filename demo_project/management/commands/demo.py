@@ -69,7 +69,7 @@ def run(site: Site, screen, *, seconds: float, clients: int, kills: int) -> repo
     for user in random.sample(range(len(site.users)), min(HTTP_SAMPLE, len(site.users))):
         outcome.over_http[outcome.verdicts[user]] = traffic.badge(site.port, user)
     # Without traffic, because on a busy machine this would mostly measure waiting for a processor.
-    outcome.latencies = {size: report.latencies(size) for size in SIZES}
+    outcome.latencies = report.latencies(SIZES)
     outcome.trouble = f"{visitors.trouble}\n{site.log_end()}"
     return outcome
 
