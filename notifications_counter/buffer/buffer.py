@@ -157,7 +157,7 @@ class Buffer(Shard):
     def _keep(
         self, snapshot: Snapshot, token: str, owners: list[str], totals: list[Any], before: int = 0, more: str = ""
     ) -> int:
-        ready = self.ready_in(snapshot.epoch) + "?" * snapshot.recovering
+        ready = self.ready_in(snapshot.epoch) + ("?" if snapshot.recovering else "")
         args = options.TOTAL_TTL, owners_as_json(owners), json.dumps(totals, ensure_ascii=False), before, more
         return self.run("keep", ready, token, *args)
 

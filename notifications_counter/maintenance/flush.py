@@ -230,5 +230,5 @@ class Flusher:
                     for some in (slice(half), slice(half, None)):
                         todo.append(Chunk([column[some] for column in chunk.columns], chunk.deltas[some]))
             else:
-                part.chunk = Chunk([], part.chunk.deltas + chunk.deltas * (not is_written))
+                part.chunk = Chunk([], part.chunk.deltas if is_written else [*part.chunk.deltas, *chunk.deltas])
         return batch_id

@@ -191,9 +191,9 @@ class Command(CounterCommand):
 
     def tell_shards(self, counter: Counter, name: str) -> None:
         for shard in counter.status():
-            s = shard.status
+            s, recovering = shard.status, ", recovering" if shard.is_incomplete else ""
             self.stdout.write(
-                f"{name}, shard {shard.shard}: epoch {shard.epoch}{', recovering' * shard.is_incomplete}, "
+                f"{name}, shard {shard.shard}: epoch {shard.epoch}{recovering}, "
                 f"batch {s.batch}, pending {s.pending:,}, flushing {s.flushing:,}, "
                 f"in flight {s.intents:,}, dirty {s.dirty:,}, rejected {s.rejected:,}"
             )
