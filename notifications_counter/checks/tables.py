@@ -103,6 +103,11 @@ def _has_index(counter: Counter, count: str, first: list[str]) -> bool:
 TIMEOUT = re.compile("timeout|max_statement_time|interrupted", re.IGNORECASE)
 """Matches the errors of databases about a statement that takes too long."""
 
+MISSING_COLUMN = re.compile("no such column|has no column|column .* does not exist|unknown column", re.IGNORECASE)
+"""Matches the errors of databases about a column that a migration is to add."""
+
+MIGRATE = "Run `manage.py makemigrations`, if a model is new or has changed, and `manage.py migrate`."
+
 LENGTH = 300
 """Characters of a statement that a message repeats."""
 
@@ -111,21 +116,25 @@ def explain(error: BaseException, where: str = "") -> str:
     """Explain an error in one line: where it happened, which statement failed, and what to do."""
     if isinstance(error, OperationalError | ProgrammingError) and (forgotten := forgotten_migration()):
         return forgotten
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason, end = " ".join(str(error).split()) or type(error).__name__, ". "
     if isinstance(error, DriverError) and (sql := " ".join(statement_of(error).split())):
-        reason = f"{reason.rstrip('.')}. The statement was: {truncatechars(sql, LENGTH)}"
-        if TIMEOUT.search(str(error)):
-            reason += (
-                " – Give the database user of flush_counters a longer time limit, and the counted table an index that "
-                "begins with the columns of the owner."
-            )
-    if isinstance(error, CounterError) and (advice := _advice()):
-        reason = f"{reason.rstrip('.')}. {advice}"
+        reason, end = f"{reason.rstrip('.')}. The statement was: {truncatechars(sql, LENGTH)}", " – "
+    if advice := _advice(error):
+        reason = f"{reason.rstrip('.')}{end}{advice}"
     return f"{where}: {reason}" if where else reason
 
 
-def _advice() -> str:
-    """Return what to do if Redis is down, or an empty string."""
+def _advice(error: BaseException) -> str:
+    """Return what to do about an error, or an empty string."""
+    if isinstance(error, DriverError) and MISSING_COLUMN.search(str(error)):
+        return MIGRATE
+    if isinstance(error, DriverError) and TIMEOUT.search(str(error)):
+        return (
+            "Give the database user of flush_counters a longer time limit, and the counted table an index that begins "
+            "with the columns of the owner."
+        )
+    if not isinstance(error, CounterError):
+        return ""
     with suppress(CounterError):
         breaker = client_of(options.CACHE_ALIAS).breaker
         if breaker.down_since is not None and not breaker.is_late:
@@ -138,8 +147,7 @@ def forgotten_migration() -> str:
     """Return what to do about missing tables, or an empty string. SQLite raises OperationalError for these, other
     databases ProgrammingError."""
     tables = [table for using in {counter.db for counter in all_counters()} for table in missing_tables(using)]
-    how = "Run `manage.py makemigrations`, if a model is new, and `manage.py migrate`."
-    return f"The counters' tables are missing: {', '.join(tables)}. {how}" if tables else ""
+    return f"The counters' tables are missing: {', '.join(tables)}. {MIGRATE}" if tables else ""
 
 
 def missing_tables(using: str) -> list[str]:

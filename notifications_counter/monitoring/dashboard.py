@@ -112,7 +112,7 @@ def figures(report: CounterReport) -> list[Figure]:
             ngettext("in %s batch", "in %s batches", stats.batches) % grouped(stats.batches),
         ),
         Figure(
-            _("Compared with the rows"),
+            _("Compared by the flusher"),
             _("not yet")
             if not report.everyone
             else _("%(wrong)s of %(number)s wrong")

@@ -8,17 +8,20 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import pytest
 from django.core import checks
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection
+from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import override_settings
 
 import servers
+from notifications_counter.checks.tables import explain
 from notifications_counter.counters import Counter, all_counters, unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.maintenance.places import LocalCounter, Place
+from notifications_counter.maintenance.recount import Recounter
 from notifications_counter.management.console import OutageLog, Stop
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
 from tests.support import PATIENCE, buffer, entries, redis_out_of_reach, stored, unheard, wait_until
@@ -72,6 +75,24 @@ def test_flush_recovers_a_new_redis_and_shows_how_far_it_is(make_user, caplog):
     assert lines[-1].startswith("unread: flushed 1 owner ")
     assert stored(user) == 2
     assert "its first audit begins" in caplog.text
+
+
+def test_flush_says_that_another_run_recounts_everyone(few_healed, make_user):
+    notify(make_user())
+    unread.flush()
+    unread.buffers[0].upkeep.drop_state()
+    with mock.patch.object(Recounter, "recount_page", side_effect=KeyboardInterrupt), pytest.raises(CommandError):
+        run("flush_counters")
+    assert of_unread(run("flush_counters")) == [
+        "unread: nothing to flush. Everyone is being recounted. If no other flusher is at work, run it again."
+    ]
+
+
+def test_flush_says_that_a_column_is_missing(few_healed):
+    table = connection.ops.quote_name(Notification._meta.db_table)
+    with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SELECT minutes FROM {table}")
+    assert re.search("The statement was: SELECT minutes .* – Run `manage.py makemigrations`", explain(raised.value))
 
 
 def test_flush_says_what_it_waits_for():

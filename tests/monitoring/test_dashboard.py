@@ -172,7 +172,7 @@ def test_the_figures_of_a_busy_counter(admin_client, url, few_healed, make_user,
 
 
 def test_what_the_comparison_with_the_rows_has_found(admin_client, url, few_healed):
-    title, at = "Compared with the rows", time.time() - 19.5 * 3600
+    title, at = "Compared by the flusher", time.time() - 19.5 * 3600
     assert figures(admin_client.get(url))[title] == "not yet switched off"
     with entries(VERIFY_SECONDS=86400):
         assert figures(admin_client.get(url))[title] == "not yet the first pass has not begun"

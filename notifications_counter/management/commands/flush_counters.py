@@ -182,6 +182,8 @@ class Command(CounterCommand):
                 f"nothing flushed; for the next runs: {number(waiting, 'change')}, {number(dirty, 'owner')} to "
                 f"recount, {number(intents, 'intent')} in flight."
             )
+        if any(s.recovering for s in states):
+            return "nothing to flush. Everyone is being recounted. If no other flusher is at work, run it again."
         return "nothing to flush."
 
     def tell_why_waiting(self, local: LocalCounter[Counter]) -> None:
