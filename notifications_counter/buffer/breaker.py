@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 
@@ -63,9 +64,8 @@ class Breaker:
         now = time.monotonic()
         seconds = self.retry_at - now
         if seconds > 0:
-            raise BufferUnavailable(
-                f"Redis (cache {self.alias!r}) is not asked again for {seconds:.0f} s, since it failed: {self.reason}"
-            )
+            wait = f"is not asked again for {math.ceil(seconds)} s"
+            raise BufferUnavailable(f"Redis (cache {self.alias!r}) {wait}, since it failed: {self.reason}")
         self.retry_at = now + options.RETRY_AFTER
 
     def trip(self, error: Exception) -> BufferUnavailable:

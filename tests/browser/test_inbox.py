@@ -566,6 +566,15 @@ def test_keys_can_be_turned_off(open_inbox, alice):
 
 # ------------------------------------------------------------------------------------------------------------ bell
 @pytest.mark.usefixtures("way")
+def test_the_badge_does_not_wait_for_the_next_poll_after_a_click(open_inbox, settings, alice):
+    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
+    notify(alice, 3)
+    page = open_inbox("const later = setTimeout; setTimeout = (f, ms) => (ms < 30_000 ? later(f, ms) : 0);")
+    counts(page, 3)
+    page.get_by_role("button", name="Mark all 3 as read").click()
+    counts(page, 0)
+
+
 def test_a_bell_opens_what_is_new(open_inbox, alice):
     rows = notify(alice, 12)
     page = open_inbox(HASTE, path=f"/notifications/{rows[0].pk}/")

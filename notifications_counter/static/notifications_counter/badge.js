@@ -245,6 +245,7 @@
   }
   register();
   new MutationObserver(() => register() && fetchCounts()).observe(document, { childList: true, subtree: true });
+  document.addEventListener("notifications:changed", fetchCounts); // by a click in a list
   document.addEventListener("visibilitychange", askLeader);
   window.addEventListener("pagehide", () => visit.abort());
   window.addEventListener("pageshow", (event) => event.persisted && start());

@@ -28,6 +28,7 @@
     if (text && !isDone) list.report("done", { text });
     tidy(list);
     list.refresh();
+    document.dispatchEvent(new Event("notifications:changed"));
   };
 
   const rowsOf = (list) => [...list.part.querySelectorAll(".nc-row:not([hidden])")];
