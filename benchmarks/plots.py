@@ -1,4 +1,4 @@
-"""Draws plots as SVG, in colours for light and dark pages."""
+"""Draws plots as SVG, in colors for light and dark pages."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from notifications_counter.buffer.shard import LEASE
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.reader import Reader
+from notifications_counter.writes.ledger import Ledger
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -64,6 +65,16 @@ def test_a_cached_total_costs_one_command_and_no_query(alice, django_assert_num_
     with django_assert_num_queries(0), sent() as commands:
         assert unread.count(alice) == 3
     assert commands == ["MGET"]
+
+
+def test_no_read_asks_a_log_that_was_sent(alice):
+    """It may live on, for example in a traceback."""
+    with transaction.atomic():
+        Notification.objects.create(user=alice, title="x")
+        ledger = Ledger.of("default")
+        (log,) = ledger._logs.values()
+        assert ledger._unsent_logs() == [log]
+    assert ledger._unsent_logs() == []
 
 
 @pytest.mark.skipif(not isinstance(get_user_model()._meta.pk, IntegerField), reason="Other keys take more to check.")
