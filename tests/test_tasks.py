@@ -4,6 +4,7 @@ import sys
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -17,7 +18,7 @@ from notifications_counter.maintenance.places import OUTAGES
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.report import look
 from tests.docs.test_docs import page, python_blocks, section
-from tests.support import PATIENCE, OtherConnection, assert_exact, rows, stored, unheard, wait_until
+from tests.support import PATIENCE, OtherConnection, assert_exact, rows, session, stored, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,12 +72,20 @@ def test_the_next_run_has_a_connection(few_healed, task):
     """A scheduler calls them in threads that have no requests, at whose end Django would close a broken connection."""
     if connection.vendor == "sqlite":
         pytest.skip("SQLite has no connections to a server.")
-    kill = "SELECT pg_terminate_backend(%s)" if connection.vendor == "postgresql" else "KILL %s"
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT CONNECTION_ID()")
-        victim = cursor.fetchone()
+    kill, look_up = {
+        "postgresql": ("SELECT pg_terminate_backend(%s)", "SELECT 1 FROM pg_stat_activity WHERE pid = %s"),
+        "mysql": ("KILL %s", "SELECT 1 FROM information_schema.processlist WHERE id = %s"),
+    }[connection.vendor]
+    victim = session()
+
+    def ask(sql: str) -> list[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [victim])
+            return list(cursor)
+
     with OtherConnection() as other:
-        other.run(lambda: connection.cursor().execute(kill, victim))
+        other.run(ask, kill)
+        wait_until(lambda: not other.run(ask, look_up))  # MariaDB may interrupt a later statement instead
     with suppress(*OUTAGES):
         task()
     task()

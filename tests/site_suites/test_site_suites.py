@@ -44,12 +44,13 @@ def run(runner: list[str], url: str, environment: dict[str, str], tmp_path: Path
         "DJANGO_SETTINGS_MODULE": "tests.site_suites.settings",
         "TEST_REDIS_URL": url,
         "SUITE_DATABASES": str(noted),
+        "PYTHONPATH": str(HERE.parents[1]),
     }
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
-    done = subprocess.run(
-        [sys.executable, "-m", *runner], cwd=HERE.parents[1], env=environment, capture_output=True, text=True
-    )
+    # On Python 3.14, Django leaves copies of a SQLite database in the working directory.
+    command = [sys.executable, "-m", *runner]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     processes = defaultdict(set)
     for line in noted.read_text().splitlines():

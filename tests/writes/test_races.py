@@ -156,11 +156,11 @@ def test_a_row_comes_and_one_goes_before_the_statement(way, alice, bob, statemen
             swapped.append(other.run(swap))
         return execute(sql, *args)
 
+    work = objects.filter(chosen).delete
+    if statement.startswith("UPDATE"):
+        work = partial(objects.filter(chosen).update, read_at=timezone.now())
     with OtherConnection() as other, connection.execute_wrapper(swap_before):
-        if statement.startswith("UPDATE"):
-            objects.filter(chosen).update(read_at=timezone.now())
-        else:
-            objects.filter(chosen).delete()
+        again(work)
     assert swapped
     assert_exact(alice, bob)
     assert rows(alice) + rows(bob) == 1
