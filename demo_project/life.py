@@ -45,8 +45,6 @@ def settle(users: list) -> None:
             rows.update(created_at=timezone.now() - timedelta(seconds=age))
             if age > 3 * DAY:
                 rows.mark_as_read()
-            elif age > HOUR:
-                rows.mark_as_seen()
     for counter in all_counters():
         counter.recount(users)
     now = int(time.time())

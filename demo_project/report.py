@@ -80,7 +80,8 @@ class Outcome:
 
     def lines(self) -> Iterator[tuple[str, str]]:
         requests = self.done["requests"]
-        yield "database", connection.display_name
+        in_process = ", which answers without a round trip" if connection.vendor == "sqlite" else ""
+        yield "database", f"{connection.display_name}{in_process}"
         yield "requests", f"{requests:,} ({requests / self.seconds:,.0f} a second), {self.done['failed']:,} failed"
         yield "notifications", f"{self.done['notifications']:,}"
         yield "flusher killed", f"{self.kills} times, {self.kills_in_batch} of them in the middle of a batch"

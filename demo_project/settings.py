@@ -95,7 +95,7 @@ CACHES = {
 NOTIFICATIONS_COUNTER = {
     "CACHE_ALIAS": "default",
     "KEY_PREFIX": os.environ.get("DEMO_KEY_PREFIX", "nc-demo"),
-    "COUNTERS": ["unread", "unseen", "unread_by_kind"],
+    "COUNTERS": ["unread", "unread_by_kind"],
     "ICONS": {
         "": "demo/bell.svg",
         "comment": "demo/comment.svg",

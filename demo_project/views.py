@@ -1,9 +1,8 @@
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth import get_user_model
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
@@ -34,9 +33,11 @@ def send(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 @never_cache
-@staff_member_required(login_url="login")
+@login_required
 def counts(request: HttpRequest) -> HttpResponse:
     """Show the badges of the first users beside their stored totals and `COUNT(*)`."""
+    if not request.user.is_staff:
+        raise Http404
     users = get_user_model().objects.order_by("pk")[:100]
     badges = unread.counts(users)
     stored = UserNotificationsCount.objects.in_bulk(list(badges))
