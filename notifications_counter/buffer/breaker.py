@@ -79,7 +79,7 @@ class Breaker:
             about = {"event": "redis_lost", "cache": self.alias, "reason": reason}
             if self.is_late:
                 about = {"event": "redis_slow", "cache": self.alias, "reason": reason}
-            text = "Redis (cache %r) %s; counts are read from the database meanwhile: %s"
+            text = "Redis (cache %r) %s; reads count rows meanwhile: %s"
             logger.warning(text, self.alias, what, reason, extra=about)
         self.has_run.clear()
         return BufferUnavailable(f"Redis (cache {self.alias!r}) {what}: {reason}")
@@ -112,7 +112,7 @@ class Breaker:
         if reason not in self.refused_commands.values():
             about = {"event": "redis_refuses", "cache": self.alias, "command": name, "reason": reason}
             text = (
-                "Redis (cache %r) does not run %s, which the counters need: %s. Counts are read from the database. "
+                "Redis (cache %r) does not run %s, which the counters need: %s. Reads count rows. "
                 "'manage.py check --deploy --tag notifications_counter_redis' names all that is missing."
             )
             logger.error(text, self.alias, name, reason, extra=about)
@@ -128,7 +128,7 @@ class Breaker:
             about = {"event": "redis_broken", "cache": self.alias, "command": name, "reason": reason}
             text = (
                 "%s failed, because a key of the counters in Redis (cache %r) holds something that they have not "
-                "written: %s. It is deleted, and counts are read from the database until flush_counters has recounted "
+                "written: %s. It is deleted, and reads count rows until flush_counters has recounted "
                 "everyone. Find out what else writes there."
             )
             logger.error(text, name, self.alias, reason, extra=about)

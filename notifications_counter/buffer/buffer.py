@@ -69,7 +69,7 @@ class Buffer(Shard):
                 if (now := time.monotonic()) - self._mark_checked_at > MARK_SECONDS:
                     self._mark_checked_at = now
                     return None
-                raise MustCountRows("The owner is in flight. Counts are read from the rows meanwhile.")
+                raise MustCountRows("The owner is in flight. Reads count rows meanwhile.")
             time.sleep(pause)
 
     def begin_read(self) -> None:

@@ -206,7 +206,7 @@ class Client:
         if text.startswith("LEFT "):
             keys_left.send(sender=self)
             reason = "The database was replaced or emptied, or Redis has lost its keys."
-            return DatabaseChanged(f"{reason} Counts are read from the rows meanwhile.")
+            return DatabaseChanged(f"{reason} Reads count rows meanwhile.")
         # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
         if call.script is not None and (isinstance(error, errors.OutOfMemoryError) or " -OOM " in text):
             self.troubles.note("full", text)

@@ -84,7 +84,7 @@ class Shard:
             about = {"event": "redis_behind", "cache": self.client.alias, "keys": self.keys.base}
             text = (
                 "Redis (cache %r) has lost data, or the last run of flush_counters had other settings: another Redis, "
-                "or other SHARDS. Counts are read from the rows until flush_counters has run with the same settings as "
+                "or other SHARDS. Reads count rows until flush_counters has run with the same settings as "
                 "this process."
             )
             logger.warning(text, self.client.alias, extra=about)

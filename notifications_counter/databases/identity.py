@@ -137,12 +137,10 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
     except DatabaseError as error:
         raise BufferUnavailable(
             f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run `manage.py "
-            "migrate`. Counts are read from the rows meanwhile."
+            "migrate`. Reads count rows meanwhile."
         ) from error
     if found is None:
-        raise BufferUnavailable(
-            f"Database {connection.alias!r} has no id yet. Counts are read from the rows meanwhile."
-        )
+        raise BufferUnavailable(f"Database {connection.alias!r} has no id yet. Reads count rows meanwhile.")
     known = _known.get(_key(connection))
     if known is None or known.id != found.id:
         known = _known[_key(connection)] = found

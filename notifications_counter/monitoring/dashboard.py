@@ -289,6 +289,6 @@ def page(by: str, where: str, chosen: str = "") -> dict[str, Any]:
     except CounterError as error:
         if not report.errors:
             problems.append(str(error))
-        found["note"] = _("Counts are still right, but slower, because they are read from the database.")
+        found["note"] = _("Counts are still right, but slower, because reads count rows.")
     since = wrong_since(report) if problems else well_since(report)
     return {**found, "since": since and moment(since).removesuffix(".")}

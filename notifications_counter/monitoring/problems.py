@@ -80,10 +80,10 @@ def problems_of(counter: CounterReport, max_age: float = MAX_AGE) -> Iterator[Pr
         yield Problem(counter.name, "overdue", text % values)
     if counter.rejected:
         text = ngettext(
-            "%(count)s change could not be stored, and is kept in `rejected`. Find out what wrote it: the log has "
-            "its owner and delta. Then delete the key.",
-            "%(count)s changes could not be stored, and are kept in `rejected`. Find out what wrote them: the log "
-            "has their owners and deltas. Then delete the key.",
+            "%(count)s change could not be stored, and is kept in `rejected`. The log says why, and what to do. "
+            "Then delete the key.",
+            "%(count)s changes could not be stored, and are kept in `rejected`. The log says why, and what to do. "
+            "Then delete the key.",
             counter.rejected,
         )
         yield Problem(counter.name, "rejected", text % {"count": grouped(counter.rejected)})
@@ -132,9 +132,8 @@ def _why_rows_are_counted(counter: CounterReport, max_age: float) -> str:
     if not counter.recovering:
         return ""
     text = _(
-        "Redis does not hold complete counts. Until flush_counters has recovered shard %(shards)s, they are "
-        "read from the database. If Redis came back with older data, they can be wrong until flush_counters "
-        "runs."
+        "Redis does not hold complete counts. Until flush_counters has recovered shard %(shards)s, reads "
+        "count rows. If Redis came back with older data, counts can be wrong until flush_counters runs."
     )
     text %= {"shards": ", ".join(map(str, counter.recovering))}
     if any(shard.status.epoch != shard.epoch for shard in counter.shards):
@@ -167,15 +166,15 @@ def trouble_problem(trouble: Trouble) -> Problem:
     """Return the problem of recent trouble with Redis."""
     texts = {
         "full": _(
-            "Redis was out of memory within the last minute. Counts were read from the database, and changed owners "
-            "wait for a recount. Raise maxmemory, or find out what fills it."
+            "Redis was out of memory within the last minute. Reads counted rows, and changed owners wait "
+            "for a recount. Raise maxmemory, or find out what fills it."
         ),
         "slow": _(
-            "Within the last minute, processes got no answer from Redis within READ_TIMEOUT or WRITE_TIMEOUT, and read "
-            "counts from the database. Look for slow commands, a busy server or a slow network."
+            "Within the last minute, processes got no answer from Redis within READ_TIMEOUT or WRITE_TIMEOUT, and "
+            "counted rows. Look for slow commands, a busy server or a slow network."
         ),
         "refused": _(
-            "Redis does not run a command that the counters need, and counts are read from the database. Run "
+            "Redis does not run a command that the counters need, and reads count rows. Run "
             "'manage.py check --deploy --tag notifications_counter_redis'."
         ),
         "broken": _(

@@ -250,8 +250,8 @@ def test_check_says_once_what_all_counters_wait_for():
         counter.heal()
         counter.invalidate()
     assert check()[1] == (
-        f"{names}: Redis does not hold complete counts. Until flush_counters has recovered shard 0, they are read from "
-        "the database. If Redis came back with older data, they can be wrong until flush_counters runs."
+        f"{names}: Redis does not hold complete counts. Until flush_counters has recovered shard 0, reads count "
+        "rows. If Redis came back with older data, counts can be wrong until flush_counters runs."
     )
 
 
