@@ -565,7 +565,6 @@ def test_keys_can_be_turned_off(open_inbox, alice):
 
 
 # ------------------------------------------------------------------------------------------------------------ bell
-@pytest.mark.usefixtures("way")
 def test_the_badge_does_not_wait_for_the_next_poll_after_a_click(open_inbox, settings, alice):
     settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
     notify(alice, 3)
@@ -575,6 +574,7 @@ def test_the_badge_does_not_wait_for_the_next_poll_after_a_click(open_inbox, set
     counts(page, 0)
 
 
+@pytest.mark.usefixtures("way")
 def test_a_bell_opens_what_is_new(open_inbox, alice):
     rows = notify(alice, 12)
     page = open_inbox(HASTE, path=f"/notifications/{rows[0].pk}/")
