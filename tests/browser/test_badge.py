@@ -220,6 +220,22 @@ def test_it_polls_on_after_an_answer_that_is_no_json(open_page, settings, alice)
     shows(page, 1)
 
 
+def test_an_answer_does_not_displace_one_that_was_asked_for_later(open_page, settings, alice):
+    """As after a click while a poll is under way."""
+    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
+    page = open_page("const later = setTimeout; setTimeout = (f, ms) => (ms < 30_000 ? later(f, ms) : 0);")
+    shows(page, 0)
+    held = []
+    page.route("**/counts/", lambda route: held.append((route, route.fetch())), times=2)
+    for number in (1, 2):
+        page.evaluate("document.dispatchEvent(new Event('notifications:changed'))")
+        wait_until(lambda number=number: page.evaluate("1") and len(held) == number)
+        notify(alice, 2 - number)
+    for route, response in held:
+        route.fulfill(response=response)
+    shows(page, 1)
+
+
 def test_it_polls_where_a_stream_says_nothing(open_page, alice):
     """As behind a proxy that holds events back, or after the connection was lost without an error."""
     silent = "EventSource = class extends EventTarget { static CLOSED = 2; close() { this.readyState = 2; } };"

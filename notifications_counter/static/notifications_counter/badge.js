@@ -22,7 +22,8 @@
   const wanted = new Set(); // the names of other badges, of all tabs that this one knows of
   const initial = Number(document.querySelector('[data-badge="unread"]')?.dataset.count); // unread count of the page
   let known = {}; // counts by the names of their badges
-  let updates = 0; // of the known counts
+  let moment = 0; // rises with each request and each update
+  let updated = 0; // the moment of which the known counts are
   let leading = null; // an AbortController while this tab leads
   let relisten = () => {}; // reopens the stream, if there is one
   let visit; // an AbortController of this visit of the page
@@ -45,9 +46,9 @@
     return texts[forms[count < 200 ? count : 100 + (count % 100)]].replace("%(n)s", count);
   };
 
-  const show = (counts) => {
+  const show = (counts, asked = ++moment) => {
     if (!counts) return;
-    updates += 1;
+    updated = asked;
     for (const badge of document.querySelectorAll("[data-badge]")) {
       const { badge: name, label, max = Infinity } = badge.dataset;
       const count = countOf(counts, badge.dataset);
@@ -113,19 +114,19 @@
     return asked.length ? `${url}?${asked.join("&")}` : url;
   };
 
-  const publish = (counts) => {
-    show(counts);
+  const publish = (counts, asked) => {
+    show(counts, asked);
     if (channel) channel.postMessage({ counts });
   };
 
   // Ask the server once; 304 if nothing has changed. Returns false if the user has logged out.
   const fetchCounts = async () => {
-    const asked = updates;
+    const asked = ++moment;
     const reply = await fetch(address(poll), { cache: "no-cache" }).catch(() => null);
     if (reply && (reply.status === 401 || reply.redirected)) return false;
     if (reply && reply.ok) {
       const counts = await reply.json().catch(() => null); // incomplete, or from a proxy
-      if (updates === asked) publish(counts); // else the stream or another tab may have newer ones
+      if (updated < asked) publish(counts, asked); // else the stream, a later request or another tab may know better
     }
     return true;
   };
