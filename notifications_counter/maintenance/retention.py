@@ -14,10 +14,13 @@ from django.utils import timezone
 
 from ..databases.transactions import require_autocommit
 from ..models import Notification
-from ..writes.ledger import DEADLOCK
+from ..writes.ledger import DEADLOCK, MAY_ROLL_BACK
 
 BATCH = 1000
 """Notifications in one transaction."""
+CONFLICTS = {DEADLOCK, *MAY_ROLL_BACK, "40001", "40P01"}
+"""Errors of a transaction that gives way to another: InnoDB also locks index entries, which it does not skip; and above
+READ COMMITTED, no row can be locked that others have changed. The texts are PostgreSQL's."""
 
 
 @dataclass
@@ -98,8 +101,7 @@ def _delete(old: QuerySet[Notification], keys: list[Any]) -> int:
             locked = list(old.filter(pk__in=keys).select_for_update(skip_locked=True).values_list("pk", flat=True))
             Notification.objects.using(old.db).filter(pk__in=locked).delete()
     except OperationalError as error:
-        # InnoDB also locks index entries, which it does not skip.
-        if error.args[:1] == (DEADLOCK,):
-            return 0
-        raise
+        if CONFLICTS.isdisjoint([*error.args[:1], getattr(error.__cause__, "sqlstate", None)]):
+            raise
+        return 0
     return len(locked)

@@ -189,6 +189,33 @@ def test_what_others_have_locked_is_left(healed, alice, small_batches):
     assert_exact(alice)
 
 
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite locks the whole database.")
+def test_what_others_change_at_once_is_left(healed, alice):
+    """Above READ COMMITTED, such rows cannot be locked."""
+    notify(alice, 100, 99)
+    if connection.vendor == "mysql":
+        levels = ["SESSION innodb_snapshot_isolation = {}", "SESSION TRANSACTION ISOLATION LEVEL {}"]
+        new, usual = ("ON", "REPEATABLE READ"), ("DEFAULT", "READ COMMITTED")
+    else:
+        levels, new, usual = ["default_transaction_isolation = '{}'"], ["repeatable read"], ["read committed"]
+
+    def lock_after_another_write(execute, sql, params, many, context):
+        if "FOR UPDATE" in sql:
+            rows(alice)  # the transaction sees what there is now
+            other.run(alice.notifications.filter(title="99").mark_as_read)
+        return execute(sql, params, many, context)
+
+    with OtherConnection() as other, connection.cursor() as cursor:
+        for level, value in zip(levels, new, strict=True):
+            cursor.execute(f"SET {level.format(value)}")
+        with connection.execute_wrapper(lock_after_another_write):
+            result = prune(90 * DAY)
+        for level, value in zip(levels, usual, strict=True):
+            cursor.execute(f"SET {level.format(value)}")
+    assert (result.deleted, result.in_use) == (0, 2)
+    assert_exact(alice)
+
+
 def test_what_becomes_unread_meanwhile_is_left(healed, alice, monkeypatch):
     notify(alice, 100, 99, read=True)
     delete = retention._delete
