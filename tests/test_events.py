@@ -3,9 +3,11 @@ from enum import Enum
 from typing import Any
 
 import pytest
+from django.test import override_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import servers
 from notifications_counter import events
 from notifications_counter.events import EventLog
 from notifications_counter.testing import isolated_counters
@@ -136,6 +138,19 @@ def test_a_page_goes_on_after_its_last_event_was_trimmed(log: EventLog) -> None:
     assert numbers(log.after(page[-1], 3)) == [100, 101, 102]
     assert log.before(page[-1]) == []
     assert log.count_events() == 2400
+
+
+def test_pages_of_a_redis_without_memory() -> None:
+    with servers.redis("--maxmemory-policy", "noeviction") as server:
+        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
+        with override_settings(CACHES={"default": cache}):
+            log = EventLog()
+            log.record_events({"type": "a", "n": n} for n in range(5))
+            log._client.redis.config_set("maxmemory", 1)
+            assert numbers(log.before(log.latest(2)[-1])) == [2, 1, 0]
+            assert numbers(log.after(log.oldest(2)[-1])) == [2, 3, 4]
+            assert log.count_types(scan=True) == {"a": 5}
+            assert log.trim_events(max_length=1) == 4
 
 
 @pytest.mark.parametrize("limit", [2, 5, 2000])
