@@ -3,12 +3,14 @@
 -- KEYS  first (none), and the other keys of that script
 -- ARGV  the type of each as TYPE calls it, 'none' for any
 -- Reply nothing
-local base = first:match('(.*):') or first
-if is_out_of_use(redis.pcall('GET', base .. ':ready')) then return end
+-- None for keys of no shard: next to them, a time-sliced counter or a type of events may be named ready.
+local base = first:match('^({[^}]*}:' .. ('%x'):rep(16) .. '):[%l_]+$')
+if base and is_out_of_use(redis.pcall('GET', base .. ':ready')) then return end
 for i, key in ipairs(KEYS) do
   local kind = redis.call('TYPE', key).ok
   if ARGV[i] ~= 'none' and kind ~= 'none' and kind ~= ARGV[i] then redis.call('UNLINK', key) end
 end
+if not base then return end
 if redis.call('TYPE', base .. ':state').ok == 'hash' then
   local texts = {declared = true, awaited = true, server = true, batch_id = true}
   local about = redis.call('HGETALL', base .. ':state')
