@@ -250,8 +250,9 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
             raise ValueError(f"The name of an event's field must be a non-empty string, not {name!r}.")
         try:  # half of a surrogate pair has no UTF-8
             flat += (name.encode(), json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
-        except (TypeError, ValueError):
-            raise ValueError(f"Field {name!r} is {value!r}, which JSON cannot represent; convert it first.") from None
+        except (RecursionError, TypeError, ValueError):
+            what = f"the {type(value).__name__} in field {name!r}"
+            raise ValueError(f"JSON cannot represent {what}; convert it first.") from None
     return [kind, "" if timestamp is None else _score(timestamp), len(fields), *flat]
 
 

@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -87,6 +88,7 @@ def test_an_aware_datetime_is_a_timestamp() -> None:
         {"type": "a", "timestamp": 10**400},
         {"type": "\ud800"},
         {"type": "a", "half a pair": "\ud800"},
+        pytest.param({"type": "a", "nested": reduce(lambda inner, _: [inner], range(100_000), [])}, id="too deep"),
         {"type": "a", "\ud800": "half a pair"},
     ],
     ids=ascii,
