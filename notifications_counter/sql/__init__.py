@@ -11,5 +11,5 @@ SUPPORTED = ("postgresql", "mysql", "sqlite")
 def dialect(vendor: str) -> Any:
     """Return the module of a database, with ``apply(target, batch, chunk)``."""
     if vendor not in SUPPORTED:
-        raise ConfigurationError(f"Counters need PostgreSQL, MariaDB, MySQL or SQLite, not a database of {vendor!r}.")
+        raise ConfigurationError(f"Counters need PostgreSQL, MariaDB or SQLite, not a database of {vendor!r}.")
     return import_module(f"{__name__}.{vendor}")
