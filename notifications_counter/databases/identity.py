@@ -56,13 +56,14 @@ class Database:
                     only in Redis, and must survive that
     ``address``     a hash of the location; the next database there leaves the keys of this one
     ``uid``         the random part of the id
+    ``mark``        the end of the ``uid`` of a tenant's schema, by its name; '' for others
     ``in_memory``   whether it is a SQLite database in memory
     ``epochs``      of each shard, by counter, shard and number of shards; empty for test databases, because their Redis
                     may be emptied between two tests
     ``buffers``     of each counter that has been used
     """
 
-    __slots__ = ("id", "lasting_id", "address", "uid", "in_memory", "epochs", "buffers")
+    __slots__ = ("id", "lasting_id", "address", "uid", "mark", "in_memory", "epochs", "buffers")
 
     def __init__(
         self,
@@ -71,15 +72,23 @@ class Database:
         host: Sequence[Any] = (),
         system: Sequence[Any] = (),
         in_memory: bool = False,
+        mark: str = "",
     ):
         # ``where``: on the server. ``system`` names the server, or else ``host`` does, of which a cluster has several.
         self.uid = uid
+        self.mark = mark
         self.id = _hash(uid, *where, *system)
         self.lasting_id = _hash(uid, *where)
         self.address = _hash(*host, *where, *system)
         self.in_memory = in_memory
         self.epochs: dict[tuple[str, int, int], int] = {}
         self.buffers: dict[Any, list[Buffer]] = {}
+
+    @property
+    def is_cloned(self) -> bool:
+        """Whether this is a tenant's schema that was cloned from another one, or renamed, so that its ``uid`` may be
+        that of an earlier tenant of this name, who was a clone, too."""
+        return not self.uid.endswith(self.mark)
 
     @property
     def ttl(self) -> int | str:
@@ -127,8 +136,12 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
             if (found := _read(connection)) is None and not inside:
                 _rows(connection).get_or_create(pk=1, defaults={"uid": _new_uid()})
                 found = _read(connection)
+            if found and found.is_cloned:
+                if not inside:
+                    _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.mark))
+                found = None if inside else _read(connection)
             if found and found.id in left_databases and not inside:
-                if _rows(connection).filter(uid=found.uid).update(uid=_new_uid()):
+                if _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.mark)):
                     about = {"event": "database_left", "database": connection.alias}
                     logger.warning(LEFT, connection.alias, extra=about)
                 found = _read(connection)
@@ -192,7 +205,8 @@ def _read(connection: Any) -> Database | None:
             cursor.execute("SELECT system_identifier FROM pg_control_system()")
             address += cursor.fetchone()
     if connection.vendor == "postgresql":
-        return Database(uid, address[:2], system=address[2:])
+        mark = "" if schema_of(connection) is None else _hash(address[1])[:8]
+        return Database(uid, address[:2], system=address[2:], mark=mark)
     if connection.vendor == "mysql":  # a cluster has several hosts, and is one database
         return Database(uid, address[:1], address[1:])
     name = connection.settings_dict["NAME"]
@@ -206,9 +220,9 @@ def _read_epochs(connection: BaseDatabaseWrapper) -> dict[tuple[str, int, int], 
     return {tuple(about): epoch for *about, epoch in shards.values_list("counter", "shard", "shards", "epoch")}
 
 
-def _new_uid() -> str:
+def _new_uid(mark: str = "") -> str:
     """Make a random ``uid``. ``mail.outbox`` exists only in processes of Django's test runner or pytest-django."""
-    return ((OF_TESTS if hasattr(mail, "outbox") else "") + uuid4().hex)[:32]
+    return ((OF_TESTS if hasattr(mail, "outbox") else "") + uuid4().hex)[: 32 - len(mark)] + mark
 
 
 def _in_memory(uid: str, name: Any) -> Database:

@@ -6,6 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
+from notifications_counter import events
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.verification import schedule
 from notifications_counter.models import Notification, RecountRequest
@@ -13,6 +14,7 @@ from notifications_counter.monitoring.state import look_at
 from tests.support import assert_exact, assert_reads, entries, redis_out_of_reach, unheard
 
 from .common import NAMES, at, check, drop, make, notify, tenants, users  # noqa: F401
+from .models import Client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tenants")]
 
@@ -99,3 +101,18 @@ def test_a_schema_is_known_while_its_database_is_out_of_reach(monkeypatch: Any) 
         with pytest.raises(CommandError, match="refused"):
             call_command("flush_counters", schema="blue")
     connection.close()
+
+
+def test_a_clone_begins_without_the_counts_of_an_earlier_one(settings: Any) -> None:
+    call_command("flush_counters", verbosity=0)
+    settings.TENANT_CREATION_FAKES_MIGRATIONS, settings.TENANT_BASE_SCHEMA = True, "green"
+    for number in (2, 0):
+        Client.objects.create(schema_name="pink", name="pink")
+        with at("pink"):
+            assert (unread.count(users()[0]), events.count_events()) == (0, 0)
+            notify(number)
+            events.record_event({"type": "login"})
+            assert_reads(*users())
+        call_command("flush_counters", verbosity=0)
+        check("pink")
+        drop("pink")
