@@ -112,6 +112,8 @@ def test_the_cache_is_not_of_django_redis(backend):
     ("location", "good"),
     [
         ("127.0.0.1:6379", False),
+        ("", False),
+        ([], False),
         (["redis://g/1", "h:6379"], False),
         ("valkey://h:6379/2", False),
         ("redis://:p%2Fw@h/1", True),

@@ -27,7 +27,7 @@ ARGUMENTS = re.compile(r"(with args beginning with:).*", re.DOTALL)
 
 def urls_of(alias: str) -> list[Any]:
     """Return the URLs of a cache, as the site wrote them."""
-    location = settings.CACHES[alias].get("LOCATION") or []
+    location = settings.CACHES[alias].get("LOCATION") or ""
     return re.split("[,;]", location) if isinstance(location, str) else list(location)
 
 
