@@ -96,8 +96,8 @@ class CounterCommand(BaseCommand):
 def find_counters(counters: Iterable[Counter], database: str | None, schema: str | None) -> list[LocalCounter[Counter]]:
     """Return every counter at each of its places. CommandError if there is no such place."""
     found = local_counters(counters, database, schema)
-    if not found and (database or schema):
-        raise CommandError(f"No counter has its tables in {schema or database!r}.")
+    if not found and (database, schema) != (None, None):  # '' is a variable that was not set
+        raise CommandError(f"No counter has its tables in {database if schema is None else schema!r}.")
     return found
 
 

@@ -148,6 +148,14 @@ def test_flush_refuses_what_makes_no_sense(arguments):
         call_command("flush_counters", *arguments)
 
 
+@pytest.mark.parametrize("option", ["database", "schema"])
+@pytest.mark.parametrize("name", ["nowhere", ""])
+def test_a_place_that_does_not_exist_is_not_well(few_healed, option, name):
+    for command, how in (("flush_counters", {}), ("flush_counters", {"check": True}), ("recount_counters", {})):
+        with pytest.raises(CommandError, match=f"No counter has its tables in '{name}'"):
+            call_command(command, **how, **{option: name})
+
+
 def test_flush_names_a_cache_that_is_not_redis():
     cache = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     with override_settings(CACHES={"default": cache}), pytest.raises(CommandError, match="is not a django-redis cache"):
