@@ -187,7 +187,8 @@ def _compare(local: LocalCounter[Any]) -> bool:
     if text is None or not any(buffer.upkeep.status().complete for buffer in counter.buffers):
         return False  # everyone is recounted first
     state, now = Verification.of(text), time.time()
-    if state.due_at > now:
+    # If it is due much later, the clock has been put back.
+    if 0 < state.due_at - now <= max(options.VERIFY_SECONDS, TAKE_OVER_SECONDS):
         schedule.due[local.name] = time.monotonic() + state.due_at - now
         return False
     state.began, state.claimed = now if state.is_complete else state.began, now

@@ -122,7 +122,7 @@ def look_at(counter: Counter) -> CounterReport:
         audit_age=max(0, redis_now - audit.at) if audit.end else None,
         verified=verification.verified,
         mismatched=verification.mismatched,
-        mismatch_age=now - verification.mismatched_at if verification.mismatched else None,
+        mismatch_age=max(0, now - verification.mismatched_at) if verification.mismatched else None,
         everyone=verification.last_compared or verification.compared,
         wrong=verification.last_wrong + verification.wrong,
         everyone_age=verification.age(now),

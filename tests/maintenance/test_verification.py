@@ -152,6 +152,19 @@ def test_another_process_goes_on(users, compared, clock, monkeypatch):
     assert [owner for page in compared for owner in page] == [str(user.pk) for user in users]
 
 
+def test_a_clock_that_is_put_back(users, clock, monkeypatch):
+    clock.now += 365 * DAY
+    for user in users[:2]:
+        break_counts(user)
+        for _ in range(20):
+            run()
+            clock.now += 5
+        clock.now = time.time()
+        monkeypatch.setattr(verification, "schedule", Schedule())
+        assert look_at(unread).mismatch_age >= 0
+    assert state().mismatched == 2
+
+
 @pytest.mark.keys
 def test_what_is_wrong_is_corrected_logged_and_counted(users, clock, caplog):
     break_counts(*users[3:5])
