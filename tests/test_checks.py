@@ -649,6 +649,15 @@ def of_redis() -> dict[str, str]:
     return found(checks.REDIS_TAG, deploy=True)
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("location", ["", "127.0.0.1:6379"])
+def test_a_redis_without_a_url_is_not_asked(location):
+    with override_settings(CACHES={"default": cache(location)}):
+        assert of_redis() == {}
+        with pytest.raises(ConfigurationError):
+            _ = client_of("default").redis
+
+
 @pytest.mark.django_db  # from Django 6 on, other checks ask the databases
 def test_redis_is_asked_only_for_a_deployment():
     url = f"redis://app:secret@127.0.0.1:{(port := servers.free_port())}/3"

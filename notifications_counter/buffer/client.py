@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from django.conf import settings
-from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import Signal, receiver
 
@@ -58,7 +59,7 @@ def client_of(alias: str) -> Client:
         redis_py()
         try:
             factory = connection_factory(caches[alias])
-        except InvalidCacheBackendError as error:
+        except ImproperlyConfigured as error:  # InvalidCacheBackendError, too
             if alias in settings.CACHES:
                 raise ConfigurationError(f"The cache {alias!r} cannot be used: {error}") from None
             raise ConfigurationError(

@@ -20,13 +20,13 @@ from ..exceptions import BufferUnavailable, CommandRefused
 from ..maintenance.places import at, places
 from ..timeseries import TimeSeries
 from .registration import REDIS_TAG, Messages, check, id_, sound_counters
-from .settings import addresses, is_django_redis
+from .settings import addresses, check_cache
 
 
 @check(REDIS_TAG, deploy=True)
 def check_redis() -> Messages:
     """Check that Redis evicts no changes, has a name, and runs every command of the app."""
-    if not is_django_redis(options.CACHE_ALIAS):
+    if any(message.is_serious() for message in check_cache()):
         return
     found: list[CheckMessage] = []
     try:
