@@ -22,7 +22,8 @@ from django.utils import timezone
 from django_redis import get_redis_connection
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.client import read_all_owed
+from notifications_counter.buffer.client import Client, read_all_owed
+from notifications_counter.buffer.commands import Command
 from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
@@ -165,6 +166,13 @@ def redis_out_of_reach() -> Iterator[None]:
     nowhere = {**settings.CACHES["default"], "LOCATION": f"redis://{HOST}:1/0"}
     with override_settings(CACHES={**settings.CACHES, "default": nowhere}):
         yield
+
+
+def sent_get(client: Client) -> Pipeline:
+    """A command whose reply is not read yet."""
+    pipeline = Pipeline(client, [Command("GET", "key", ("key",))])
+    pipeline.send()
+    return pipeline
 
 
 @contextmanager

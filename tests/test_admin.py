@@ -296,7 +296,7 @@ def test_recount_of_selected_users(admin_client, healed, make_user):
 def test_recount_of_a_user_in_a_transaction(admin_client, healed, alice):
     notify(alice)
     unread.flush()
-    buffer().announce("part", [str(alice.pk)]).read()
+    buffer().announce("part", [str(alice.pk)])
     unheard(Notification.objects.create, user=alice, title="x")
     row = UserNotificationsCount.objects.get()
     assert messages(act(admin_client, UserNotificationsCount, "recount", [row])) == [

@@ -77,7 +77,7 @@ def test_what_waits_lifts_one_into_the_top_and_sinks_another(users, make_user):
 @pytest.mark.keys
 def test_owners_in_doubt_are_counted(users):
     """Dirty ones, and those whose process was killed between its COMMIT and its message."""
-    unread.buffers[0].announce("killed", [str(users[0].pk)]).read()
+    unread.buffers[0].announce("killed", [str(users[0].pk)])
     mark_dirty([(unread, str(users[1].pk))])
     for user in users[:2]:
         unheard(Notification.objects.bulk_create, [Notification(user=user, title="x") for _ in range(9)])
@@ -201,7 +201,7 @@ def test_any_history(make_user, about, shards, seed):
                 if chance.random() < 0.5:
                     mark_dirty([(counter, doubted)])
                 else:
-                    counter.buffer_of(doubted).announce(f"intent {chance.random()}", [doubted]).read()
+                    counter.buffer_of(doubted).announce(f"intent {chance.random()}", [doubted])
                 unheard(objects.bulk_create, [make_for(counter, make, owner)])
             for within, where in places.items():
                 assert_largest(counter, within, **where)

@@ -480,7 +480,7 @@ def test_redis_goes_and_comes_back_inside_a_transaction(alice, bob):
 
 def test_a_few_rows_in_flight_are_counted_at_once(alice, django_assert_num_queries):
     unread.count(alice)
-    buffer().announce("p", [str(alice.pk)]).read()
+    buffer().announce("p", [str(alice.pk)])
     unread.count(alice)
     with django_assert_num_queries(1), sent() as commands:
         assert unread.count(alice) == 0
@@ -489,7 +489,7 @@ def test_a_few_rows_in_flight_are_counted_at_once(alice, django_assert_num_queri
 
 def test_a_mark_without_an_intent_does_not_stay(alice, bob, redis_client, monkeypatch):
     unread.count(alice)
-    buffer().announce("p", [str(alice.pk)]).read()
+    buffer().announce("p", [str(alice.pk)])
     unread.count(alice)
     redis_client.delete(buffer().keys.intents)
     objects.create(user=bob, title="x")  # whose announcement notices
@@ -510,7 +510,7 @@ def test_nobody_waits_long_for_what_is_in_flight(total):
 def test_redis_is_asked_again_before_many_rows_are_counted(alice, monkeypatch, django_assert_num_queries, lands):
     notify(alice, 2)
     unread.count(alice)
-    buffer().announce("p", [str(alice.pk)]).read()
+    buffer().announce("p", [str(alice.pk)])
     buffer()._mark_checked_at = time.monotonic()
     pauses: list[float] = []
 
@@ -530,7 +530,7 @@ def test_redis_is_asked_again_before_many_rows_are_counted(alice, monkeypatch, d
 def test_a_sum_in_flight_does_not_tell_how_many_rows_there_are(alice, monkeypatch):
     notify(alice, 2)
     unread.count(alice)
-    buffer().announce("p", [str(alice.pk)]).read()
+    buffer().announce("p", [str(alice.pk)])
     buffer()._mark_checked_at = time.monotonic()
     monkeypatch.setattr(cached, "ROW_SECONDS", 1)
     with sent() as commands, pytest.raises(MustCountRows):
@@ -541,7 +541,7 @@ def test_a_sum_in_flight_does_not_tell_how_many_rows_there_are(alice, monkeypatc
 def test_a_total_is_not_used_while_one_of_its_transactions_is_in_flight(alice):
     unread.count(alice)
     for intent in "pq":
-        buffer().announce(intent, [str(alice.pk)]).read()
+        buffer().announce(intent, [str(alice.pk)])
     assert unread.count(alice) == 0  # and kept
     unheard(notify, alice, 2)  # both have committed, and neither is confirmed
     assert unread.count(alice) == 2

@@ -13,7 +13,6 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
 from .commands import OWNERS_PER_CALL, Call, Get, chunked, owners_as_json
-from .pipeline import Pipeline
 from .shard import LEASE, Shard
 from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
 from .upkeep import Upkeep
@@ -162,9 +161,9 @@ class Buffer(Shard):
         return self.run("keep", ready, token, *args)
 
     # ----------------------------------------------------------------- writes
-    def announce(self, intent: str, owners: Sequence[str]) -> Pipeline:
-        """Announce an intent to change these owners' counts. Read the reply before the database commits."""
-        return self.client.send(self.announce_call(intent, owners_as_json(owners)))
+    def announce(self, intent: str, owners: Sequence[str]) -> None:
+        """Announce an intent to change these owners' counts. Do so before the database commits."""
+        self.client.ask(self.announce_call(intent, owners_as_json(owners)))
 
     def announce_call(self, intent: str, owners: str) -> Call:
         """Return the call of ``announce`` for owners as JSON, to be sent together with others. BufferUnavailable if

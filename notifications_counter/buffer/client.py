@@ -141,12 +141,6 @@ class Client:
         if type(pool := self.__dict__.get("_connections")) is Connections:
             pool.disconnect()
 
-    def send(self, call: AnyCall) -> Pipeline:
-        """Send a call to the server that holds its key, without waiting for the reply."""
-        pipeline = Pipeline(self.node_of(call.key), [call])
-        pipeline.send()
-        return pipeline
-
     def node_of(self, key: str) -> Client:
         """Return the client of the server that holds ``key``."""
         return self
@@ -172,10 +166,15 @@ class Client:
         pipeline = Pipeline(self if self.knows_server else self.node_of(call.key), [call])
         try:
             pipeline.send(urgent)
-            return pipeline.read()
+            (outcome,) = pipeline.outcomes()
         except BaseException:
             pipeline.close()
             raise
+        if late_failures:  # of this, or of one that was owed on the connection
+            late_failures.handle()
+        if isinstance(outcome, BufferUnavailable):
+            raise outcome
+        return outcome
 
     def call(self, key: str, name: str, *arguments: Argument) -> Any:
         """Send a command and return its reply."""

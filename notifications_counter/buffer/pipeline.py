@@ -136,15 +136,6 @@ class Pipeline:
             self._return()
 
     # ----------------------------------------------------------------------- reading
-    def read(self) -> Any:
-        """Return the outcome of the only call, or raise it."""
-        (outcome,) = self.outcomes()
-        if late_failures:  # of this, or of one that was owed on the connection
-            late_failures.handle()
-        if isinstance(outcome, BufferUnavailable):
-            raise outcome
-        return outcome
-
     def outcomes(self) -> list[Any]:
         """Return the outcome of each call. A script that Redis does not know is called again, by its source."""
         if self._outcomes is None:

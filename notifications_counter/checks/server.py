@@ -71,12 +71,12 @@ def check_commands(buffer: Buffer) -> Messages:
     attempts: list[Callable[[], Any]] = [
         lambda: trial.upkeep.recover(1, "server"),
         lambda: trial.upkeep.complete(1, "server"),
-        lambda: trial.announce(intent, [owner]).read(),
+        lambda: trial.announce(intent, [owner]),
         lambda: trial.confirm(intent, {owner: 1}),
         lambda: trial.take_leases([owner], "token"),
         lambda: trial.fix(1, "token", {owner: 1}),
         lambda: trial.keep(trial.take_free_leases([owner], "token"), "token", {owner: 1}),
-        lambda: trial.announce(intent, [owner]).read(),
+        lambda: trial.announce(intent, [owner]),
         lambda: trial.confirm(intent, {owner: 1}),  # changes the cached total, too
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
         lambda: trial.keep_group(trial.take_free_leases([group], "token"), "token", group, {"2]": 1}),

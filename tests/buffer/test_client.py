@@ -16,12 +16,22 @@ from django.db.models.signals import pre_save
 import servers
 from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer import connections as connections_module
-from notifications_counter.buffer.commands import Command
 from notifications_counter.buffer.connections import Connections
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, begin_now, entries, fork, notify, stored, together
+from tests.support import (
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    begin_now,
+    entries,
+    fork,
+    notify,
+    sent_get,
+    stored,
+    together,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -222,11 +232,11 @@ def test_after_an_outage_one_tries_while_others_count_rows(use, server, alice):
     notify(alice)
     client.breaker.trip(redis.ConnectionError("a moment of weakness"))
     client.breaker.retry_at = 0.0  # as if the time had passed
-    attempt = client.send(Command("GET", "key", ("key",)))
+    attempt = sent_get(client)
     with pytest.raises(BufferUnavailable):
         client.call("key", "GET", "key")
     assert_reads(alice)
-    attempt.read()
+    assert attempt.outcomes() == [None]
     assert client.call("key", "GET", "key") is None
     assert_reads(alice)
 
@@ -293,12 +303,12 @@ def test_more_threads_than_connections(use, server, alice, caplog):
     client = use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 1})
     unread.heal()
     notify(alice)
-    reply = client.send(Command("GET", "key", ("key",)))
+    reply = sent_get(client)
     for _ in range(2):
         notify_quietly(alice)
         assert_reads(alice)
     assert RecountRequest.objects.count() == 2
-    assert reply.read() is None
+    assert reply.outcomes() == [None]
     assert client.breaker.down_since is None
     assert [level for level, _ in messages(caplog)] == [logging.WARNING]
     assert_heals(alice)
@@ -320,9 +330,9 @@ def test_connections_that_nobody_needs_are_closed(monkeypatch):
 
 def test_a_reply_is_not_read_twice(use, server):
     client = use(server.url)
-    reply = client.send(Command("GET", "key", ("key",)))
+    reply = sent_get(client)
     for _ in range(2):
-        assert reply.read() is None
+        assert reply.outcomes() == [None]
     reply.close()
     assert len(client._connections._idle) == 1
 

@@ -165,10 +165,10 @@ def test_each_call_has_its_own_outcome(house, wire):
 
 
 def test_replies_that_nobody_waited_for(house, wire):
-    pipeline = buffer().announce("part", [str(house.pk)])
+    pipeline = Pipeline(client_of("default"), [buffer().announce_call("part", owners_as_json([str(house.pk)]))])
+    pipeline.send()
     pipeline.close()
-    with pytest.raises(BufferUnavailable):
-        pipeline.read()
+    assert isinstance(pipeline.outcomes()[0], BufferUnavailable)
     assert open_issues.count(house) == 1  # over another connection
 
 

@@ -18,7 +18,7 @@ from django.db import transaction
 
 import servers
 from notifications_counter.buffer.client import Client, client_of
-from notifications_counter.buffer.commands import OWNERS_PER_CALL, Command, chunked
+from notifications_counter.buffer.commands import OWNERS_PER_CALL, chunked
 from notifications_counter.buffer.connections import FRESH_SECONDS
 from notifications_counter.checks.server import check_redis
 from notifications_counter.counters import unread
@@ -38,6 +38,7 @@ from tests.support import (
     entries,
     notify,
     sent,
+    sent_get,
     wait_until,
 )
 
@@ -199,9 +200,8 @@ def test_an_address_that_leads_to_another_server(use, alice, pool):
         use(line.url, CONNECTION_POOL_KWARGS=pool, SOCKET_TIMEOUT=30)
         unread.heal()
         notify(alice)
-        used = [client_of("default").send(Command("GET", "key", ("key",))) for _ in range(3)]
-        for reply in used:
-            reply.read()
+        for reply in [sent_get(client_of("default")) for _ in range(3)]:
+            reply.outcomes()
         with servers.redis(replica_of=server) as other, redis.Redis.from_url(other.url) as master:
             client.execute_command("WAIT", 1, 5000)
             master.replicaof("NO", "ONE")
@@ -231,7 +231,7 @@ def test_a_command_that_the_server_does_not_have(use, alice, bob, caplog):
         assert RecountRequest.objects.count() == 2
         [(level, text)] = told(caplog)
         assert (level, "confirm" in text, "check --deploy" in text) == ("ERROR", True, True)
-        buffer().announce("part", ["1"]).read()
+        buffer().announce("part", ["1"])
         with pytest.raises(CommandRefused):
             buffer().confirm("part", {"1": 1})
         assert client_of("default").breaker.down_since is None

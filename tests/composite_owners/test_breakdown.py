@@ -138,7 +138,7 @@ def test_counts_of_which_one_is_in_flight_are_not_used():
     vote()
     votes.breakdown(OWNER)
     for intent in "pq":
-        buffer(votes).announce(intent, [MEMBER]).read()
+        buffer(votes).announce(intent, [MEMBER])
     unheard(vote)  # committed, and not confirmed yet
     assert votes.breakdown(OWNER) == {5: 2}
     buffer(votes).confirm("q", {})  # rolled back
@@ -152,7 +152,7 @@ def test_counts_of_which_one_is_in_flight_are_not_used():
 def test_an_announcement_stops_counts_that_are_being_kept():
     shard, group = buffer(votes), "[1,\t1,\t"
     seen = shard.take_free_leases([group], "a")
-    shard.announce("p", [MEMBER]).read()
+    shard.announce("p", [MEMBER])
     assert not shard.keep_group(seen, "a", group, {"5]": 0})
     assert shard.take_free_leases([group], "a").owners[group].needs_rows
     shard.confirm("p", {MEMBER: 0})
@@ -215,7 +215,7 @@ def test_a_recount_drops_counts():
 def test_a_count_below_zero_is_recounted():
     vote(2)
     votes.breakdown(OWNER)
-    buffer(votes).announce("p", [MEMBER]).read()
+    buffer(votes).announce("p", [MEMBER])
     buffer(votes).confirm("p", {MEMBER: -3})
     assert votes.breakdown(OWNER) == {5: 2}
     assert votes.status()[0].status.dirty == 1

@@ -113,7 +113,7 @@ def test_a_transaction_that_is_under_way_while_the_database_is_replaced(kept: An
                 replace_elsewhere(other)
                 other.run(unread.heal)
         else:
-            old.announce("killed", [str(kept.pk)]).read()
+            old.announce("killed", [str(kept.pk)])
             Notification.objects.create(user=kept, title="late")
             replace_elsewhere(other)
             assert [part.id for part in other.run(intents)] == ["killed"]
@@ -133,10 +133,10 @@ def intents() -> list[Any]:
 
 def test_keys_that_were_left_are_of_no_use(kept: Any) -> None:
     old, owner_key = buffer(), str(kept.pk)
-    old.announce("part", [owner_key]).read()
+    old.announce("part", [owner_key])
     replace()
     for use in (
-        lambda: old.announce("late", [owner_key]).read(),
+        lambda: old.announce("late", [owner_key]),
         lambda: old.confirm("part", {owner_key: 1}),
         lambda: old.mark_dirty([owner_key]),
         lambda: old.snapshot([owner_key]),

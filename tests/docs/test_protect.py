@@ -68,7 +68,7 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         with pytest.raises(CommandError, match="rejected"):
             call_command("flush_counters", "--check")
         buffer.client.call(buffer.keys.rejected, "HDEL", buffer.keys.rejected, "\0nobody")
-        buffer.announce("a part of a process that was killed", [str(alice.pk)]).read()
+        buffer.announce("a part of a process that was killed", [str(alice.pk)])
         with entries(HEAL_AFTER=0):
             unread.heal()
         with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):

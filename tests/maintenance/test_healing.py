@@ -73,7 +73,7 @@ def test_a_heal_without_time_makes_progress(users):
 
 def test_a_transaction_of_users_who_are_slow_to_count(users, slow):
     owner_keys = [str(user.pk) for user in users]
-    buffer().announce("a part of a process that was killed", owner_keys).read()
+    buffer().announce("a part of a process that was killed", owner_keys)
     RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=owner_key) for owner_key in owner_keys)
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
         unread.heal(0.5)
@@ -168,7 +168,7 @@ def test_users_who_are_active_do_not_keep_others_waiting(healed, alice, bob, mon
 
 def test_a_transaction_that_began_before_the_clock_was_set_back(healed, alice, redis_client):
     """Its process was killed, and by the clock it begins tomorrow."""
-    buffer().announce("part", [str(alice.pk)]).read()
+    buffer().announce("part", [str(alice.pk)])
     unheard(Notification.objects.create, user=alice, title="x")
     part = json.loads(redis_client.hget(buffer().keys.intents, "part"))
     began = part["began"] + 86400
@@ -257,7 +257,7 @@ def test_a_connection_that_is_lost_in_a_heal(healed, monkeypatch, flush):
 
 
 def test_the_next_run_comes_back_to_a_user_who_was_in_flight(healed, alice):
-    buffer().announce("part", [str(alice.pk)]).read()
+    buffer().announce("part", [str(alice.pk)])
     buffer().mark_dirty([str(alice.pk)])
     assert unread.heal().postponed == 1
     buffer().confirm("part", {})
@@ -267,11 +267,11 @@ def test_the_next_run_comes_back_to_a_user_who_was_in_flight(healed, alice):
 
 def test_users_who_were_in_flight_when_redis_lost_all_intents(healed, alice, bob, redis_client):
     for name, user in ("p", alice), ("q", bob):
-        buffer().announce(name, [str(user.pk)]).read()
+        buffer().announce(name, [str(user.pk)])
         redis_client.delete(buffer().keys.intents)
         unheard(Notification.objects.create, user=user, title="x")
         assert buffer().confirm(name, {str(user.pk): 1}) == 1
-    buffer().announce("r", [str(bob.pk)]).read()  # while somebody else is in flight, too
+    buffer().announce("r", [str(bob.pk)])  # while somebody else is in flight, too
     unread.heal()
     assert_reads(alice)
     assert buffer().upkeep.status().dirty == 1

@@ -125,7 +125,7 @@ def test_keys_that_are_none(healed):
 def test_a_commit_that_is_on_its_way_is_not_wrong(healed, alice, everyone):
     """The database has the row, and Redis does not know yet."""
     notify(alice)
-    buffer().announce("part", [str(alice.pk)]).read()
+    buffer().announce("part", [str(alice.pk)])
     create_uncounted(alice.pk, 1)
     users = None if everyone else [alice]
     seen: list[Difference] = []
@@ -157,7 +157,7 @@ def test_a_dry_run_leaves_those_who_are_recounted_anyway(healed, alice, bob):
 
 def test_a_confirmation_that_never_comes_is_waited_for_until_the_heal(healed, alice):
     notify(alice)
-    buffer().announce("intent", [str(alice.pk)]).read()
+    buffer().announce("intent", [str(alice.pk)])
     create_uncounted(alice.pk, 1)
     assert_reads(alice)
     assert unread.recount([alice], dry_run=True) == RecountResult(1, postponed=1)

@@ -203,14 +203,14 @@ def test_a_transaction_that_is_under_way_when_the_number_changes(users):
         unread.heal()
         (before,) = unread.buffers
         for part in ("part", "other"):
-            before.announce(part, [owner_key]).read()
+            before.announce(part, [owner_key])
     unread.heal()
     assert unread.buffer_of(owner_key).upkeep.status().intents == 2
     unheard(Notification.objects.create, user=user, title="x")  # then its process is killed
     for call in (
         lambda: before.confirm("other", {owner_key: 1}),
         lambda: before.mark_dirty([owner_key]),
-        lambda: before.announce("late", [owner_key]).read(),
+        lambda: before.announce("late", [owner_key]),
     ):
         with pytest.raises(DatabaseChanged):
             call()

@@ -200,7 +200,7 @@ def test_whoever_is_right_keeps_a_cached_total(users, clock):
 @pytest.mark.parametrize(
     "doubt",
     [
-        pytest.param(lambda owner_key: buffer().announce("intent", [owner_key]).read(), id="in flight"),
+        pytest.param(lambda owner_key: buffer().announce("intent", [owner_key]), id="in flight"),
         pytest.param(lambda owner_key: buffer().mark_dirty([owner_key]), id="dirty"),
         pytest.param(lambda owner_key: request_recounts("default", [(unread, owner_key)]), id="requested"),
     ],

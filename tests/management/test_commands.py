@@ -57,7 +57,7 @@ def test_flush_says_what_it_has_written(few_healed, make_user):
 
 def test_flush_says_that_there_is_nothing_and_what_is_left_for_the_next_run(few_healed):
     assert run("flush_counters") == [f"{counter.name}: nothing to flush." for counter in all_counters()]
-    unread.buffers[0].announce("part", ["7"]).read()
+    unread.buffers[0].announce("part", ["7"])
     assert of_unread(run("flush_counters")) == [
         "unread: nothing flushed; for the next runs: 0 changes, 0 owners to recount, 1 intent in flight."
     ]

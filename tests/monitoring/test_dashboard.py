@@ -106,7 +106,7 @@ def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_
 def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
     unread.buffers[0].upkeep.reject({"\0": "1"})
     for i in range(11):
-        unread.buffers[0].announce(f"part {i}", ["7"]).read()
+        unread.buffers[0].announce(f"part {i}", ["7"])
     with entries(HEAL_AFTER=0):
         response = admin_client.get(url)
     assert "1 change could not be stored" in health(response)

@@ -49,7 +49,7 @@ def ago(seconds: int) -> int:
 
 def in_flight_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
     """A part of a transaction that has been open for a while, of a user whose key looks like a time."""
-    unread.buffers[0].announce(part, [user]).read()
+    unread.buffers[0].announce(part, [user])
     entry = redis("HGET", "intents", part).decode()
     redis("HSET", "intents", part, re.sub(r'"began":\d+', f'"began":{ago(seconds)}', entry))
 
@@ -139,7 +139,7 @@ def test_a_report_costs_the_same_whatever_there_is(alice, shards):
 
         assert cost() == (3 * shards, 2)
         for i in range(50):
-            unread.buffers[0].announce(f"part{i}", [str(i)]).read()
+            unread.buffers[0].announce(f"part{i}", [str(i)])
         RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(i)) for i in range(50))
         notify(alice)
         assert cost() == (3 * shards, 2)

@@ -161,7 +161,7 @@ class Replay:
             if i >= writer.announced:
                 yield
                 if self.label != "not delivered" and not silent:
-                    buffer.announce(id_, owners).read()
+                    buffer.announce(id_, owners)
                     self.intents[me].announced_at = time.monotonic()
                 if self.label:
                     failed += owners
@@ -532,7 +532,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         CounterShard.objects.update(declared=OLD)
         monkeypatch.setattr(in_force, "_last_heals", {})
     for intent in start.redis.intents:
-        replay.buffer.announce(f"intent {intent.number}", [replay.owner_keys[owner] for owner in intent.owners]).read()
+        replay.buffer.announce(f"intent {intent.number}", [replay.owner_keys[owner] for owner in intent.owners])
     if start.redis.phase == "?":
         start_epoch(votes, replay.buffer, "what the history begins with")
     assert replay.buffer.upkeep.status().batch == start.redis.batch // model.BATCHES * BATCHES
