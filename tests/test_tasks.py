@@ -85,7 +85,7 @@ def test_the_next_run_has_a_connection(few_healed, task):
 
     with OtherConnection() as other:
         other.run(ask, kill)
-        wait_until(lambda: not other.run(ask, look_up))  # MariaDB may interrupt a later statement instead
+        wait_until(lambda: not other.run(ask, look_up))  # or MariaDB may interrupt a later statement
     with suppress(*OUTAGES):
         task()
     task()

@@ -56,7 +56,8 @@ class Database:
                     only in Redis, and must survive that
     ``address``     a hash of the location; the next database there leaves the keys of this one
     ``uid``         the random part of the id
-    ``mark``        the end of the ``uid`` of a tenant's schema, by its name; '' for others
+    ``mark``        how the ``uid`` of a tenant's schema must end, by its name; '' for others. A clone starts with the
+                    ``uid`` of its original, and so did an earlier clone of the same name
     ``in_memory``   whether it is a SQLite database in memory
     ``epochs``      of each shard, by counter, shard and number of shards; empty for test databases, because their Redis
                     may be emptied between two tests
@@ -83,12 +84,6 @@ class Database:
         self.in_memory = in_memory
         self.epochs: dict[tuple[str, int, int], int] = {}
         self.buffers: dict[Any, list[Buffer]] = {}
-
-    @property
-    def is_cloned(self) -> bool:
-        """Whether this is a tenant's schema that was cloned from another one, or renamed, so that its ``uid`` may be
-        that of an earlier tenant of this name, who was a clone, too."""
-        return not self.uid.endswith(self.mark)
 
     @property
     def ttl(self) -> int | str:
@@ -136,7 +131,7 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
             if (found := _read(connection)) is None and not inside:
                 _rows(connection).get_or_create(pk=1, defaults={"uid": _new_uid()})
                 found = _read(connection)
-            if found and found.is_cloned:
+            if found and not found.uid.endswith(found.mark):  # it is new, a clone, or renamed
                 if not inside:
                     _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.mark))
                 found = None if inside else _read(connection)
@@ -221,7 +216,8 @@ def _read_epochs(connection: BaseDatabaseWrapper) -> dict[tuple[str, int, int], 
 
 
 def _new_uid(mark: str = "") -> str:
-    """Make a random ``uid``. ``mail.outbox`` exists only in processes of Django's test runner or pytest-django."""
+    """Make a random ``uid`` that ends with ``mark``. ``mail.outbox`` exists only in processes of Django's test runner
+    or pytest-django."""
     return ((OF_TESTS if hasattr(mail, "outbox") else "") + uuid4().hex)[: 32 - len(mark)] + mark
 
 

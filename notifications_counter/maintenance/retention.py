@@ -20,7 +20,7 @@ BATCH = 1000
 """Notifications in one transaction."""
 CONFLICTS = {DEADLOCK, *MAY_ROLL_BACK, "40001", "40P01"}
 """Errors of a transaction that gives way to another: InnoDB also locks index entries, which it does not skip; and above
-READ COMMITTED, no row can be locked that others have changed. The texts are PostgreSQL's."""
+READ COMMITTED, a row that others have changed cannot be locked. The texts are PostgreSQL's SQLSTATEs."""
 
 
 @dataclass

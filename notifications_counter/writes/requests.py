@@ -66,7 +66,7 @@ def request_or_log(using: str, failed: Sequence[Owner]) -> None:
         request_recounts(using, failed)
     except Error:
         about = {"event": "send_failed", "database": using, "owners": len(failed)}
-        text = "Deltas could not be sent (owners: %d). They are recounted after HEAL_AFTER seconds."
+        text = "Deltas could not be sent (owners: %d). The owners are recounted after HEAL_AFTER seconds."
         logger.exception(text, len(failed), extra=about)
 
 

@@ -110,7 +110,7 @@ def fill(model: Any, agents: list[Agent], rng: random.Random) -> None:
     if connection.vendor == "postgresql":
         sql(f"TRUNCATE {model._meta.db_table} CASCADE")
     model.objects.bulk_create(model(**row) for row in rows_of(agents, rng, rng.sample(range(1, NUMBER + 1), NUMBER)))
-    if connection.vendor == "postgresql":  # otherwise autovacuum may do so for one table: the plan orders the rows
+    if connection.vendor == "postgresql":  # or autovacuum may do so for one table only: plans decide the order
         sql(f"ANALYZE {model._meta.db_table}")
     sql("DELETE FROM twin_notes")
 

@@ -3,7 +3,7 @@
 -- KEYS  first (none), and the other keys of that script
 -- ARGV  the type of each as TYPE calls it, 'none' for any
 -- Reply nothing
--- None for keys of no shard: next to them, a time-sliced counter or a type of events may be named ready.
+-- nil for keys that belong to no shard, beside which a time-sliced counter or a type of events may be named ready.
 local base = first:match('^({[^}]*}:' .. ('%x'):rep(16) .. '):[%l_]+$')
 if base and is_out_of_use(redis.pcall('GET', base .. ':ready')) then return end
 for i, key in ipairs(KEYS) do

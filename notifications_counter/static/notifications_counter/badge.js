@@ -23,7 +23,7 @@
   const initial = Number(document.querySelector('[data-badge="unread"]')?.dataset.count); // unread count of the page
   let known = {}; // counts by the names of their badges
   let moment = 0; // rises with each request and each update
-  let updated = 0; // the moment of which the known counts are
+  let updated = 0; // the moment from which the known counts date
   let leading = null; // an AbortController while this tab leads
   let relisten = () => {}; // reopens the stream, if there is one
   let visit; // an AbortController of this visit of the page
