@@ -54,10 +54,6 @@ def _distinct(value: Any, valid: Callable[[Any], bool]) -> bool:
     return isinstance(value, list | tuple) and all(map(valid, value)) and len(set(value)) == len(value)
 
 
-def _precision(value: Any) -> bool:
-    return _positive(value) and value <= 2_678_400
-
-
 def _bool(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -101,13 +97,6 @@ class Options:
     READ_TIMEOUT = Entry[float](0.1, _timeout, "a positive number of seconds")
     WRITE_TIMEOUT = Entry[float](0.4, _timeout, "a positive number of seconds")
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
-    PRECISIONS = Entry[Sequence[int]](
-        (1, 5, 60, 300, 3600, 18000, 86400),
-        lambda value: _distinct(value, _precision) and len(value) > 0,
-        "a list of distinct integers from 1 to 2678400 (31 days), in seconds",
-    )
-    SAMPLES = Entry(120, lambda value: _positive(value) and value <= 10_000, "an integer from 1 to 10000")
-    RECORD_EVENTS = Entry(True, _bool, "True or False")
     RECORD_ACTIVITY = Entry(False, _bool, "True or False")
     ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")
     NOTIFICATIONS = Entry(True, _bool, "True or False")

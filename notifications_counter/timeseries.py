@@ -4,7 +4,7 @@
     get_counter("hits", 60)  # [(slice start, count), …], a slice a minute
 
 The recipe is from Redis in Action, 5.2.1: a hash ``count:<precision>:<name>`` from slice start to count, and a sorted
-set of all known counters. Each counter keeps the newest SAMPLES slices of each precision. Slices start at multiples of
+set of all known counters. Each counter keeps the newest 120 slices of each precision. Slices start at multiples of
 the precision since the epoch. Times are seconds since the epoch or aware datetimes; the default is the time of the
 Redis server. Every function raises BufferUnavailable if Redis is unreachable or the database has not been migrated.
 """
@@ -12,7 +12,6 @@ Redis server. Every function raises BufferUnavailable if Redis is unreachable or
 from __future__ import annotations
 
 import math
-import traceback
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +25,18 @@ from .buffer.client import Client, client_of
 from .buffer.commands import ARGUMENTS, in_groups
 from .buffer.scripts import script
 from .buffer.types import decode, encode, pairs, parse_int
-from .conf import check_entries, check_name, is_integer, options
+from .conf import check_name, is_integer, options
 from .databases.identity import current
 from .declaration.primary_keys import plain
 
 When = float | int | datetime | None
 
+PRECISIONS = (1, 5, 60, 300, 3600, 18000, 86400)
+"""Seconds, as in the book."""
+SAMPLES = 120
+COARSEST = 2_678_400
+"""31 days, in seconds."""
+MOST_SAMPLES = 10_000
 NAMES_PER_CALL = 50
 """The most names that one script call updates."""
 PAGE = 400
@@ -40,8 +45,9 @@ PAGE_WORK = 10_000
 """Slices after which such a call stops early. A counter itself takes as long as 20 of them."""
 LATEST = 32_503_680_000
 """The year 3000, in seconds. A later time must be in milliseconds."""
-LARGEST = 2**53
-"""Lua has integers up to this."""
+DIGITS = 15
+"""The most digits of a count. Lua's numbers hold them exactly."""
+LARGEST = 10**DIGITS - 1
 LONGEST = 200
 """The most characters of a name."""
 
@@ -59,41 +65,35 @@ class CleanResult:
 
 
 class TimeSeries:
-    """A family of counters for each database, and for each tenant's schema. Missing arguments are read from the
-    settings, each time they are needed.
+    """A family of counters for each database, and for each tenant's schema.
 
-    ``precisions``  lengths of slices, in seconds
-    ``samples``     slices kept of each
+    ``precisions``  lengths of slices, in seconds, at most 31 days
+    ``samples``     slices kept of each, at most 10,000
     ``name``        second part of the keys
-    ``alias``       the cache whose Redis holds them
+    ``alias``       the cache whose Redis holds them; by default CACHE_ALIAS
     ``shared``      one family for all databases and schemas instead, which needs no database
     """
 
     def __init__(
         self,
-        precisions: Sequence[int] | None = None,
-        samples: int | None = None,
+        precisions: Sequence[int] = PRECISIONS,
+        samples: int = SAMPLES,
         name: str = "count",
         alias: str | None = None,
         shared: bool = False,
     ):
-        given = {"PRECISIONS": precisions, "SAMPLES": samples, "CACHE_ALIAS": alias}
         check_name(name)
-        check_entries({entry: value for entry, value in given.items() if value is not None})
-        self._precisions, self._samples, self._name = precisions, samples, name
-        self._alias, self._shared, self._declared = alias, shared, "NOTIFICATIONS_COUNTER['PRECISIONS']"
-        if precisions:
-            caller = traceback.extract_stack(limit=2)[0]
-            self._declared = f"the TimeSeries in {caller.filename}, line {caller.lineno}"
-
-    @property
-    def precisions(self) -> list[int]:
+        are_valid = isinstance(precisions, list | tuple) and precisions and len(set(precisions)) == len(precisions)
+        if not are_valid or not all(is_integer(each) and 0 < each <= COARSEST for each in precisions):
+            raise ValueError(
+                f"precisions={precisions!r}: pass a list of distinct integers from 1 to {COARSEST} seconds."
+            )
+        if not is_integer(samples) or not 0 < samples <= MOST_SAMPLES:
+            raise ValueError(f"samples={samples!r}: pass an integer from 1 to {MOST_SAMPLES}.")
+        self.precisions = sorted(precisions, reverse=True)
         """Seconds, coarsest first."""
-        return sorted(self._precisions or options.PRECISIONS, reverse=True)
-
-    @property
-    def samples(self) -> int:
-        return self._samples or options.SAMPLES
+        self.samples = samples
+        self._name, self._alias, self._shared = name, alias, shared
 
     @property
     def base(self) -> str:
@@ -131,14 +131,15 @@ class TimeSeries:
     def get_counter(
         self, name: str, precision: int, start: When = None, end: When = None, fill: bool = False
     ) -> list[tuple[int, int]]:
-        """Return ``(slice start, count)``, oldest first, of the newest SAMPLES slices up to now, and of any later ones.
+        """Return ``(slice start, count)``, oldest first, of the newest slices up to now, as many as are kept, and of
+        any later ones.
 
         A counter that has none of these was updated with a ``now`` of its own. Then the result is its slices up to the
         newest. The result does not depend on the server, or on whether a cleaner has run.
 
         ``start``, ``end``: only slices that start at ``start`` or later and before ``end``.
         ``fill``: also slices without a count, as zeros, from ``start`` (or the first with a count) to ``end`` (or the
-        last with a count), but none older than those that are kept, and at most SAMPLES after now.
+        last with a count), but none older than those that are kept, and as many at most after now.
         """
         name = _valid(name)
         self._check_precision(precision)
@@ -191,7 +192,7 @@ class TimeSeries:
         progress: Callable[[int, int], None] = lambda done, total: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> CleanResult:
-        """Remove the slices that are older than the newest SAMPLES up to ``now``, and counters without any slices.
+        """Remove the slices that are too old at ``now`` for a read to return them, and counters without any slices.
 
         ``due`` returns whether to clean a precision. ``progress`` is called with the number of counters looked at and
         of all counters at the start, and ``stopped`` between two script calls. Several processes may clean at once.
@@ -219,8 +220,8 @@ class TimeSeries:
         return result
 
     def _known_precisions(self) -> Iterator[int]:
-        """Yield the precisions of known counters, some of which may not be in the settings. Remove members that name
-        no counter."""
+        """Yield the precisions of known counters, some of which may be of an earlier release. Remove members that
+        name no counter."""
         known, low = f"{self.base}:known", "-"
         while found := self._client.call(known, "ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
             text = decode(found[0]).partition(":")[0]
@@ -233,10 +234,8 @@ class TimeSeries:
 
     def _check_precision(self, precision: object) -> None:
         if not is_integer(precision) or precision not in self.precisions:
-            raise ValueError(
-                f"Nothing is counted at a precision of {precision!r}; pass one of "
-                f"{', '.join(map(str, reversed(self.precisions)))} (seconds), or add it to {self._declared}."
-            )
+            known = ", ".join(map(str, reversed(self.precisions)))
+            raise ValueError(f"Nothing is counted at a precision of {precision!r}; pass one of {known} (seconds).")
 
     # ----------------------------------------------------------------- async
     aupdate_counter = sync_to_async(update_counter)
@@ -271,8 +270,8 @@ def _valid(name: Any) -> str:
 
 
 def _check_count(count: Any) -> None:
-    if not is_integer(count) or not 0 < abs(count) < LARGEST:
-        raise ValueError(f"count={count!r}: pass an integer that is not 0 and has at most 15 digits.")
+    if not is_integer(count) or not 0 < abs(count) <= LARGEST:
+        raise ValueError(f"count={count!r}: pass an integer that is not 0 and has at most {DIGITS} digits.")
 
 
 def _seconds(time: object, rounded: Callable[[float], int] = math.floor) -> int:

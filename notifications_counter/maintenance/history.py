@@ -10,7 +10,6 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from ..conf import options
 from ..databases.routing import working_on
 from ..declaration import Declaration
 from ..events import EventLog
@@ -53,10 +52,8 @@ def log_event(
 
 
 def record(type: str, counter: Declaration, result: Any = None, level: int = logging.INFO, **fields: Any) -> None:
-    """Log an event, and record it unless RECORD_EVENTS is off. Does not raise if Redis is unreachable."""
+    """Log an event, and record it. Does not raise if Redis is unreachable."""
     event = log_event(type, counter, result, level, **fields)
-    if not options.RECORD_EVENTS:
-        return
     try:
         with working_on(counter.db):
             history.record_event({"type": type, **event})

@@ -13,7 +13,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..conf import options
 from ..counters import Counter
 from ..timeseries import TimeSeries
 from .display import Table, grouped
@@ -33,7 +32,7 @@ class Precision:
     def starts(self) -> range:
         """Return when the newest slices began, newest first."""
         last = int(time.time()) // self.seconds * self.seconds
-        return range(last, last - min(self.slots, options.SAMPLES) * self.seconds, -self.seconds)
+        return range(last, last - self.slots * self.seconds, -self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +63,6 @@ PRECISIONS = {
     "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", _half_days),
     "day": Precision(86400, gettext_lazy("By day"), 31, "DATE_FORMAT", _tens),
 }
-
-
-def precisions() -> dict[str, Precision]:
-    """Return the precisions that are counted."""
-    return {name: precision for name, precision in PRECISIONS.items() if precision.seconds in options.PRECISIONS}
 
 
 def activity(counter: Counter, precision: Precision) -> Activity:

@@ -23,7 +23,7 @@ from ..exceptions import CounterError
 from ..maintenance.audit import AuditProgress
 from ..maintenance.epochs import ShardStatus
 from ..maintenance.places import LocalCounter, Place, at, visible_counters
-from .activity import Activity, Precision, activity, precisions
+from .activity import PRECISIONS, Activity, Precision, activity
 from .display import Table, duration, grouped, moment
 from .problems import MAX_AGE, MAX_OVERDUE, problems_of, sentences
 from .recent import event_table
@@ -56,16 +56,14 @@ class CounterPanel:
 
 
 # ------------------------------------------------------------------------- state
-def panel(report: CounterReport, precision: Precision | None) -> CounterPanel:
+def panel(report: CounterReport, precision: Precision) -> CounterPanel:
     """Return the part of the page for a counter. Its charts cost two round trips, one for each time-sliced counter."""
     counter = counter_named(report.counter)
     shown = CounterPanel(counter.name, figures(report), shard_table(counter, report.shards), bool(report.recovering))
-    if not options.RECORD_ACTIVITY:
-        shown.hint = _("For charts, set RECORD_ACTIVITY to True.")
-    elif not precision:
-        shown.hint = _("For charts, put 60, 3600 or 86400 seconds into PRECISIONS.")
-    else:
+    if options.RECORD_ACTIVITY:
         shown.activity = activity(counter, precision)
+    else:
+        shown.hint = _("For charts, set RECORD_ACTIVITY to True.")
     return shown
 
 
@@ -260,8 +258,7 @@ def page(by: str, where: str, chosen: str = "") -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day, for the database or schema that ``where``
     names, or else the first. There, it shows the counters that have problems and the ``chosen`` one, or without
     any of these the first. If Redis is unreachable, the page has fewer parts."""
-    choices = precisions()
-    by = by if by in choices else next(iter(choices), "")
+    by = by if by in PRECISIONS else next(iter(PRECISIONS))
     counters = visible()
     report = look(local=counters)
     keys = {name_in_url(local.place): local.place for local in counters}
@@ -270,7 +267,7 @@ def page(by: str, where: str, chosen: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {
         "by": by,
         "at": where if len(keys) > 1 else "",  # if there is a choice
-        "choices": [(name, precision.title) for name, precision in choices.items()],
+        "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
         "problems": problems,
@@ -284,7 +281,7 @@ def page(by: str, where: str, chosen: str = "") -> dict[str, Any]:
                 infos = servers(here)
                 problems += dict.fromkeys(f"{error.msg} {error.hint}" for info in infos for error in check_server(info))
                 shown = [each for each in here if each.counter == chosen or any(problems_of(each))] or here[:1]
-                found["panels"] = [panel(each, choices.get(by)) for each in shown]
+                found["panels"] = [panel(each, PRECISIONS[by]) for each in shown]
                 found |= {"servers": server_table(infos), "events": event_table()}
     except CounterError as error:
         if not report.errors:

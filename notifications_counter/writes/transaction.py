@@ -236,7 +236,7 @@ class TransactionLog:
             known = [delta for delta in deltas.values() if delta]
             counts[f"{counter.name}:added"] = sum(delta for delta in known if delta > 0)
             counts[f"{counter.name}:removed"] = -sum(delta for delta in known if delta < 0)
-        if counts := {name: min(n, LARGEST - 1) for name, n in counts.items() if n}:
+        if counts := {name: min(n, LARGEST) for name, n in counts.items() if n}:
             with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT), working_on(self.using):
                 TimeSeries().update_counters(counts)
 

@@ -6,7 +6,6 @@ import pytest
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.history import history
 from notifications_counter.models import Notification
-from notifications_counter.testing import isolated_counters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,14 +25,6 @@ def test_recoveries_and_recounts_are_recorded(make_user: Callable[..., Any]) -> 
     assert types == ("recovery", "recovered", "recount")
     assert all(event["counter"] == "unread" for event in events)
     assert (events[2]["checked"], events[2]["corrected"]) == (1, 0)
-
-
-def test_nothing_is_recorded_with_record_events_off(make_user: Callable[..., Any]) -> None:
-    with isolated_counters(RECORD_EVENTS=False):
-        unread.heal()
-        Notification.objects.create(user=make_user(), title="Hello")
-        unread.flush()
-        assert recorded() == []
 
 
 def test_the_history_is_bounded(monkeypatch: pytest.MonkeyPatch, make_user: Callable[..., Any]) -> None:
