@@ -9,7 +9,6 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from notifications_counter.contrib.notifications_hq import create_notifications
 from notifications_counter.counters import all_counters, unread, unread_by_kind
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.controller import NotificationController
@@ -131,10 +130,10 @@ def test_any_history(make_user):
 
 
 @pytest.mark.usefixtures("with_kinds")
-def test_what_deletes_and_imports(alice, bob):
+def test_what_deletes(alice, bob):
     send(alice, "sale", 3)
     send(bob, "sale")
-    create_notifications(sender=bob, recipient=alice, verb="followed")
+    send(alice, "followed")
     assert by_kind(alice) == {"sale": 3, "followed": 1}
     Notification.objects.filter(kind="sale", user=alice).first().delete()
     Notification.objects.filter(user=bob).update(created_at=timezone.now() - timezone.timedelta(days=9))

@@ -181,21 +181,4 @@ class Migration(migrations.Migration):
                 "swappable": swappable(),
             },
         ),
-        migrations.CreateModel(
-            name="ImportProgress",
-            fields=[
-                (
-                    "table",
-                    models.CharField(max_length=255, primary_key=True, serialize=False, verbose_name="table"),
-                ),
-                ("position", models.BigIntegerField(default=0, verbose_name="position")),
-                ("missing", models.JSONField(default=list, verbose_name="missing")),
-            ],
-            options={
-                "verbose_name": "import",
-                "verbose_name_plural": "imports",
-                "swappable": swappable(),
-                "default_permissions": (),
-            },
-        ),
     ]

@@ -3,7 +3,6 @@
 from .bookkeeping import CounterShard as CounterShard
 from .bookkeeping import Dashboard as Dashboard
 from .bookkeeping import DatabaseId as DatabaseId
-from .bookkeeping import ImportProgress as ImportProgress
 from .bookkeeping import RecountRequest as RecountRequest
 from .notification import Notification as Notification
 from .notification import NotificationQuerySet as NotificationQuerySet

@@ -6,7 +6,6 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from ..conf import swappable
 from .fields import ExactCharField
 
 
@@ -79,21 +78,3 @@ class RecountRequest(models.Model):
 
     def __str__(self) -> str:
         return f"{self.counter} {'*' if self.everyone else self.owner}"
-
-
-class ImportProgress(models.Model):
-    """How far an import of notifications from another app's table has come: the primary key of the last row, and the
-    keys below it that were missing, because their transactions may not have been committed yet."""
-
-    table = models.CharField(_("table"), max_length=255, primary_key=True)
-    position = models.BigIntegerField(_("position"), default=0)
-    missing = models.JSONField(_("missing"), default=list)
-
-    class Meta:
-        swappable = swappable()
-        verbose_name = _("import")
-        verbose_name_plural = _("imports")
-        default_permissions = ()
-
-    def __str__(self) -> str:
-        return f"{self.table}: {self.position}"

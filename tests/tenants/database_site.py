@@ -2,21 +2,17 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
-from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connections
 from django.template import RequestContext, Template
 from django.test import Client, RequestFactory
 from django.urls import reverse
-from django.utils.timezone import now
 
 from notifications_counter import tasks
-from notifications_counter.contrib import notifications_hq
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import dashboard
@@ -91,33 +87,6 @@ def test_buttons_work_where_requests_are_transactions_of_one_database(monkeypatc
         "Counter unread: 0 owners were flushed.",
         "Counter unread: 0 owners were recounted, 0 corrected.",
     )
-
-
-@pytest.fixture
-def theirs() -> Iterator[Any]:
-    """The table of django-notifications-hq in a tenant's database."""
-    model = notifications_hq._source("notifications_notification")
-    with connections["blue"].schema_editor() as editor:
-        editor.create_model(model)
-    yield model._base_manager.using("blue")
-    with connections["blue"].schema_editor() as editor:
-        editor.delete_model(model)
-
-
-def test_an_import_names_what_is_in_its_own_database(theirs: Any) -> None:
-    for name in NAMES:
-        with at(name):
-            User.objects.create_user(pk=1000, username=f"carol of {name}")
-    kind = ContentType.objects.db_manager("blue").get_for_model(User).pk
-    roles = ("actor", "action_object", "target")
-    theirs.create(
-        recipient_id="1000", verb="wrote", unread=True, public=True, deleted=False, emailed=False, timestamp=now(),
-        **{f"{role}_content_type_id": kind for role in roles}, **{f"{role}_object_id": "1000" for role in roles},
-    )  # fmt: skip
-    call_command("import_from_notifications_hq", database="blue", verbosity=0)
-    with at("blue"):
-        title = "carol of blue wrote carol of blue on carol of blue"
-        assert [row.title for row in Notification.objects.all()] == [title]
 
 
 @pytest.fixture
