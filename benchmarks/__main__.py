@@ -81,6 +81,7 @@ QUESTIONS = {
     "streams": "live.streams",
     "growth": "maintenance.growth",
     "capacity": "capacity.capacity",
+    "core": "core.core",
     "databases": "databases.few",
 }
 """The function of each block of the pages."""
