@@ -383,7 +383,7 @@ OPERATIONS = [
     Operation("`count_events()`", lambda: events().count_events, 1, 0),
     Operation("`count_type()`", lambda: partial(events().count_type, "type1"), 1, 0),
     Operation("`list_types()`", lambda: events().list_types, 1, 0),
-    Operation("`count_types()`", lambda: events().count_types, 4, 0),
+    Operation("`count_types()`", lambda: events().count_types, 2, 0),
     Operation("`trim_events()`", lambda: partial(events().trim_events, max_length=5), 1, 0),
 ]
 

@@ -160,6 +160,7 @@ def test_what_something_else_has_written_costs_no_other_type(redis_client: Any) 
     log = EventLog()
     log.record_events([{"type": "ready"}, {"type": "login"}])
     redis_client.set(f"{log.base}:events:login", "x")
+    assert log.count_types() == {"ready": 1}
     with pytest.raises(ScriptFailed):
         log.latest(type="login")
     assert log.latest(type="login") == []
@@ -181,6 +182,13 @@ def test_counts_of_a_range_are_the_same_both_ways(log: EventLog) -> None:
     for start, end in ((None, None), (10, 300), (None, 5), (5, None), (400, 500)):
         assert log.count_types(start, end) == log.count_types(start, end, scan=True)
     assert sum(log.count_types().values()) == 2500
+
+
+def test_many_types_are_counted_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog()
+    log.record_events({"type": f"type{n % 9}", "timestamp": n} for n in range(20))
+    monkeypatch.setattr("notifications_counter.events.EVENTS_PER_CALL", 4)
+    assert log.count_types(end=10) == {"type0": 2} | {f"type{n}": 1 for n in range(1, 9)}
 
 
 def test_trim(log: EventLog, redis_client: Any) -> None:
