@@ -108,7 +108,7 @@ def unread() -> Any:
 
 def read(users: int) -> Callable[[], object]:
     """Return a read of counts or, where nothing is counted, of as many texts by redis-py."""
-    if not unread().disabled:
+    if unread().is_on:
         return partial(unread().count, 1) if users == 1 else partial(unread().counts, range(1, users + 1))
     redis: Any = get_redis_connection("default")
     keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(1, users + 1)]
@@ -204,7 +204,7 @@ def main(site: str) -> None:
     modules = [name for name in sys.modules if name.partition(".")[0] == "notifications_counter"]
     called = {SETUP: (0, len(modules))}
     if site == "not counted":
-        unread()._switch("It is not to count.")
+        unread()._switch(False)
     elif site == "counted":
         from notifications_counter.buffer import connections
 

@@ -99,7 +99,6 @@ class Options:
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
     RECORD_ACTIVITY = Entry(False, _bool, "True or False")
     ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")
-    NOTIFICATIONS = Entry(True, _bool, "True or False")
     COUNTERS = Entry[Sequence[str]](
         ("unread",),
         lambda value: _distinct(value, BUILT_IN_COUNTERS.__contains__),
@@ -142,18 +141,3 @@ options = Options()
 def _forget_entries(*, setting: str, **_: Any) -> None:
     if setting == SETTING:
         options.__dict__ = {}  # a value that another thread is about to store goes into the old one
-
-
-def swappable() -> str | None:
-    """Return ``Meta.swappable`` for ``Notification``, its totals and its imports.
-
-    Without NOTIFICATIONS they are swapped out, so Django gives them no table, no relation and no admin. AUTH_USER_MODEL
-    is the one setting for swapped models that every site has.
-    """
-    return None if options.NOTIFICATIONS else "AUTH_USER_MODEL"
-
-
-def user_model() -> str:
-    """Return the target of these models' foreign keys to users. Without NOTIFICATIONS, when nobody uses them, it is a
-    model of the app, because a site may have no users at all."""
-    return settings.AUTH_USER_MODEL if options.NOTIFICATIONS else "notifications_counter.DatabaseId"

@@ -199,35 +199,23 @@ def counter_named(name: str) -> Counter:
         return counters[name]
     except KeyError:
         if name in BUILT_IN:
-            raise ConfigurationError(BUILT_IN[name].disabled) from None
+            _ = BUILT_IN[name].source  # raises, because it is switched off
         raise ConfigurationError(f"No counter is named {name!r}; the counters are: {', '.join(counters)}.") from None
 
 
 # ------------------------------------------------------------------- built-in
-NO_NOTIFICATIONS = (
-    "The built-in notifications are switched off: NOTIFICATIONS_COUNTER['NOTIFICATIONS'] is False. Set it to True to "
-    "use `unread`, the badge, the inbox or NotificationController. To count rows of another model, declare a Counter."
-)
-HAS_NOTIFICATIONS = options.NOTIFICATIONS
-"""Read when Django starts, as their models are."""
-
 BUILT_IN: dict[str, Counter] = {}
 """The counters of notifications. COUNTERS names those that are switched on; `unread` always is."""
 
 
 def counters_of_notifications() -> list[Counter]:
     """Return the built-in counters that are switched on."""
-    return [counter for counter in BUILT_IN.values() if not counter.disabled]
+    return [counter for counter in BUILT_IN.values() if counter.is_on]
 
 
-def _disabled(name: str) -> str:
-    """Return why a built-in counter is switched off; empty if it is on."""
-    if not HAS_NOTIFICATIONS:
-        return NO_NOTIFICATIONS
+def _is_on(name: str) -> bool:
     names = options.COUNTERS if ENTRIES["COUNTERS"].valid(options.COUNTERS) else ()  # a system check reports others
-    if name == "unread" or name in names:
-        return ""
-    return f"The counter {name!r} is switched off. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
+    return name == "unread" or name in names
 
 
 def _built_in(
@@ -237,8 +225,8 @@ def _built_in(
     totals: str = "notifications_counter.UserNotificationsCount",
     **declaration: Any,
 ) -> Counter:
-    source, disabled = "notifications_counter.Notification", _disabled(name)
-    BUILT_IN[name] = Counter(name, source=source, owner=owner, totals=totals, disabled=disabled, **declaration)
+    source, is_on = "notifications_counter.Notification", _is_on(name)
+    BUILT_IN[name] = Counter(name, source=source, owner=owner, totals=totals, is_on=is_on, **declaration)
     return BUILT_IN[name]
 
 
@@ -264,4 +252,4 @@ unread_by_kind = _built_in(
 def _follow_setting(*, setting: str, **_: Any) -> None:
     if setting == SETTING:
         for name, counter in BUILT_IN.items():
-            counter._switch(_disabled(name))
+            counter._switch(_is_on(name))

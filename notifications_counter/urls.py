@@ -2,12 +2,7 @@
 
 from django.urls import path
 
-from .counters import unread
-from .exceptions import ConfigurationError
 from .inbox import api, stream, views
-
-if unread.disabled:
-    raise ConfigurationError(unread.disabled)
 
 app_name = "notifications"
 

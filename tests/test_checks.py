@@ -74,7 +74,6 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
         ({"HEAL_AFTER": -1}, {"E001": "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."}),
         ({"HEAL_AFTER": math.inf}, {"E001": "['HEAL_AFTER'] must be a non-negative number of seconds, not inf."}),
         ({"KEY_PREFIX": "{x}"}, {"E001": "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."}),
-        ({"NOTIFICATIONS": 0}, {"E001": "NOTIFICATIONS_COUNTER['NOTIFICATIONS'] must be True or False, not 0."}),
         (
             {"COUNTERS": "unread"},
             {"E001": "a list of distinct names of built-in counters (unread, unseen, unread_by_kind), not 'unread'."},
@@ -84,7 +83,6 @@ def test_nothing_is_wrong_with_the_settings_of_the_tests():
         ({"COUNTERS": ["open_tasks"]}, {"E001": "['COUNTERS'] must be a list of distinct names of built-in counters "}),
         ({"COUNTERS": ["unseen"]}, {}),
         ({"COUNTERS": ["unread", "unseen"]}, {}),
-        ({"COUNTERS": [], "NOTIFICATIONS": False}, {}),
     ],
 )
 def test_settings(value, expected):

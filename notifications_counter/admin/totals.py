@@ -39,7 +39,7 @@ def annotate(rows: Iterable[Any]) -> None:
     keys = [row.pk for row in by_owner_key.values()]
     users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
     totals = unread.counts(keys)
-    unseen_counts = {} if unseen.disabled else unseen.counts(keys)
+    unseen_counts = unseen.counts(keys) if unseen.is_on else {}
     pending: dict[str, int | None] = {}
     with suppress(BufferUnavailable):
         for buffer, owner_keys in unread.by_shard(list(by_owner_key)):
@@ -81,7 +81,7 @@ class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
         return super().get_queryset(request).using(unread.db)
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        return ["owner", "stored", "waiting", "total", *(() if unseen.disabled else ["total_unseen"]), "updated_at"]
+        return ["owner", "stored", "waiting", "total", *(["total_unseen"] if unseen.is_on else ()), "updated_at"]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CountList

@@ -92,7 +92,7 @@ class Declaration(Owners):
     ``field``        its integer field for the count, a BigIntegerField for a sum
     ``batch_field``  its field for the last batch that was added to the count; counters that share a totals model each
                      need their own
-    ``disabled``     why a built-in counter is switched off, and what to do. It is not registered, and cannot be used
+    ``is_on``        False for a built-in counter that is switched off. It is not registered, and cannot be used
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Declaration(Owners):
         field: str,
         batch_field: str = "flushed_batch",
         sum: str | None = None,
-        disabled: str = "",
+        is_on: bool = True,
     ):
         self.name = name
         self.source_label = source
@@ -117,7 +117,7 @@ class Declaration(Owners):
         self.totals_label = totals
         self.field = field
         self.batch_field = batch_field
-        self.disabled = disabled
+        self.is_on = is_on
         for what, label in (("source", source), ("totals", totals)):
             if not isinstance(label, str) or label.count(".") != 1:
                 raise ConfigurationError(
@@ -130,10 +130,10 @@ class Declaration(Owners):
                 f"Counter {name!r} is declared too late. Processes that have not imported this module would not count "
                 "its rows. Declare it in the module 'counters' of an app in INSTALLED_APPS."
             )
-        if disabled:
-            _switched_off[name] = self
-        else:
+        if is_on:
             self._register()
+        else:
+            _switched_off[name] = self
 
     def _register(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -146,17 +146,17 @@ class Declaration(Owners):
         _declarations[self.name] = self
         _by_table.clear()
 
-    def _switch(self, disabled: str) -> None:
-        """Switch a built-in counter off for this reason, or on if there is none."""
-        if disabled and not self.disabled:
+    def _switch(self, is_on: bool) -> None:
+        """Switch a built-in counter on or off."""
+        if self.is_on and not is_on:
             _switched_off[self.name] = _declarations.pop(self.name)
             _by_table.clear()
             for models in ("source", "totals"):
                 vars(self).pop(models, None)
-        elif self.disabled and not disabled:
+        elif is_on and not self.is_on:
             self._register()
             del _switched_off[self.name]
-        self.disabled = disabled
+        self.is_on = is_on
 
     def __repr__(self) -> str:
         return f"<Counter {self.name}>"
@@ -177,8 +177,10 @@ class Declaration(Owners):
         return [counter for counter in counters.totals if counter.db == self.db] if counters else [self]
 
     def _model(self, label: str) -> type[Model]:
-        if self.disabled:
-            raise ConfigurationError(self.disabled)
+        if not self.is_on:
+            raise ConfigurationError(
+                f"The counter {self.name!r} is switched off. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
+            )
         return apps.get_model(label)
 
     @cached_property
@@ -242,7 +244,7 @@ class Declaration(Owners):
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """Return the buffer of one of so many ``shards``."""
         keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.address)
-        fingerprint = "" if self.disabled else self.fingerprint
+        fingerprint = self.fingerprint if self.is_on else ""
         epoch = database.epoch_of(self.name, shard, shards)
         return Buffer(client_of(options.CACHE_ALIAS), keys, shard, database.ttl, fingerprint, epoch)
 

@@ -135,13 +135,13 @@ class InboxView(PageView, TemplateView):
 
     def mark_as_seen(self) -> None:
         """Mark everything that this view can show as seen. If nothing is unseen, this only asks Redis."""
-        if not unseen.disabled and unseen.count(self.request.user):
+        if unseen.is_on and unseen.count(self.request.user):
             self.get_queryset().mark_as_seen()
 
     @property
     def has_numbers(self) -> bool:
         """Whether the tabs have numbers."""
-        return not unread_by_kind.disabled
+        return unread_by_kind.is_on
 
     def tabs(self) -> Sequence[tuple[str, str]]:
         """Return the kinds to filter by, each with its name: ``kinds``. If that is empty and `unread_by_kind` is

@@ -3,14 +3,13 @@ from django.conf import settings
 from django.db import migrations, models
 from django.utils import timezone
 
-from notifications_counter.conf import options, swappable, user_model
 from notifications_counter.models.fields import ExactCharField
 
 
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL)] if options.NOTIFICATIONS else []
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL)]
 
     operations = [
         migrations.CreateModel(
@@ -49,9 +48,9 @@ class Migration(migrations.Migration):
                         db_constraint=False,
                         on_delete=django.db.models.deletion.DO_NOTHING,
                         primary_key=True,
-                        related_name="notifications_count",
+                        related_name="+",
                         serialize=False,
-                        to=user_model(),
+                        to=settings.AUTH_USER_MODEL,
                         verbose_name="user",
                     ),
                 ),
@@ -67,7 +66,6 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "unread count",
                 "verbose_name_plural": "unread counts",
-                "swappable": swappable(),
             },
         ),
         migrations.CreateModel(
@@ -132,8 +130,8 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="notifications",
-                        to=user_model(),
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
                         verbose_name="user",
                     ),
                 ),
@@ -143,7 +141,6 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "notifications",
                 "ordering": ["-created_at", "-pk"],
                 "abstract": False,
-                "swappable": swappable(),
                 "indexes": [
                     models.Index(fields=["user", "read_at", "seen_at"], name="nc_user_read"),
                     models.Index(fields=["user", "-created_at", "-id"], name="nc_user_created"),
@@ -170,7 +167,7 @@ class Migration(migrations.Migration):
                         db_index=False,
                         on_delete=django.db.models.deletion.DO_NOTHING,
                         related_name="+",
-                        to=user_model(),
+                        to=settings.AUTH_USER_MODEL,
                         verbose_name="user",
                     ),
                 ),
@@ -178,7 +175,6 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "unread count of a kind",
                 "verbose_name_plural": "unread counts by kind",
-                "swappable": swappable(),
             },
         ),
     ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from django.conf import settings
 from django.db import models, router
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from ..conf import swappable, user_model
 from ..internals import url_has_allowed_host_and_scheme
 from .fields import ExactCharField
 
@@ -76,9 +76,9 @@ class Notification(models.Model):
     ``seen_at`` is empty."""
 
     user = models.ForeignKey(
-        user_model(),
+        settings.AUTH_USER_MODEL,
         on_delete=models.CASCADE,
-        related_name="notifications",
+        related_name="+",
         verbose_name=_("user"),
         db_index=False,
     )
@@ -94,7 +94,6 @@ class Notification(models.Model):
     objects = NotificationQuerySet.as_manager()
 
     class Meta:
-        swappable = swappable()
         verbose_name = _("notification")
         verbose_name_plural = _("notifications")
         ordering = ["-created_at", "-pk"]

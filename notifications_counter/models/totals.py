@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..conf import swappable, user_model
 from .fields import ExactCharField
 
 
@@ -24,11 +24,11 @@ class UserNotificationsCount(BaseCount):
     """The stored numbers of a user's unread and unseen notifications. Changes that wait in Redis are not included."""
 
     user = models.OneToOneField(
-        user_model(),
+        settings.AUTH_USER_MODEL,
         primary_key=True,
         on_delete=models.DO_NOTHING,
         db_constraint=False,
-        related_name="notifications_count",
+        related_name="+",
         verbose_name=_("user"),
     )
     unread_count = models.IntegerField(_("unread count"), default=0)
@@ -39,7 +39,6 @@ class UserNotificationsCount(BaseCount):
     )
 
     class Meta:
-        swappable = swappable()
         verbose_name = _("unread count")
         verbose_name_plural = _("unread counts")
 
@@ -52,7 +51,7 @@ class UserKindNotificationsCount(BaseCount):
 
     pk = models.CompositePrimaryKey("user", "kind")
     user = models.ForeignKey(
-        user_model(),
+        settings.AUTH_USER_MODEL,
         on_delete=models.DO_NOTHING,
         db_constraint=False,
         db_index=False,
@@ -63,7 +62,6 @@ class UserKindNotificationsCount(BaseCount):
     unread_count = models.IntegerField(_("unread count"), default=0)
 
     class Meta:
-        swappable = swappable()
         verbose_name = _("unread count of a kind")
         verbose_name_plural = _("unread counts by kind")
 

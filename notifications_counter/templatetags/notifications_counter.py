@@ -114,7 +114,7 @@ def show_badge(
 def _counter_of(name: str, kind: str | None) -> Counter:
     """Return the counter that a badge shows."""
     if kind is None:
-        return counter_named(name or ("unread" if unseen.disabled else "unseen"))
+        return counter_named(name or ("unseen" if unseen.is_on else "unread"))
     if name not in ("", "unread_by_kind"):
         raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={name!r} or kind.")
     return counter_named("unread_by_kind")

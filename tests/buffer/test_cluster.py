@@ -53,7 +53,7 @@ def test_everything_is_exact(cluster, nodes, users):
     assert {stored(user) for user in users} == {2}
     Notification.objects.filter(user__in=users[:7]).mark_as_read()
     Notification.objects.filter(user=users[8]).first().delete()
-    users[0].notifications.create(title="x")
+    Notification.objects.create(user=users[0], title="x")
     unread.recount()
     events.record_event({"type": "test"})
     assert [event["type"] for event in events.after(0)] == ["test"]

@@ -12,7 +12,18 @@ from typing import Any
 from django.apps import apps
 from django.core.checks.registry import registry
 from django.db import connections
-from django.db.models import BooleanField, CharField, Count, ForeignKey, IntegerField, Model, Q, QuerySet, Sum
+from django.db.models import (
+    DO_NOTHING,
+    BooleanField,
+    CharField,
+    Count,
+    ForeignKey,
+    IntegerField,
+    Model,
+    Q,
+    QuerySet,
+    Sum,
+)
 from django.db.models.signals import post_migrate
 
 from notifications_counter.checks.counters import (
@@ -63,6 +74,9 @@ def hide_the_app() -> None:
         models[name.lower()] if label == OURS else get_model(label, name, **kwargs)
     )
     registry.registered_checks = {c for c in registry.registered_checks if not c.__module__.startswith(OURS)}
+    models["notification"]._meta.get_field(
+        "user"
+    ).remote_field.on_delete = DO_NOTHING  # no query when a user is deleted
     post_migrate.disconnect(enter_after_migrate, sender=apps.get_app_config(OURS))
 
 

@@ -20,7 +20,7 @@ if port := os.environ.get("SUITE_POSTGRESQL_PORT"):
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 if COUNTED:
     CACHES["counters"] = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["SUITE_REDIS"]}
-NOTIFICATIONS_COUNTER = {"CACHE_ALIAS": "counters", "KEY_PREFIX": f"django-{os.getpid()}", "NOTIFICATIONS": False}
+NOTIFICATIONS_COUNTER = {"CACHE_ALIAS": "counters", "KEY_PREFIX": f"django-{os.getpid()}"}
 
 TEST_RUNNER = "tests.django_suite.shim.Runner"
 SECRET_KEY = "django_tests_secret_key"

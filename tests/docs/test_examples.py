@@ -146,7 +146,7 @@ def test_the_quickstart(site: Site) -> None:
 
 def test_count_any_model(site: Site) -> None:
     text = page("howto/count-any-model.md")
-    settings, ticket, totals, counter, use, *several, cheap, recount, _ = python_blocks(text)
+    settings, ticket, totals, counter, use, *several, cheap, recount = python_blocks(text)
     more_totals, closed_tickets, minutes, minutes_totals, minutes_spent = several
     site.console(section(text, "The models"))
     site.append("mysite/settings.py", settings)

@@ -94,9 +94,9 @@ def test_a_site_may_have_a_counter_of_that_name(alice):
         assert [shard.is_incomplete for shard in own.status()] == [False]
         assert_exact(alice, counter=own)
         with pytest.raises(ConfigurationError, match="There is a counter named 'unseen' already"):
-            unseen._switch("")
+            unseen._switch(True)
     finally:
-        own._switch("gone")
+        own._switch(False)
         declaration._switched_off["unseen"] = unseen
 
 

@@ -43,7 +43,8 @@ def notify(user, *days: int, read: bool = False) -> None:
 
 def left(user) -> list[int]:
     """The ages of what a user still has, the newest first."""
-    return [int(title) for title in user.notifications.order_by("-created_at", "-pk").values_list("title", flat=True)]
+    newest = Notification.objects.for_user(user).order_by("-created_at", "-pk")
+    return [int(title) for title in newest.values_list("title", flat=True)]
 
 
 @pytest.fixture
@@ -158,8 +159,8 @@ def test_a_deadlock_leaves_the_batch(healed, alice, bob, monkeypatch):
 
     def mark_as_read():
         with transaction.atomic():
-            bob.notifications.mark_as_read()  # more work than ours, so ours is the one to give way
-            alice.notifications.mark_as_read()
+            Notification.objects.for_user(bob).mark_as_read()  # more work than ours, so ours is the one to give way
+            Notification.objects.for_user(alice).mark_as_read()
 
     with OtherConnection() as other:
         reader = other.run(session)
@@ -202,7 +203,7 @@ def test_what_others_change_at_once_is_left(healed, alice):
     def lock_after_another_write(execute, sql, params, many, context):
         if "FOR UPDATE" in sql:
             rows(alice)  # the transaction sees what there is now
-            other.run(alice.notifications.filter(title="99").mark_as_read)
+            other.run(Notification.objects.for_user(alice).filter(title="99").mark_as_read)
         return execute(sql, params, many, context)
 
     with OtherConnection() as other, connection.cursor() as cursor:

@@ -5,7 +5,7 @@ import os
 from django.db.models import options
 
 from tests.settings import *  # noqa: F403
-from tests.settings import CACHES, DATABASES, INSTALLED_APPS, NOTIFICATIONS_COUNTER
+from tests.settings import CACHES, DATABASES, INSTALLED_APPS
 
 # django-notifications-hq 1.8 still has it, and Django 5.1 and newer refuse it.
 options.DEFAULT_NAMES += ("index_together",)
@@ -21,7 +21,6 @@ INSTALLED_APPS = [
     app for app in INSTALLED_APPS if app not in ("tests.composite_owners", "tests.tasks", "tests.statements")
 ]
 INSTALLED_APPS += ["notifications", "simple_history", "import_export", "tests.other_packages"]
-NOTIFICATIONS_COUNTER = {**NOTIFICATIONS_COUNTER, "NOTIFICATIONS": False}  # those of django-notifications-hq instead
 DJANGO_NOTIFICATIONS_CONFIG = {"SOFT_DELETE": True, "USE_JSONFIELD": True}
 
 CACHES["queries"] = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from ...counters import NO_NOTIFICATIONS, unread
 from ...maintenance.retention import prune
 from ..console import CounterCommand, Meter, at_least, number, plain_errors, stop_on_signals
 
@@ -53,8 +52,6 @@ class Command(CounterCommand):
         verbosity: int,
         **options: Any,
     ) -> None:
-        if unread.disabled:
-            raise CommandError(NO_NOTIFICATIONS)
         if older_than is None and not keep_newest:
             raise CommandError("Say what to delete: pass --older-than, --keep-newest, or both.")
         done = "would be deleted" if dry_run else "deleted"

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db.models import Model, QuerySet
 
-from ...counters import Counter, all_counters, counter_named, counters_of_notifications, unread
+from ...counters import Counter, all_counters, counter_named, counters_of_notifications
 from ...maintenance.orphans import remove_orphans
 from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import Difference, RecountResult
@@ -64,8 +64,6 @@ class Command(CounterCommand):
                 counters = [counter_named(name) for name in dict.fromkeys(counter)]
             else:
                 counters = counters_of_notifications() if owner else all_counters()
-            if not counters:
-                raise CommandError(f"{unread.disabled} Or name a counter of your own: --counter.")
             for each in counters:
                 check_keys(each, owner or ())
             todo = find_counters(counters, database, schema)

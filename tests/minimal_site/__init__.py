@@ -1,1 +1,0 @@
-"""A site with notifications of its own, which installs the counters without ours."""
