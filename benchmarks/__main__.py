@@ -67,7 +67,6 @@ QUESTIONS = {
     "prices": "writes.prices",
     "several": "several.create",
     "columns": "several.columns",
-    "breakdown": "several.breakdown",
     "flush": "maintenance.flush",
     "flush-memory": "maintenance.flush_memory",
     "recount": "maintenance.recount",

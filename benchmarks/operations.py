@@ -321,7 +321,6 @@ OPERATIONS = [
     Operation(
         "`counts()` of 2,500 users, not cached", lambda: partial(unread.counts, forgotten(users(2500))), 7, 3, sqlite=5
     ),
-    Operation("`top(10)` of 1,000 users in doubt", lambda: doubted(1000) and partial(unread.top, 10), 1, 1),
     Operation("`acount()`, cached", lambda: partial(async_to_sync(unread.acount), user()), 1, 0),
     Operation("`acounts()` of 1,000 users, cached", lambda: partial(async_to_sync(unread.acounts), users(1000)), 1, 0),
     Operation(

@@ -6,17 +6,13 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from django.db import connection
-from django.db.models import Count
-
 from notifications_counter.counters import Counter
 
 from . import models
-from .bench import OURS, Race, Report, race, size
+from .bench import Report, race, size
 from .counters import COLUMNS, COUNTERS, NUMBERS
 from .reads import calls
-from .rivals import NUMBERS as SERIES
-from .rivals import empty, numbers, quoted, redis, sql, users, vacuum
+from .rivals import empty, redis, users, vacuum
 
 
 def create(report: Report, quick: bool) -> str:
@@ -82,33 +78,3 @@ def columns(report: Report, quick: bool) -> str:
         flushes, rounds=4, units=waiting, prepare=prepare, pin=False, about=f"flush of {size(waiting)}, by columns"
     )
     return report.matrix("owners of several columns", races)
-
-
-def breakdown(report: Report, quick: bool) -> str:
-    """Measure all conversations of a user at once, by their number."""
-    sizes = (10, 1_000, 10_000)
-    counter, quote = COLUMNS[1], connection.ops.quote_name
-    rows: Any = counter.source
-    empty()
-    numbers(max(sizes))
-    for user, conversations in enumerate(sizes, 1):
-        sql(
-            f"INSERT INTO {quoted(rows)} ({quote('user')}, conversation, device, {quote('read')})"
-            f" {SERIES.format(conversations)} SELECT {user}, i, 7, false FROM n"
-        )
-    vacuum(rows)
-    counter.heal()
-
-    def grouped(user: int) -> dict[int, int]:
-        counted = rows.objects.filter(user=user, read=False).values_list("conversation").annotate(Count("pk"))
-        return dict(counted)
-
-    races: dict[int, Race] = {}
-    for user, conversations in enumerate(sizes, 1):
-        assert counter.breakdown(user) == grouped(user)
-        does = {
-            f"{OURS}, `breakdown()`": partial(counter.breakdown, user),
-            "`COUNT(*) … GROUP BY`": partial(grouped, user),
-        }
-        races[conversations] = race(does, rounds=8 if quick else 40, about=f"breakdown of {size(conversations)}")
-    return report.matrix("a breakdown", races, "conversations of the user:", size)

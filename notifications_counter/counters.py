@@ -26,9 +26,7 @@ from .maintenance.epochs import ShardStatus, shard_statuses
 from .maintenance.flush import Flusher, FlushResult
 from .maintenance.healing import Healer, invalidate
 from .maintenance.history import record
-from .maintenance.owner_keys import owner_keys_of
 from .maintenance.recount import Difference, Recounter, RecountResult
-from .ranking import Ranking
 from .reader import Reader
 
 
@@ -53,10 +51,11 @@ class Counter(Declaration):
 
     def breakdown(self, owner: Any) -> dict[Any, int]:
         """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,
-        or a sequence of values of all columns but the last. Zero counts are left out. Takes two round trips if the
-        counts are cached.
+        or a sequence of values of all columns but the last. Zero counts are left out. Counts the rows, in one
+        statement.
         """
-        return self._reader.breakdown(self.first_of_key(owner))
+        first = self.first_of_key(owner)
+        return self._reader.breakdowns([first])[first]
 
     def attach(self, objects: Iterable[Any], name: str) -> None:
         """Set the count of each of these owners as an attribute of this name. A queryset is evaluated. Costs as much as
@@ -69,15 +68,15 @@ class Counter(Declaration):
             setattr(each, name, counts[key])
 
     def top(self, number: int, within: Any = None) -> list[tuple[Any, int]]:
-        """Return ``[(primary key, count)]`` of the owners with the largest counts, in the order of keys among equals.
-        Zero counts are left out. For owners of several columns, ``within`` is an argument of ``breakdown``, and only
-        owners that it counts are compared.
+        """Return ``[(primary key, count)]`` of the owners with the largest stored totals, as of the last flush, sorted
+        by their current counts. Zero counts are left out. For owners of several columns, ``within`` is an argument of
+        ``breakdown``, and only owners that it counts are compared.
 
-        Takes a round trip and a statement, which needs an index on the stored count.
+        Takes a statement, which needs an index on the stored count, and a call of ``counts``.
         """
         if not is_integer(number) or number < 1:
             raise ValueError(f"Pass the number of owners, not {number!r:.200}.")
-        return Ranking(self).top(number, () if within is None else self.first_of_key(within))
+        return self._reader.top(number, () if within is None else self.first_of_key(within))
 
     async def acount(self, owner: Any) -> int:
         """``count`` for async code."""
@@ -149,8 +148,7 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         resume: bool = False,
     ) -> RecountResult:
-        """Compare the counts of these owners, by default of everyone, with the rows, and correct them. For owners of
-        several columns, an argument of ``breakdown`` stands for all owners that it counts.
+        """Compare the counts of these owners, by default of everyone, with the rows, and correct them.
 
         ``report`` is called with each wrong count, and ``progress`` with the number of owners checked so far. A recount
         of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted less
@@ -158,7 +156,7 @@ class Counter(Declaration):
         """
         recounter = (DryRun if dry_run else Recounter)(self, report)
         if owners is not None:
-            recounter.recount(owner_key for owner in many(owners) for owner_key in owner_keys_of(self, owner))
+            recounter.recount(str(self.key(owner)) for owner in many(owners))
         else:
             recounter.recount_all(progress, stopped, resume and not dry_run)
         if recounter.result.checked and not dry_run:

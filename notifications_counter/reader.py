@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
-from operator import or_
+from operator import itemgetter, or_
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import Q, QuerySet
 
@@ -22,7 +21,7 @@ from .buffer.several import totals_of
 from .conf import options
 from .databases.routing import alias_for
 from .declaration import Declaration
-from .declaration.primary_keys import CompositeKey, First, Key, group_of
+from .declaration.primary_keys import First, Key
 from .exceptions import BufferUnavailable
 from .sql.owners import is_one_of, of_owners
 from .sql.target import Target
@@ -117,62 +116,9 @@ class Reader:
                             by_rows += some
         return result | self._rows(by_rows) if by_rows else result
 
-    def breakdown(self, first: First) -> Breakdown:
-        """Return the counts of owners with these values in all columns but the last, by the last, without zeros."""
-        return self.breakdowns([first])[first]
-
     def breakdowns(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
-        """Return the breakdown of each of ``firsts``. Rows are counted for all of them together."""
-        counter, ledger = self.counter, Ledger.of(self.counter.db)
-        found: dict[First, Breakdown] = {}
-        missed: dict[First, Buffer] = {}
-        by_rows = ledger.may_have_changed_anyone(counter) or ledger.may_see_old_data()
-        touched = ledger.all_touched(counter)
-        with Patience(options.READ_TIMEOUT):
-            for first in firsts:
-                group = group_of(first)
-                if by_rows or any(owner_key.startswith(group) for owner_key in touched):
-                    continue
-                with suppress(BufferUnavailable):
-                    buffer = counter.buffer_of(group, ledger.connection)
-                    counts = buffer.group(group)
-                    if counts is None:
-                        missed[first] = buffer
-                    elif negative := [group + last for last, count in counts.items() if count < counter.least]:
-                        mark_dirty((counter, owner_key) for owner_key in negative)
-                    else:
-                        try:
-                            found[first] = dict(zip(counter.parse_last(counts), counts.values(), strict=True))
-                        except ValidationError:  # something else wrote it
-                            missed[first] = buffer
-            if len(found) < len(firsts):
-                found |= self._miss_groups(ledger, missed, [first for first in firsts if first not in found])
-        return found
-
-    def _miss_groups(
-        self, ledger: Ledger, missed: dict[First, Buffer], firsts: Sequence[First]
-    ) -> dict[First, Breakdown]:
-        """Count rows, and cache the counts that were missing if nothing has changed meanwhile: `lease`, `fix_flying`,
-        `dirty_counts`."""
-        token, snapshots = uuid4().hex, {}
-        if missed and self._view(ledger).is_shared:
-            for first, buffer in missed.items():
-                with suppress(BufferUnavailable):
-                    snapshots[first] = buffer.take_free_leases([group_of(first)], token)
-        found = {first: {last: n for last, n in its.items() if n} for first, its in self.count_groups(firsts).items()}
-        for first, snapshot in snapshots.items():
-            group = group_of(first)
-            if not snapshot.ready or snapshot.owners[group].needs_rows:
-                continue
-            counts = {
-                str(CompositeKey((*first, last))).removeprefix(group): count for last, count in found[first].items()
-            }
-            with suppress(BufferUnavailable):  # the counts are right all the same
-                missed[first].keep_group(snapshot, token, group, counts)
-        return found
-
-    def count_groups(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
-        """Return the number of rows that count, by the owner's values in all columns but the last, then by the last."""
+        """Return the counts of all owners with each of these values in all columns but the last, by the last, without
+        zeros. Rows are counted for all of them together, and nothing is cached."""
         *names, last = self.counter.owner_attnames
         found: dict[First, Breakdown] = {first: {} for first in firsts}
         for chunk in chunks(firsts, self.counter.db):
@@ -181,8 +127,19 @@ class Reader:
             else:
                 owners = reduce(or_, (Q(**dict(zip(names, first, strict=True))) for first in chunk))
             for (*first, value), count in self._counted(owners & Q(**{f"{last}__isnull": False})).items():
-                found.setdefault(tuple(first), {})[value] = count
+                if count:
+                    found.setdefault(tuple(first), {})[value] = count
         return found
+
+    def top(self, number: int, first: First = ()) -> list[tuple[Key, int]]:
+        """Return the current counts of the owners with the largest stored totals, largest first, without zeros: of all
+        owners, or of those with these values in their first columns."""
+        counter = self.counter
+        names = [field.attname for field in counter.total_fields]
+        totals: QuerySet = QuerySet(counter.totals, using=counter.db).filter(**dict(zip(names, first, strict=False)))
+        largest = totals.exclude(**{counter.field: 0}).order_by(f"-{counter.field}", *names).values_list(*names)
+        counts = self.counts([counter.key_of(owner) for owner in largest[:number]])
+        return sorted(filter(itemgetter(1), counts.items()), key=itemgetter(1), reverse=True)
 
     def _miss(self, ledger: Ledger, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:
         """Return counts without a cached total: stored totals plus what waits in Redis. Cache the sums if nothing has
@@ -220,8 +177,8 @@ class Reader:
         return rows
 
     def _sums(self, snapshot: Snapshot, owner_keys: dict[str, Key]) -> dict[str, int]:
-        """Return the stored totals plus what a snapshot found waiting, without owners whose count cannot be known:
-        `later`."""
+        """Return the stored totals plus what a snapshot found waiting, without owners whose count cannot be known
+        (rule: later)."""
         stored = self.stored_totals(list(owner_keys.values()))
         totals = {each: snapshot.value(each, *stored.get(key, NO_STORED_TOTAL)) for each, key in owner_keys.items()}
         return {owner_key: total for owner_key, total in totals.items() if total is not None}

@@ -21,12 +21,10 @@ from django.test.utils import isolate_apps, override_settings
 import servers
 from notifications_counter import checks
 from notifications_counter.buffer.client import client_of
-from notifications_counter.counters import unread
 from notifications_counter.declaration import declaration
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from notifications_counter.writes.totals import listen
-from tests.composite_owners.counters import unread_by_app
 from tests.composite_owners.models import EXACT, Alert, AppCount, CourseNotification, Organization, Vote, VoteCount
 from tests.support import make_counter
 from tests.tasks.models import Issue, Post, ProjectIssueCount, ProjectTaskCount, RecurringTask, Task
@@ -823,36 +821,3 @@ def test_texts_that_the_database_takes_for_the_same(declare):
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("DROP COLLATION loose")
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("counter", "columns", "is_useful"),
-    [
-        (unread, ["-unread_count", "user"], True),
-        (unread, ["unread_count"], connection.vendor != "mysql"),  # which sorts all of them
-        (unread, ["user", "-unread_count"], False),
-        (unread_by_app, ["-unread_count"], True),
-        (unread_by_app, ["user", "-unread_count", "app_name"], True),
-        (unread_by_app, ["app_name", "-unread_count", "user"], False),
-    ],
-)
-def test_an_index_for_top(counter, columns, is_useful):
-    """Only if somebody calls it."""
-
-    def warned() -> list[str]:
-        messages = run_checks(tags=[checks.TAG], include_deployment_checks=True, databases=["default"])
-        return [message.hint for message in messages if message.id == "notifications_counter.W008"]
-
-    assert warned() == []
-    counter.top(1)
-    (hint,) = warned()
-    assert "Create an index on (unread_count DESC, user_id" in hint
-    index = models.Index(fields=columns, name="largest_counts")
-    with connection.schema_editor() as editor:
-        editor.add_index(counter.totals, index)
-    try:
-        assert warned() == ([] if is_useful else [hint])
-    finally:
-        with connection.schema_editor() as editor:
-            editor.remove_index(counter.totals, index)

@@ -19,7 +19,7 @@ LAYERS = """
     inbox tasks
     counters
     maintenance
-    ranking reader
+    reader
     writes
     timeseries events sql
     declaration
@@ -98,7 +98,7 @@ def test_no_import_is_hidden_from_the_interpreter():
 
 # What every site needs. Anything else, and redis-py, is for the first process that uses it to load.
 AT_START = """
-    apps buffer checks conf counters databases declaration events exceptions internals maintenance models ranking reader
+    apps buffer checks conf counters databases declaration events exceptions internals maintenance models reader
     signals sql timeseries writes
 """
 

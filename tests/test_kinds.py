@@ -15,9 +15,9 @@ from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.maintenance.retention import prune
 from notifications_counter.models import Notification, UserKindNotificationsCount, UserNotificationsCount
 from notifications_counter.models.fields import ExactCharField
-from tests.composite_owners.support import TEXTS, assert_counted, assert_stored
+from tests.composite_owners.support import TEXTS, assert_stored
 from tests.composite_owners.test_histories import play, some
-from tests.support import assert_exact, sent, unheard
+from tests.support import assert_exact, sent
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -147,35 +147,6 @@ def test_what_deletes(alice, bob):
 
 
 # ---------------------------------------------------------------------------------------------------------- recounts
-@pytest.mark.usefixtures("with_kinds")
-def test_a_user_stands_for_all_their_kinds(alice, bob):
-    for user in (alice, bob):
-        send(user, "sale", 2)
-        send(user, "read")
-    Notification.objects.filter(kind="read").mark_as_read()
-    unread_by_kind.flush()
-    send(alice, "gone")
-    unheard(Notification.objects.filter(kind="gone").delete)  # waits in Redis, without a row
-    unheard(Notification.objects.filter(kind="sale").delete)  # has a total
-    unheard(send, alice, "new")  # has neither
-    assert unread_by_kind.recount([alice], dry_run=True).wrong == 3
-    result = unread_by_kind.recount([alice])
-    assert (result.checked, result.corrected) == (4, 3)  # "read" was right
-    assert by_kind(alice) == {"new": 1}
-    assert unread_by_kind.recount([bob.pk, (bob, "read")]).corrected == 1
-    assert_stored(unread_by_kind)
-
-
-@pytest.mark.usefixtures("with_kinds")
-def test_the_command_recounts_all_kinds_of_a_user(alice, capsys):
-    send(alice, "sale", 2)
-    unheard(Notification.objects.all().delete)
-    call_command("recount_counters", owner=[str(alice.pk)])
-    assert "unread_by_kind: checked 1 owner, 1 wrong, corrected 1." in capsys.readouterr().out
-    assert by_kind(alice) == {}
-    assert_counted(unread_by_kind)
-
-
 @pytest.mark.usefixtures("with_kinds")
 def test_it_is_recovered(alice, bob):
     send(alice, "sale", 2)

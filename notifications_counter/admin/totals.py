@@ -137,4 +137,5 @@ class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
     @admin.action(description=_("Recount selected users"), permissions=["recount"])
     def recount(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
         for counter in counters_of_notifications():
-            self.do_recount(request, counter, queryset.values_list("pk", flat=True))
+            if not counter.has_several_columns:
+                self.do_recount(request, counter, queryset.values_list("pk", flat=True))

@@ -7,14 +7,13 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
 from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
 from .commands import OWNERS_PER_CALL, Call, Get, chunked, owners_as_json
 from .shard import LEASE, Shard
-from .types import NOTHING, Delta, Snapshot, Waiting, decode, pairs, parse_int
+from .types import NOTHING, Delta, Snapshot, Waiting, decode, parse_int
 from .upkeep import Upkeep
 
 CORRECTIONS_PER_CALL = 500
@@ -88,24 +87,6 @@ class Buffer(Shard):
             self.epoch = max(self.epoch, parse_int(epoch.rstrip("?")) or 0)
         self.trusted = ready, self.keys.total(decode(ready), "")
 
-    def group(self, group: str) -> dict[str, int] | None:
-        """Return the cached counts of the owners whose keys begin with ``group``, by the rest of the key. None if they
-        are not cached. MustCountRows if none can be trusted."""
-        self.begin_read()
-        key = self.keys.ready
-        while True:
-            trusted = self.trusted[0]
-            # The counts come first. No value of ready ever comes back, so if it is the same afterwards, it was so then.
-            cached: Any = trusted and self.client.call(key, "HGETALL", self.keys.group(decode(trusted), group))
-            ready = self.client.call(key, "GET", key)
-            if ready == trusted:
-                break
-            self.trust(ready)
-        fields = cached.items() if isinstance(cached, dict) else pairs(cached)  # RESP3 has dictionaries
-        counts = {decode(last): parse_int(count) for last, count in fields}
-        is_complete = counts.pop("", None)
-        return None if is_complete is None or None in counts.values() else counts  # type: ignore[return-value]
-
     def snapshot(self, owners: Sequence[str]) -> Snapshot:
         """Return the changes that wait for these owners."""
         return self._snapshot(owners)
@@ -116,7 +97,7 @@ class Buffer(Shard):
 
     def take_free_leases(self, owners: Sequence[str], token: str) -> Snapshot:
         """Return what waits, but take only leases that nobody holds, and that are of use: to cache a count, or to
-        repair it during a recovery. The only owner may be a group."""
+        repair it during a recovery."""
         return self._snapshot(owners, "take free", token)
 
     def end_leases(self, owners: Sequence[str]) -> Snapshot:
@@ -129,36 +110,15 @@ class Buffer(Shard):
         for i in range(0, len(flat), 4):
             index, pending, flushing, needs_rows = flat[i : i + 4]
             waiting[owners[index - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(needs_rows))
-        return self.snapshot_of(ready, epoch, batch, cut, waiting)
-
-    def snapshot_of(self, ready: Any, epoch: Any, batch: Any, cut: Any, waiting: dict[str, Waiting]) -> Snapshot:
-        """Return the snapshot in the reply of a script."""
-        batch, epoch = parse_int(batch or 0) or 0, parse_int(epoch or 0) or 0
+        epoch, batch = parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0
         return Snapshot(self.epoch_in(ready), epoch, batch, bool(cut), waiting)
 
     def keep(self, snapshot: Snapshot, token: str, totals: Mapping[str, int | None]) -> int:
         """Cache totals that follow from a snapshot, for owners whose leases are still ours, and end these. None: the
         total is not known. Returns how many were cached."""
-        texts = ["" if total is None else str(total) for total in totals.values()]
-        return self._keep(snapshot, token, list(totals), texts)
-
-    def keep_group(self, snapshot: Snapshot, token: str, group: str, counts: Mapping[str, int]) -> bool:
-        """Cache the counts of a group, by the rest of the key, if its lease is still ours. Returns whether it was."""
-        pairs = list(counts.items())
-        chunks = chunked(pairs, OWNERS_PER_CALL) or [pairs]
-        flat = [[str(value) for pair in some for value in pair] for some in chunks]
-        last = len(flat) - 1
-        return all(
-            self._keep(snapshot, token, [group], [some], i * OWNERS_PER_CALL, "" if i == last else "1")
-            for i, some in enumerate(flat)
-        )
-
-    def _keep(
-        self, snapshot: Snapshot, token: str, owners: list[str], totals: list[Any], before: int = 0, more: str = ""
-    ) -> int:
         ready = self.ready_in(snapshot.epoch) + ("?" if snapshot.recovering else "")
-        args = options.TOTAL_TTL, owners_as_json(owners), json.dumps(totals, ensure_ascii=False), before, more
-        return self.run("keep", ready, token, *args)
+        texts = json.dumps(["" if total is None else str(total) for total in totals.values()])
+        return self.run("keep", ready, token, options.TOTAL_TTL, owners_as_json(list(totals)), texts)
 
     # ----------------------------------------------------------------- writes
     def announce(self, intent: str, owners: Sequence[str]) -> None:

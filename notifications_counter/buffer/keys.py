@@ -43,15 +43,7 @@ class Keys:
         return cls(f"{tag}:{database}", f"{tag}:database:{address}")
 
     def total(self, ready: str, owner: str) -> str:
-        """Return the key of an owner's cached total. ``lua/shared.lua`` builds the same."""
-        return f"{self.base}:total:{_epoch(ready)}:{owner}"
-
-    def group(self, ready: str, group: str) -> str:
-        """Return the key of the cached counts of a group: owners whose keys begin with ``group``. ``lua/shared.lua``
+        """Return the key of an owner's cached total, which depends on the number in ``ready``. ``lua/shared.lua``
         builds the same."""
-        return f"{self.base}:group:{_epoch(ready)}:{group}"
-
-
-def _epoch(ready: str) -> str:
-    """Return the number in ``ready``, without the declaration and the mark of a recovery."""
-    return ready.partition(":")[0].removesuffix("?")
+        epoch = ready.partition(":")[0].removesuffix("?")
+        return f"{self.base}:total:{epoch}:{owner}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -11,9 +10,8 @@ from ..exceptions import BufferUnavailable
 from .buffer import Buffer
 from .cached import as_integers
 from .client import Client
-from .commands import Call, Get
+from .commands import Get
 from .pipeline import AnyCall, Subject, pipelines_for
-from .types import Snapshot, Waiting, decode, parse_int
 
 
 def ask_all(client: Client, calls: Sequence[AnyCall], subjects: Sequence[Subject]) -> list[tuple[Subject, Any]]:
@@ -51,25 +49,3 @@ def totals_of(shares: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int
             shares[i][0].trust(ready)
             (found[i],) = totals_of([shares[i]])
     return found
-
-
-def snapshots_of(buffers: Sequence[Buffer], group: str, most: int) -> list[Snapshot | None]:
-    """Return what waits in each shard for owners whose keys begin with ``group``; None if it waits for more than
-    ``most`` owners. BufferUnavailable if one of the shards is unavailable."""
-    for buffer in buffers:
-        buffer.begin_read()
-    calls = [Call(*buffer.calls["everything"][:-1], (group, most)) for buffer in buffers]
-    found: dict[Buffer, Snapshot | None] = {}
-    for buffer, outcome in ask_all(buffers[0].client, calls, buffers):
-        if isinstance(outcome, BufferUnavailable):
-            raise outcome
-        ready, epoch, batch, cut, listed = outcome
-        each = iter(json.loads(decode(listed)) if listed else ())  # JSON has an empty list as an object
-        waiting = {
-            owner: Waiting(parse_int(pending), parse_int(flushing), needs_rows)
-            for owner, pending, flushing, needs_rows in zip(each, each, each, each, strict=True)
-        }
-        found[buffer] = buffer.snapshot_of(ready, epoch, batch, cut, waiting) if listed else None
-        if not buffer.epoch_in(ready):
-            buffer.heartbeat()
-    return [found[buffer] for buffer in buffers]

@@ -156,10 +156,6 @@ class Upkeep:
         recovered."""
         return bool(self._run("complete", self._shard.ready_in(epoch), server))
 
-    def was_ranked(self) -> bool:
-        """Return whether anybody has asked for the largest counts since Redis was new."""
-        return self._client.call(self._keys.stats, "HGET", self._keys.stats, "top") is not None
-
     # -------------------------------------------------- another number of shards
     def retire(self) -> None:
         """Put the shard out of use, after a change of SHARDS. Only its intents stay."""

@@ -14,7 +14,7 @@ from ..buffer.client import client_of
 from ..buffer.keys import Keys
 from ..buffer.upkeep import IDENTITY
 from ..conf import options
-from ..declaration.primary_keys import CompositeKey, group_of
+from ..declaration.primary_keys import CompositeKey
 from ..events import EventLog
 from ..exceptions import BufferUnavailable, CommandRefused
 from ..maintenance.places import at, places
@@ -67,7 +67,7 @@ def check_commands(buffer: Buffer) -> Messages:
     base = f"{buffer.keys.base}:check:{uuid4().hex}"
     trial = Buffer(buffer.client, Keys(base, f"{base}:database"))
     keys = [getattr(trial.keys, field.name) for field in fields(trial.keys)]
-    owner, group, intent = str(CompositeKey((1, 2))), group_of([1]), "intent"
+    owner, intent = str(CompositeKey((1, 2))), "intent"
     attempts: list[Callable[[], Any]] = [
         lambda: trial.upkeep.recover(1, "server"),
         lambda: trial.upkeep.complete(1, "server"),
@@ -79,8 +79,6 @@ def check_commands(buffer: Buffer) -> Messages:
         lambda: trial.announce(intent, [owner]),
         lambda: trial.confirm(intent, {owner: 1}),  # changes the cached total, too
         lambda: trial.client.call(trial.keys.ready, "MGET", trial.keys.ready),
-        lambda: trial.keep_group(trial.take_free_leases([group], "token"), "token", group, {"2]": 1}),
-        lambda: trial.client.call(trial.keys.ready, "HGETALL", trial.keys.group("1:", group)),
         lambda: trial.mark_dirty([owner]),
         lambda: trial.upkeep.take_dirty(0, 1),
         lambda: trial.upkeep.cut(1),

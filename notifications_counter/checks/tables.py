@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import Error as DriverError
 from django.db import OperationalError, ProgrammingError, connections
 from django.db.models import CharField, TextField
@@ -26,14 +26,14 @@ from .settings import addresses
 
 @register(TAG, Tags.database, deploy=True)
 def check_tables(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Check collations and indexes. For deployments only: `migrate` runs database checks before it makes the tables."""
+    """Check collations. For deployments only: `migrate` runs database checks before it makes the tables."""
     return [
         message
         for using in databases or ()
         if not missing_tables(using)
         for counter in sound_counters()
         if counter.db == using
-        for message in (*_check_collations(counter), *_check_index(counter))
+        for message in _check_collations(counter)
     ]
 
 
@@ -59,45 +59,6 @@ def _distinguishes_texts(field: Any, using: str) -> bool:
     with connections[using].cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM ({' UNION '.join([column, *['SELECT %s'] * len(texts)])}) t", texts)
         return cursor.fetchone()[0] == len(texts)
-
-
-def _check_index(counter: Counter) -> Messages:
-    """Check that the totals have the index for top(), if anybody calls it."""
-    totals: Any = counter.totals._meta
-    *first, last = (field.column for field in counter.total_fields)
-    count = totals.get_field(counter.field).column
-    if _was_ranked(counter) and not _has_index(counter, count, first):
-        wanted = f"({', '.join([f'{count} DESC', *first, last])})"
-        if first:
-            wanted += f", or on ({', '.join([*first, f'{count} DESC', last])}) if you pass within"
-        yield Warning(
-            f"top() of counter {counter.name!r} sorts the whole table of {totals.label}, which has no index for that.",
-            hint=f"Create an index on {wanted}, in Meta.indexes or by RunSQL in a migration.",
-            obj=counter.totals,
-            id=id_("W008"),
-        )
-
-
-def _was_ranked(counter: Counter) -> bool:
-    with suppress(CounterError):
-        return any(buffer.upkeep.was_ranked() for buffer in counter.buffers)
-    return False
-
-
-def _has_index(counter: Counter, count: str, first: list[str]) -> bool:
-    """Return whether an index begins with the count, or with the first columns of the owner and then the count. Except
-    for MySQL and MariaDB, databases also read it backwards, and only sort equal counts."""
-    connection = connections[counter.db]
-    with connection.cursor() as cursor:
-        constraints = connection.introspection.get_constraints(cursor, counter.totals._meta.db_table)
-    for found in constraints.values():
-        columns = list(found["columns"] or ())
-        if found["index"] and count in columns:
-            place = columns.index(count)
-            is_sorted = connection.vendor != "mysql" or "ASC" not in found.get("orders", ())[place:][:1]
-            if sorted(columns[:place]) in ([], sorted(first)) and is_sorted:
-                return True
-    return False
 
 
 TIMEOUT = re.compile("timeout|max_statement_time|interrupted", re.IGNORECASE)

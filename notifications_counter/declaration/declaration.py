@@ -254,7 +254,7 @@ class Declaration(Owners):
         buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
         if len(buffers) == 1:
             return buffers[0]
-        (shard,) = shards_of(as_bytes([owner_key]), len(buffers), self.has_several_columns)
+        (shard,) = shards_of(as_bytes([owner_key]), len(buffers))
         return buffers[shard]
 
     def by_shard(self, owner_keys: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
@@ -265,7 +265,7 @@ class Declaration(Owners):
         buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
         if len(buffers) == 1:
             return [(buffers[0], owner_keys)]
-        shares = split(buffers, owner_keys, as_bytes(owner_keys), self.has_several_columns)
+        shares = split(buffers, owner_keys, as_bytes(owner_keys))
         return [(buffer, share) for buffer, share, _ in shares]
 
     def encoded_by_shard(self, keys: Sequence[Any]) -> EncodedShares:
@@ -275,7 +275,7 @@ class Declaration(Owners):
         buffers, (keys, owner_keys) = self.buffers, self.encoded(keys)
         if len(buffers) == 1:
             return [(buffers[0], keys, owner_keys)]
-        return split(buffers, keys, owner_keys, self.has_several_columns)
+        return split(buffers, keys, owner_keys)
 
     def mark_dirty(self, owner_keys: Sequence[str]) -> list[str]:
         """Send owners to a recount. Returns the owners whose shard was unreachable."""

@@ -64,11 +64,6 @@ class Owners:
             return self._key(self.key_fields[0], owner)
         return CompositeKey(self._keys(self.key_fields, owner))
 
-    def is_first(self, owner: Any) -> bool:
-        """Return whether this is a value, or a sequence of values, of all columns of an owner but the last."""
-        number = len(owner) if isinstance(owner, tuple | list) else 1
-        return self.has_several_columns and number == len(self.key_fields) - 1
-
     def first_of_key(self, owner: Any) -> tuple[Any, ...]:
         """Return the primary keys of all columns of an owner but the last, given as a sequence, or as one value."""
         if not self.has_several_columns:
@@ -137,16 +132,6 @@ class Owners:
     def parse(self, text: str) -> Any:
         """Return the primary key whose ``str()`` is this text."""
         return self.key_of(json.loads(text) if self.has_several_columns else (text,))
-
-    def parse_last(self, texts: Iterable[str]) -> list[Any]:
-        """Return the values of the last column for the texts that follow a ``group_of`` in owner keys. All at once is
-        much faster. ValidationError if a text is invalid."""
-        texts = list(texts)
-        with suppress(*UNREADABLE):
-            values = json.loads(f"[{','.join(text[:-1] for text in texts)}]")
-            if len(values) == len(texts):
-                return list(map(self.key_fields[-1].to_python, values))
-        raise ValidationError("Not all of these are values of the last column.")
 
     def decode(self, owner_key: str) -> Any:
         """Return the primary key of an owner key. Raises ValidationError if there is none.

@@ -45,16 +45,6 @@ class CompositeKey(tuple[Any, ...]):
         return as_json(self)
 
 
-def group_of(values: Sequence[Any]) -> str:
-    """Return the text that all CompositeKeys with these values before the last one begin with."""
-    return as_json(values)[:-1] + SEPARATOR
-
-
-def values_of_group(group: str) -> list[Any]:
-    """Return the values of a ``group_of``, as JSON has them."""
-    return json.loads(group.removesuffix(SEPARATOR) + "]")
-
-
 def as_json(values: Sequence[Any]) -> str:
     """Return the text of a CompositeKey of these values."""
     return ENCODER.encode(values)

@@ -10,7 +10,6 @@ from typing import Any
 from zlib import crc32
 
 from ..buffer import Buffer
-from .primary_keys import TAB
 
 Shares = list[tuple[Buffer, Sequence[Any]]]
 """Owner keys, or primary keys, by shard."""
@@ -19,18 +18,14 @@ EncodedShares = list[tuple[Buffer, Sequence[Any], Sequence[bytes]]]
 """Primary keys, and their owner keys, encoded for Redis, by shard."""
 
 
-def shards_of(owner_keys: Iterable[bytes], number: int, has_groups: bool) -> list[int]:
-    """Return which of so many shards each owner key belongs to. The owners of a group share a shard."""
-    if has_groups:
-        owner_keys = (owner_key.rpartition(TAB.encode())[0] for owner_key in owner_keys)
+def shards_of(owner_keys: Iterable[bytes], number: int) -> list[int]:
+    """Return which of so many shards each owner key belongs to."""
     return list(map(mod, map(crc32, owner_keys), repeat(number)))
 
 
-def split(
-    buffers: Sequence[Buffer], keys: Sequence[Any], owner_keys: Sequence[bytes], has_groups: bool
-) -> EncodedShares:
+def split(buffers: Sequence[Buffer], keys: Sequence[Any], owner_keys: Sequence[bytes]) -> EncodedShares:
     """Group keys by shard. Sorting them is faster than a step of Python for each key."""
-    shards = shards_of(owner_keys, len(buffers), has_groups)
+    shards = shards_of(owner_keys, len(buffers))
     order = sorted(range(len(keys)), key=shards.__getitem__)
     keys, owner_keys = list(map(keys.__getitem__, order)), list(map(owner_keys.__getitem__, order))
     shares: EncodedShares = []

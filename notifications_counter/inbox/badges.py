@@ -6,6 +6,7 @@ user whose page shows it. So templates decide who may see which count, and a scr
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, Signer
 
 from ..counters import Counter, counter_named, counters_of_notifications, unread_by_kind
-from ..declaration.primary_keys import SEPARATOR, group_of, values_of_group
+from ..declaration.primary_keys import as_json
 from ..exceptions import ConfigurationError
 from ..maintenance.places import Place, here
 from ..reader import Reader
@@ -28,7 +29,7 @@ BadgeCount = int | dict[str, int]
 
 
 class Badge(NamedTuple):
-    """A counter and an owner key. The badge of all kinds of a user has the beginning that their owner keys share."""
+    """A counter and an owner key. The badge of all kinds of a user has an owner key without the kind."""
 
     counter: Counter
     owner_key: str
@@ -38,7 +39,7 @@ class Badge(NamedTuple):
         """The badge of all kinds of the user if this is the badge of a kind, else the badge itself."""
         if self.counter is not unread_by_kind:
             return self
-        return Badge(self.counter, self.owner_key.rpartition(SEPARATOR)[0] + SEPARATOR)
+        return Badge(self.counter, as_json(json.loads(self.owner_key)[:1]))
 
     @property
     def kind(self) -> str | None:
@@ -59,15 +60,15 @@ def badge_of(counter: Counter, owner: Any) -> Badge:
 
 def badge_of_kinds(user: Any) -> Badge:
     """Return the badge of all kinds of a user."""
-    return Badge(unread_by_kind, group_of(unread_by_kind.first_of_key(user)))
+    return Badge(unread_by_kind, as_json(unread_by_kind.first_of_key(user)))
 
 
 def count_once(request: Any, badge: Badge) -> Any:
-    """Return the count of a badge, read once per request and tenant. All kinds of a user are read together."""
+    """Return the count of a badge, read once per request and tenant."""
     counts: dict[tuple[Place, Badge], Any] = getattr(request, CACHE, {})
-    if badge.whole != badge:
-        return count_once(request, badge.whole).get(badge.kind, 0)
-    local = here(badge.counter.source), badge
+    local, whole = ((here(badge.counter.source), each) for each in (badge, badge.whole))
+    if whole in counts and whole != local:
+        return counts[whole].get(badge.kind, 0)
     if local not in counts:
         counts[local] = counts_of([badge])[badge]
         if request is not None:
@@ -83,7 +84,7 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, BadgeCount]:
     for badge in badges:
         counter, owner_key = badge
         if counter is unread_by_kind and badge == badge.whole:
-            (user,) = values_of_group(owner_key)
+            (user,) = json.loads(owner_key)
             users[badge] = counter.first_of_key(user)
         else:
             keys[counter][badge] = counter.decode(owner_key)

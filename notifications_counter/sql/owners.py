@@ -37,17 +37,6 @@ def of_owners(counter: Declaration, fields: Sequence[Any], keys: Sequence[Any], 
     return RawSQL(*is_one_of(counter, columns, keys, connections[using]), BooleanField())
 
 
-def listed(counter: Declaration, keys: Sequence[Any], more: Sequence[int], connection: Any) -> tuple[str, list]:
-    """Return a part of a UNION with these keys, each followed by these numbers, and its parameters."""
-    values = counter.db_columns(counter.columns_of(keys), connection)
-    numbers = ", ".join(map(str, more))
-    if connection.vendor == "postgresql":
-        return f"SELECT *, {numbers} FROM unnest({arrays(counter, connection)}) listed", values
-    is_mysql = connection.vendor == "mysql" and not connection.mysql_is_mariadb
-    row = f"{'ROW' * is_mysql}({', '.join(['%s'] * len(values))}, {numbers})"
-    return f"VALUES {', '.join([row] * len(keys))}", [value for row in zip(*values, strict=True) for value in row]
-
-
 def arrays(counter: Declaration, connection: Any) -> str:
     """Return the placeholders of PostgreSQL's arrays of keys, one for each column. An integer that is too large for its
     column is the key of an owner without rows, not an error."""

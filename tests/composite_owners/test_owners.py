@@ -9,7 +9,7 @@ from notifications_counter.maintenance import recount
 from notifications_counter.maintenance.audit import AuditProgress
 from notifications_counter.maintenance.orphans import remove_orphans
 from notifications_counter.monitoring.dashboard import recovery_text
-from tests.support import buffer, entries, truth, unheard
+from tests.support import buffer, truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
@@ -167,17 +167,3 @@ def test_the_dashboard_tells_how_far_a_recovery_has_come():
     (shard,) = votes.status()
     assert "50 %" in recovery_text(votes, replace(shard, audited=str(AuditProgress("owner:[5,\t1,\t1]"))))
     assert "[1," in recovery_text(unread_by_app, replace(shard, audited=str(AuditProgress('owner:[1,\t"likes"]'))))
-
-
-def test_owners_that_differ_in_the_last_column_share_a_shard():
-    with entries(SHARDS=3):
-        votes.heal()
-        for shop in range(6):
-            for stars in range(4):
-                vote(shop, 1, stars)
-        places = {}
-        for key in truth(votes):
-            places.setdefault(key[:2], set()).add(votes.buffer_of(str(votes.key(key))))
-        assert all(len(shards) == 1 for shards in places.values())
-        assert len(set.union(*places.values())) > 1
-        assert_stored(votes)

@@ -133,12 +133,12 @@ class Site:
     """Owners, and the rows that are there before each write."""
 
     def __init__(self, name: str, make_user: Any):
-        self.counters, self.group = [unread], ()
+        self.counters = [unread]
         self.owners: list[Any] = []
         if name == "create_issue":
             self.counters, self.owners = [open_issues, urgent_issues], [Project.objects.create().pk]
         elif name == "move_votes":
-            self.counters, self.owners, self.group = [votes], [(1, 1, 5), (1, 1, 4)], (1, 1)
+            self.counters, self.owners = [votes], [(1, 1, 5), (1, 1, 4)]
         else:
             self.owners = [make_user().pk for _ in range(1 if name == "create" else 3)]
 
@@ -146,7 +146,7 @@ class Site:
         for owner in self.owners:
             if self.counters == [unread]:
                 Notification.objects.create(user_id=owner, title="x")
-            elif self.group:
+            elif self.counters == [votes]:
                 Vote.objects.create(shop=owner[0], item=owner[1], stars=owner[2])
             else:
                 Issue.objects.create(project_id=owner)
@@ -170,14 +170,10 @@ class Site:
         return compared
 
     def ways(self, counter: Counter) -> dict[str, Callable[[], dict[Any, int]]]:
-        ways = {
+        return {
             "counts": lambda: counter.counts(self.owners),
             "count": lambda: {owner: counter.count(owner) for owner in self.owners},
         }
-        if self.group:
-            below = dict.fromkeys(self.owners, 0)
-            ways["breakdown"] = lambda: below | {(*self.group, k): n for k, n in counter.breakdown(self.group).items()}
-        return ways
 
     def heal(self) -> None:
         for counter in self.counters:
@@ -204,8 +200,7 @@ def test_reads_are_right_at_once(name, is_warm, writer, make_user, redis_client,
                     read()
         assert not queries.captured_queries
         if not is_warm:
-            for kind in ("total", "group"):
-                redis_client.delete(*redis_client.keys(f"{{{options.KEY_PREFIX}:*:{kind}:*"), "none")
+            redis_client.delete(*redis_client.keys(f"{{{options.KEY_PREFIX}:*:total:*"), "none")
         before = [site.rows(counter) for counter in site.counters]
         was_killed = writer.write(name, site.owners, outcomes.total() + 1)
         try:

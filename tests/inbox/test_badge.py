@@ -166,13 +166,18 @@ def test_a_badge_of_one_kind(client, alice, bob):
 
 
 @pytest.mark.usefixtures("kinds")
-def test_all_kinds_are_read_once(alice):
+def test_what_kinds_cost(alice, django_assert_num_queries):
     request = request_of(alice)
     text = "{% unread_by_kind as kinds %}{% for kind, n in kinds.items %}{{ kind|safe }}:{{ n }} {% endfor %}"
-    assert show(text, request) == ':2 a/"b":1 sale:3 '
-    with sent() as commands:
-        show(text + "{% badge kind='sale' %}{% badge kind='gone' %}", request)
+    with sent() as commands, django_assert_num_queries(1):
+        assert show(text, request) == show(text, request) == ':2 a/"b":1 sale:3 '
     assert commands == []
+    kinds = "{% badge kind='sale' %}{% badge kind='sale' %}{% badge kind='gone' %}"
+    show(kinds, request_of(alice))
+    with sent() as commands, django_assert_num_queries(0):
+        show(kinds, request_of(alice))
+        show(text + kinds, request)
+    assert commands == ["MGET", "MGET"]
     assert show(text, request_of(AnonymousUser())) == ""
 
 

@@ -18,7 +18,7 @@ from django.test.utils import override_settings
 
 import servers
 from notifications_counter.checks.tables import explain
-from notifications_counter.counters import Counter, all_counters, unread
+from notifications_counter.counters import Counter, all_counters, counter_named, unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.maintenance.places import LocalCounter, Place
 from notifications_counter.maintenance.recount import Recounter
@@ -551,11 +551,11 @@ def test_recount_says_what_is_wrong_with_a_key(few_healed):
 
 @pytest.mark.parametrize("named", ["unread", "unread_by_kind"])
 def test_recount_says_that_there_is_no_such_user(with_kinds, make_user, named):
-    user = make_user()
-    key = user.pk
+    user, other = make_user(), make_user()
+    counter = counter_named(named)
+    key, other_key = (str(counter.key((each, "a") if counter.has_several_columns else each)) for each in (user, other))
     user.delete()
-    other = make_user()
-    lines = run("recount_counters", "--owner", str(key), "--owner", str(other.pk), "--counter", named)
+    lines = run("recount_counters", "--owner", key, "--owner", other_key, "--counter", named)
     who = user._meta.verbose_name
     assert lines[0] == f"{named}: no {who} has the primary key {key}. Whatever it left behind is recounted."
     assert len(lines) == 2

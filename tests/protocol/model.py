@@ -80,11 +80,6 @@ RULES = {  # the page says what each means; here is the scenario that soonest sh
 HISTORIES = [  # others of a rule show what is cached
     *RULES.items(),
     ("lease", "2 writers, flusher, reader"),
-    ("lease", "2 writers, 2 readers of a group"),
-    ("lease", "writer without knowledge, 2 readers of a group"),
-    ("lease", "row that nobody was told of: healer, late reader of a group"),
-    ("fix_flying", "2 writers, 2 readers of a group"),
-    ("dirty_counts", "writer without knowledge, 2 readers of a group"),
     ("removal_lease", "2 writers, flusher twice, remover, reader"),
 ]
 TOGETHER = {"finish_batch": ["past"], "declared": ["window"]}  # rules that are needed once another one fails
@@ -100,9 +95,7 @@ class Waiting(NamedTuple):
     pending: int | None = None  # None: not an owner key
     flushing: int | None = None
     total: tuple[int, int] | None = None  # (ready, value)
-    group: tuple[int, int] | None = None  # the same of the owner's group
     lease: str | None = None
-    group_lease: str | None = None
     dirty: bool = False
     in_flight: int = 0  # intents
 
@@ -234,20 +227,6 @@ def without_total(waiting: Waiting, ready: int | None) -> Waiting:
     return waiting._replace(total=None) if waiting.total and waiting.total[0] == ready else waiting
 
 
-def without_group(waiting: Waiting, ready: int | None) -> Waiting:
-    return waiting._replace(group=None) if waiting.group and waiting.group[0] == ready else waiting
-
-
-def add_to_group(waiting: Waiting, ready: int | None, delta: int) -> Waiting:
-    if waiting.group is None or waiting.group[0] != ready:
-        return waiting
-    return waiting._replace(group=(ready, waiting.group[1] + delta))
-
-
-def without_leases(waiting: Waiting) -> Waiting:
-    return waiting._replace(lease=None, group_lease=None)
-
-
 def counted(redis: Redis, owners: tuple) -> Redis:
     """Redis with these owners, those that have become dirty, or no longer are, counted."""
     more = sum(w.dirty for w in owners) - sum(w.dirty for w in redis.owners)
@@ -257,8 +236,8 @@ def counted(redis: Redis, owners: tuple) -> Redis:
 def marked(waiting: Waiting, ready: int | None) -> Waiting:
     waiting = waiting._replace(dirty=True)
     if rule("lease"):
-        waiting = without_leases(waiting)
-    return without_group(without_total(waiting, ready), ready) if rule("dirty_counts") else waiting
+        waiting = waiting._replace(lease=None)
+    return without_total(waiting, ready) if rule("dirty_counts") else waiting
 
 
 def mark_dirty(redis: Redis, owner_keys: Iterable[int]) -> Redis:
@@ -330,23 +309,19 @@ def confirm(
             if total and repaired:
                 total = (total[0], total[1] + delta)
             waiting = waiting._replace(pending=(waiting.pending or 0) + delta, total=total)
-            waiting = add_to_group(waiting, ready, delta)
             if rule("lease"):
-                waiting = without_leases(waiting)
+                waiting = waiting._replace(lease=None)
             redis = redis._replace(owners=change(redis.owners, owner, waiting), waiting=True)
     redis = redis._replace(lost=redis.lost.difference(number for number, _ in intents))
     return forget(redis) if foreign else redis
 
 
-def keep(redis: Redis, owner: int, token: str, ready: int, total: int, of_group: bool = False) -> Redis:
-    """Cache a total, or the counts of a group."""
+def keep(redis: Redis, owner: int, token: str, ready: int, total: int) -> Redis:
+    """Cache a total."""
     waiting = redis.owners[owner]
-    mine = (waiting.group_lease if of_group else waiting.lease) == token
-    if redis.ready != ready or not mine or (redis.flies(owner) and rule("fix_flying")):
+    if redis.ready != ready or waiting.lease != token or (redis.flies(owner) and rule("fix_flying")):
         return redis
-    kept = (ready, total)
-    kept_by = {"group": kept, "group_lease": None} if of_group else {"total": kept, "lease": None}
-    return redis._replace(owners=change(redis.owners, owner, waiting._replace(**kept_by)))
+    return redis._replace(owners=change(redis.owners, owner, waiting._replace(total=(ready, total), lease=None)))
 
 
 def fix(
@@ -366,9 +341,7 @@ def fix(
             continue
         if correction or redis.phase != "?":  # one who is right stays repaired
             waiting = without_total(waiting, redis.ready)
-        waiting = without_group(waiting, redis.ready)._replace(dirty=False, lease=None, total=repaired or waiting.total)
-        if rule("lease"):
-            waiting = without_leases(waiting)
+        waiting = waiting._replace(dirty=False, lease=None, total=repaired or waiting.total)
         if correction:
             waiting = waiting._replace(pending=(waiting.pending or 0) + correction)
             redis = redis._replace(waiting=True)
@@ -608,13 +581,10 @@ class Reader(NamedTuple):
     lagged: bool = False
     wrong: bool = False
     token: str = "r"
-    of_group: bool = False
 
     def moves(self, redis: Redis, db: Database, ended: frozenset) -> Iterator:
         waiting, row = redis.owners[self.owner], db.owners[self.owner]
-        if self.of_group and self.step in ("get", "look at group", "group rows", "keep group"):
-            yield "", *self._group(redis, db)
-        elif self.step == "get":
+        if self.step == "get":
             total = waiting.total
             if redis.epoch is None or (redis.ready is None and rule("ready")):
                 yield "", redis, db, self._replace(step="rows")
@@ -669,27 +639,6 @@ class Reader(NamedTuple):
         if waiting.dirty and rule("dirty_counts"):
             return self._replace(step="rows")
         return self._replace(step="row", seen=(*snapshot, redis.ready))
-
-    def _group(self, redis: Redis, db: Database) -> tuple[Redis, Database, "Reader"]:
-        waiting = redis.owners[self.owner]
-        ready, total = waiting.group or (None, 0)
-        flying = redis.flies(self.owner) and rule("flying")
-        if self.step == "get":
-            kept = waiting.group and ready == redis.ready and not flying
-            return redis, db, self._replace(step="return", seen=total) if kept else self._replace(step="look at group")
-        if self.step == "look at group":
-            doubtful = waiting.dirty and rule("dirty_counts")
-            if redis.epoch is None or redis.ready is None or doubtful or flying:
-                return redis, db, self._replace(step="rows")
-            if waiting.group_lease is None:
-                waiting = waiting._replace(group_lease=self.token)
-            owners = change(redis.owners, self.owner, waiting)
-            return redis._replace(owners=owners), db, self._replace(step="group rows", seen=redis.ready)
-        if self.step == "group rows":
-            return redis, db, self._replace(step="keep group", seen=(self.seen, db.owners[self.owner].rows))
-        ready, rows = self.seen
-        redis = keep(redis, self.owner, self.token, ready, rows, of_group=True)
-        return redis, db, self._replace(step="return", seen=rows)
 
     def observe(self, allowed: frozenset[int], unnoticed: bool) -> "Reader":
         if self.step == "end":
@@ -902,7 +851,7 @@ class Remover(NamedTuple):
 
 KEYS_LOST: dict[str, Callable[[Redis], Redis]] = {
     "eviction": lambda redis: redis._replace(ready=None, phase=""),
-    "expiry": lambda redis: of_all(redis, total=None, group=None),
+    "expiry": lambda redis: of_all(redis, total=None),
     "pending": lambda redis: of_all(redis, pending=None),
     "flushing": lambda redis: of_all(redis, flushing=None),
     "dirty": lambda redis: of_all(redis, dirty=False),
@@ -1069,12 +1018,9 @@ def wrong_end(redis: Redis, db: Database) -> str:
     for owner, (rows, count, _) in enumerate(db.owners):
         waiting = redis.owners[owner]
         total = waiting.total[1] if waiting.total and waiting.total[0] == redis.ready else rows
-        ready, in_group = waiting.group or (None, 0)
-        if ready != redis.ready:
-            in_group = rows
-        if not (redis.ready and not redis.phase and counter(redis, db, owner) == count == rows == total == in_group):
+        if not (redis.ready and not redis.phase and counter(redis, db, owner) == count == rows == total):
             now = counter(redis, db, owner)
-            return f"END: rows {rows}, counter {now}, stored {count}, total {total}, in its group {in_group}"
+            return f"END: rows {rows}, counter {now}, stored {count}, total {total}"
     if redis.intents or db.requests or any(w.dirty or w.flushing is not None for w in redis.owners):
         return "END: something is left"
     return ""
@@ -1134,11 +1080,6 @@ def R(*flags: str, owner: int = 0) -> Reader:
     return Reader(frozenset(flags), owner, token=next(TOKENS))
 
 
-def B(token: str, *flags: str) -> Reader:
-    """A reader of groups."""
-    return Reader(frozenset(flags), token=token, of_group=True)
-
-
 F = Flusher
 REFUSED = F(2, frozenset({"refused"}))
 H, SUSPECTS = Healer, frozenset({"suspects"})
@@ -1154,7 +1095,6 @@ def old(intent: int, delta: int, tells: int, *faults: str) -> Writer:
 
 ANNOUNCED = Writer(((9, (-1,)),), step="db", announced=1)  # an intent of epoch 1
 LATE = F(1, step="apply", seen=(BATCHES + 1, 0, 1, (1, 0)))  # has fetched a batch of epoch 1
-COUNTED = B("b", "unjudged")._replace(step="keep group", seen=(1, 0))  # no rows
 
 # Epoch 2 has begun: there is one row, whose +1 was lost.
 LOST = Redis((Waiting(),), epoch=2, batch=2 * BATCHES, ready=2, phase="?"), Database((Row(1),), 2, finished=2 * BATCHES)
@@ -1162,7 +1102,6 @@ LOST_TWO = LOST[0]._replace(owners=(Waiting(),) * 2), LOST[1]._replace(owners=(R
 BEFORE = announce(LOST[0]._replace(ready=1, phase=""), 9, (-1,))
 LOST_AND_ANNOUNCED = BEFORE._replace(ready=2, phase="?"), LOST[1]
 RIGHT = LOST[0], LOST[1]._replace(owners=(Row(1, 1, BATCHES + 1),))  # the +1 was flushed before
-UNTOLD = Redis((Waiting(group_lease="b"),)), Database((Row(1),))  # as by raw SQL
 CUT = Redis((Waiting(flushing=1),), batch=BATCHES + 1, server=-1), Database((Row(1),))  # before epoch 2
 
 # By the old declaration 2 rows count, by the new one 1.
@@ -1174,7 +1113,6 @@ ELSEWHERE = (  # totals of another database, and a Redis that is new
 )
 STARTS = {  # by what the names of scenarios begin with
     "totals from elsewhere": ELSEWHERE,
-    "row that nobody was told of": UNTOLD,
     "recovery begins": CUT,
     "recovery: 2 owners": LOST_TWO,
     "recovery: intent from before": LOST_AND_ANNOUNCED,
@@ -1197,8 +1135,6 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers under suspicion, flusher, healer twice": (W(1, 1), W(2, -1), F(1), H("h", 2, SUSPECTS)),
     "writer killed under suspicion, healer twice, reader": (W(1, 1, "kill"), H("h", 2, SUSPECTS), R()),
     "writer that is refused, writer, healer, reader": (W(1, 1, "refused"), W(2, 1), H("h"), R()),
-    "writer that is refused, healer under suspicion, reader of a group":
-        (W(1, 1, "refused"), H("h", 1, SUSPECTS), B("b")),
     "writer under suspicion, 2 healers, reader": (W(1, 1), H("h", 1, SUSPECTS), H("i"), R()),
     "writer without announce, writer, healer, flusher": (W(1, 1, "announce"), W(2, 1), H("h"), F(1)),
     "writer without confirm, flusher, healer twice, reader": (W(1, 1, "confirm"), F(1), H("h", 2), R("lags")),
@@ -1247,14 +1183,6 @@ SCENARIOS: dict[str, tuple] = {
     "2 writers, flusher twice, remover, reader": (W(1, 1), W(2, -1), F(2), Remover(), R("unjudged")),
     "writer, flusher, healer, failover, remover": (W(1, 1), F(1), H("h"), FAILOVER, Remover()),
     "writer of 2 rows, writer, flusher, healer, reader": (W(1, 2), W(2, 1), F(1), H("h"), R()),
-    "writer, healer, reader of a group": (W(1, 1), H("h"), B("b")),
-    "2 writers, 2 readers of a group": (W(1, 1), W(2, 1), B("b"), B("c")),
-    "2 writers, flusher, reader of a group and of a total": (W(1, 1), W(2, -1), F(1), B("b"), R()),
-    "writer without knowledge, 2 readers of a group": (W(1, 1, "unknown", "retry"), B("b"), B("c")),
-    "writer under suspicion, healer, 2 readers of a group": (W(1, 1, "retry"), H("h", 1, SUSPECTS), B("b"), B("c")),
-    "writer, healer, restart, 2 readers of a group": (W(1, 1), H("h"), RESTART, B("b", "lags"), B("c", "lags")),
-    "row that nobody was told of: healer, late reader of a group": (H("h"), COUNTED),
-    "request for everyone, healer, 2 readers of a group": (D(1, 1, "kill"), H("h"), B("b"), B("c")),
     "request for everyone, flusher, reader": (D(1, 1, "kill"), F(1), R()),
     "request for everyone, healer, reader": (D(1, 1, "kill"), H("h"), R()),
     "request for everyone, writer, healer, reader": (D(1, 1, "kill"), W(2, 1), H("h"), R()),
@@ -1320,16 +1248,12 @@ SCENARIOS: dict[str, tuple] = {
     "writer killed or retried, writer, healer twice, loss of in_flight":
         (W(1, 1, "kill", "retry"), W(2, 1, "refused"), H("h", 2), Fault("in_flight")),
     "writer, healer, loss of in_flight, reader": (W(1, 1), H("h"), Fault("in_flight"), R("lags")),
-    "writer, healer, loss of in_flight, reader of a group": (W(1, 1), H("h"), Fault("in_flight"), B("b", "lags")),
     "writer, healer, loss of intents": (W(1, 1), H("h"), Fault("intents")),
     "2 writers, healer twice, loss of intents, reader": (W(1, 1), W(2, 1), H("h", 2), Fault("intents"), R("lags")),
 }
 
 LARGE: dict[str, tuple] = {  # for the command line only
-    "writer without announce or confirm, healer twice, 2 readers of a group":
-        (W(1, 1, "announce", "confirm"), H("h", 2), B("b", "lags"), B("c", "lags")),
     "writer, healer, failover, 2 readers": (W(1, 1), H("h"), FAILOVER, R("lags"), R("lags")),
-    "writer, healer, failover, 2 readers of a group": (W(1, 1), H("h"), FAILOVER, B("b", "lags"), B("c", "lags")),
     "recovery: writer of two intents, writer, flusher, healer, reader":
         (W2({1: 1, 2: -1}), W(3, -1), F(1), H("h"), R()),
     "recovery: writer, flusher, healer twice, failover, reader": (W(1, -1), F(1), H("h", 2), FAILOVER, R("lags")),

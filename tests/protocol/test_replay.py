@@ -14,7 +14,7 @@ from notifications_counter.buffer.several import totals_of
 from notifications_counter.buffer.types import Delta
 from notifications_counter.buffer.upkeep import BATCHES
 from notifications_counter.conf import options
-from notifications_counter.declaration.primary_keys import CompositeKey, as_bytes, group_of
+from notifications_counter.declaration.primary_keys import CompositeKey, as_bytes
 from notifications_counter.maintenance import in_force
 from notifications_counter.maintenance.audit import Audit, AuditProgress, Claim
 from notifications_counter.maintenance.epochs import damage, reason_for_epoch, start_epoch
@@ -55,7 +55,7 @@ class Copy(NamedTuple):
 class Replay:
     """The processes of a history. Each step of the model is one of a generator here; one that comes to its end sooner
     than in the model, because the rule is there, has no more steps. ``move`` tells which is next, and what befalls it.
-    Each owner has a group of its own."""
+    """
 
     def __init__(self, processes: tuple, keys: list[CompositeKey]):
         self.at_first = [rows_of(key) for key in keys]
@@ -75,7 +75,7 @@ class Replay:
         kinds: dict[type, Callable[..., Step]] = {
             model.Writer: self.write,
             model.Flusher: self.flush,
-            model.Reader: lambda me, reader: (self.read_group if reader.of_group else self.read)(me, reader),
+            model.Reader: self.read,
             model.Healer: self.heal,
             model.Remover: self.remove,
             model.Fault: self.befall,
@@ -310,29 +310,6 @@ class Replay:
             total = self.reader.count_rows([key]).get(key, 0)
             yield
         self.judge(me, reader, total)
-
-    def read_group(self, me: int, reader: model.Reader) -> Step:
-        key, owner_key = self.keys[reader.owner], self.owner_keys[reader.owner]
-        first, group = tuple(key[:-1]), group_of(key[:-1])
-        last = owner_key.removeprefix(group)
-        if reader.step == "keep group":  # it has counted before the history begins
-            seen = self.buffer.take_free_leases([group], reader.token)
-            yield
-            self.buffer.keep_group(seen, reader.token, group, {last: reader.seen[1]})
-            return
-        yield
-        self.allowed[me] = set()
-        counts = self.buffer.group(group)
-        yield
-        if counts is None:
-            seen = self.buffer.take_free_leases([group], reader.token)
-            yield
-            counts = {f"{value}]": count for value, count in self.reader.count_groups([first])[first].items()}
-            yield
-            if seen.ready and not seen.owners[group].needs_rows:
-                self.buffer.keep_group(seen, reader.token, group, counts)
-                yield
-        self.judge(me, reader, counts.get(last, 0))
 
     def judge(self, me: int, reader: model.Reader, count: int) -> None:
         lags = me in self.lagging and "lags" in reader.flags

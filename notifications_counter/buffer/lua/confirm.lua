@@ -33,7 +33,6 @@ local changed = about[1] and {} -- most shards never have a listener
 
 local function change(owner, delta)
   local key = total_of(owner, ready_now)
-  local group, last, first = group_of(owner, ready_now)
   local total = total_at(key)
   -- rules: unknown, witness
   local is_known = is_trusted and delta ~= cjson.null and (total or not recovering)
@@ -41,11 +40,10 @@ local function change(owner, delta)
   if delta ~= 0 and is_added then
     is_added = is_exact(redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner))
     -- rule: lease
-    if leased then redis.call('HDEL', leases, owner, first or owner) end
+    if leased then redis.call('HDEL', leases, owner) end
     added = true
   end
-  local others, others_of_group
-  if is_in_flight then others, others_of_group = land(owner) end
+  local others = is_in_flight and land(owner)
   if changed and delta ~= 0 then changed[#changed + 1] = owner end
   -- rule: flying_lost
   if is_in_flight and not others or delta ~= 0 and not is_added then
@@ -62,15 +60,6 @@ local function change(owner, delta)
     else
       redis.call('DEL', key)
     end
-  end
-  local cached = group and redis.call('HGET', group, '')
-  if not cached then return end
-  local count = cached == '!' and add('HINCRBY', group, last, string.format('%.0f', delta))
-  if count == 0 then redis.call('HDEL', group, last) end
-  if not count then
-    redis.call('UNLINK', group)
-  elseif others_of_group == 0 then
-    redis.call('HSET', group, '', 1)
   end
 end
 

@@ -1,6 +1,5 @@
 -- Corrects owners if the caller still has their leases, they are not in flight, and the epoch is the one in which they
--- were counted. Drops the cached counts of their groups, and the leases on these. A reader that repairs owners during a
--- recovery also caches their totals.
+-- were counted. A reader that repairs owners during a recovery also caches their totals.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
 --       stats (hash)
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the owners  4 their corrections, 0 for none
@@ -28,11 +27,6 @@ for i, owner in ipairs(owners) do
     local is_wrong = corrections[i] ~= 0
     -- During a recovery, the totals of repaired owners stay if they are right.
     if ready_now and (is_wrong or not recovering) then stale[#stale + 1] = total_of(owner, ready_now) end
-    local group, _, first = group_of(owner, ready_now)
-    if group then
-      redis.call('UNLINK', group)
-      redis.call('HDEL', leases, first) -- rule: lease
-    end
     if is_wrong then changed[#changed + 1], indexes[#indexes + 1] = owner, i end
     -- rule: repair_fix
     if totals[i] then repaired[#repaired + 1] = i end

@@ -23,14 +23,6 @@ end
 -- Returns whether a recovery is under way, given the value of ready.
 local function is_recovering(ready_now) return ready_now and ready_now:sub(-1) == '?' end
 
--- Returns the key of the cached counts of an owner's group, whose owners differ only in the last column; this last
--- column; and the others. Nothing if owners have one column. ready_now: the value of ready. The empty field of the key
--- is missing until all counts are there, then 1, or ! while one of the owners is in flight.
-local function group_of(owner, ready_now)
-  local first, last = owner:match('^(.*\t)(.*)')
-  if first then return base .. ':group:' .. (ready_now or ''):match('%d*') .. ':' .. first, last, first end
-end
-
 -- Notes a heartbeat of a process with this declaration. If another one is in force, readers count rows, and no epoch
 -- begins until there has been no such heartbeat for a while.
 -- declared: of the current epoch  awaited: of the next one, if it is in force already
@@ -77,12 +69,10 @@ end
 -- correction under way is void. If something else has written a text to state, the number of dirty owners stays wrong
 -- until the recovery that this causes.
 local function mark_dirty(owner, ready_now, now)
-  local group, _, first = group_of(owner, ready_now)
   -- rule: lease
-  redis.call('HDEL', leases, owner, first or owner)
+  redis.call('HDEL', leases, owner)
   -- rule: dirty_counts
   redis.call('DEL', total_of(owner, ready_now))
-  if group then redis.call('UNLINK', group) end
   -- rule: doubted
   local is_new = redis.call('ZADD', dirty, 'NX', now, owner) == 1
   if is_new then add('HINCRBY', state, 'dirty', 1) end
@@ -96,7 +86,7 @@ local function tell_listeners(owners, now, live_until)
   end
 end
 
--- Puts an owner of an intent in flight: readers don't use what is cached of the owner and its group.
+-- Puts an owner of an intent in flight: readers don't use its cached total.
 local function take_off(owner, ready_now)
   local key = total_of(owner, ready_now)
   local total = total_at(key)
@@ -104,10 +94,6 @@ local function take_off(owner, ready_now)
   if total then redis.call('SET', key, total .. '!', 'KEEPTTL') end
   -- rule: flying
   redis.call('HINCRBY', in_flight, owner, 1)
-  local group, _, first = group_of(owner, ready_now)
-  if not group then return end
-  redis.call('HINCRBY', in_flight, first, 1)
-  if redis.call('HGET', group, '') then redis.call('HSET', group, '', '!') end
 end
 
 -- Returns a list that is true where an owner is in flight. Without any intent, nobody is.
@@ -116,16 +102,12 @@ local function which_fly(owners)
   return #owners > 0 and redis.call('EXISTS', intents) == 1 and redis.call('HMGET', in_flight, unpack(owners)) or {}
 end
 
--- Takes an owner of an intent out of flight. Returns how many other intents name the owner, and its group; nothing if
--- Redis has lost that it was in flight.
+-- Takes an owner of an intent out of flight. Returns how many other intents name the owner; nothing if Redis has lost
+-- that it was in flight.
 local function land(owner)
-  local function leave(name)
-    local others = add('HINCRBY', in_flight, name, -1) or -1
-    if others <= 0 then redis.call('HDEL', in_flight, name) end
-    if others >= 0 then return others end
-  end
-  local _, _, first = group_of(owner)
-  return leave(owner), first and leave(first)
+  local others = add('HINCRBY', in_flight, owner, -1) or -1
+  if others <= 0 then redis.call('HDEL', in_flight, owner) end
+  if others >= 0 then return others end
 end
 
 -- Returns the intent in an entry of intents; nothing if something else wrote it.

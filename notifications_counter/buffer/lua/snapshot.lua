@@ -1,8 +1,8 @@
 -- Reads what waits for some owners at one moment. Also takes leases on them, to correct them or to cache their counts,
--- or ends all leases. A group may stand in for an owner: it is dirty or in flight if one of its owners is.
+-- or ends all leases.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)
 --       leases (hash)
--- ARGV  1 the owners, or one group, as JSON  2 what to do with leases: 'take'; 'take free', which takes those that
+-- ARGV  1 the owners, as JSON  2 what to do with leases: 'take'; 'take free', which takes those that
 --       nobody has, and only where they are of use; 'end'; or ''  3 token of the leases to take
 --       4 seconds that they last
 -- Reply ready, epoch, batch ('' where missing), 1 if a batch is being flushed, then for each owner for whom something
@@ -19,13 +19,6 @@ local reply = {ready_now or '', about[1] or '', about[2] or '', redis.call('EXIS
 local added, cut, doubtful = scores_in(pending), scores_in(flushing), scores_in(dirty)
 -- rule: flying
 local flying = which_fly(owners)
-local group = #owners == 1 and owners[1]:sub(-1) == '\t' and owners[1]
-if group then
-  doubtful[1] = redis.call('ZCARD', dirty) > 1000 -- too many to look at
-  for _, owner in ipairs(doubtful[1] and {} or redis.call('ZRANGE', dirty, 0, -1)) do
-    doubtful[1] = doubtful[1] or owner:sub(1, #group) == group
-  end
-end
 if #owners > 0 and ARGV[2] ~= '' then
   redis.call('HDEL', leases, '') -- no such owner; a script whose first write is this also runs without memory
   if ARGV[2] == 'end' then
@@ -40,7 +33,6 @@ if #owners > 0 and ARGV[2] ~= '' then
       end
     end
     if #taken > 0 then redis.call('HSET', leases, unpack(taken)) end
-    if #taken > 0 and group then redis.call('UNLINK', (group_of(group, ready_now))) end
     redis.call('EXPIRE', leases, ARGV[4])
   end
 end

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -26,8 +27,8 @@ class Command(CounterCommand):
             "--owner",
             action="append",
             metavar="KEY",
-            help="recount only the owner with this primary key; may be repeated (without --counter: "
-            "only the counters of notifications)",
+            help="recount only the owner with this primary key, for several columns a list as JSON; may be repeated "
+            "(without --counter: a user of the counters of notifications)",
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would change")
         parser.add_argument(
@@ -63,9 +64,11 @@ class Command(CounterCommand):
             if counter:
                 counters = [counter_named(name) for name in dict.fromkeys(counter)]
             else:
-                counters = counters_of_notifications() if owner else all_counters()
+                counters = all_counters()
+                if owner:
+                    counters = [each for each in counters_of_notifications() if not each.has_several_columns]
             for each in counters:
-                check_keys(each, owner or ())
+                keys_of(each, owner or ())
             todo = find_counters(counters, database, schema)
             for local in todo if restored else ():
                 with at(local.place):
@@ -77,6 +80,7 @@ class Command(CounterCommand):
     def recount(self, local: LocalCounter[Counter], keys: list[Any] | None, meter: Meter) -> None:
         name, counter, _ = local
         dry_run, restored = self.dry_run, self.restored
+        keys = keys and keys_of(counter, keys)
 
         def report(correction: Difference) -> None:
             count, change = "unreadable", ""
@@ -120,23 +124,20 @@ class Command(CounterCommand):
             meter.say(f"{name}: removed {number(removed, 'total')} of deleted owners.")
 
 
-def check_keys(counter: Counter, values: Iterable[str]) -> None:
-    """Raise CommandError if one of these stands for no owner of a counter."""
-    for value in values:
-        try:
-            counter.first_of_key(value) if counter.is_first(value) else counter.key(value)
-        except ValueError as error:
-            raise CommandError(
-                f"{error} Pass --owner a primary key of an owner of the counter {counter.name!r}, once for each."
-            ) from None
+def keys_of(counter: Counter, values: Iterable[Any]) -> list[Any]:
+    """Return these values of --owner as primary keys of a counter. Raises CommandError if one is none."""
+    try:
+        return [counter.key(json.loads(value) if counter.has_several_columns else value) for value in values]
+    except ValueError as error:
+        raise CommandError(
+            f"{error} Pass --owner a primary key of an owner of the counter {counter.name!r}, once for each."
+        ) from None
 
 
 def missing_owners(counter: Counter, keys: Iterable[Any]) -> Iterator[tuple[type[Model], Any]]:
-    """Yield each key whose first column refers to no row, and the model that lacks it."""
+    """Yield each primary key whose first column refers to no row, and the model that lacks it."""
     related = counter.owner_fields[0].remote_field
     for key in keys if related else ():
-        first = counter.first_of_key(key) if counter.is_first(key) else counter.key(key)
-        if counter.has_several_columns:
-            first = first[0]
+        first = key[0] if counter.has_several_columns else key
         if not QuerySet(related.model, using=counter.db).filter(**{related.field_name: first}).exists():
             yield related.model, key
