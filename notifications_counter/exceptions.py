@@ -12,7 +12,7 @@ class BufferUnavailable(CounterError):
 
 class CommandRefused(BufferUnavailable):
     """Redis will never run a command, because it does not have it, or the connection's user may not run it. Counts are
-    still right. ``manage.py check --deploy`` names every such command."""
+    still right."""
 
 
 class ScriptFailed(BufferUnavailable):

@@ -113,7 +113,7 @@ class Breaker:
             about = {"event": "redis_refuses", "cache": self.alias, "command": name, "reason": reason}
             text = (
                 "Redis (cache %r) does not run %s, which the counters need: %s. Reads count rows. "
-                "'manage.py check --deploy --tag notifications_counter_redis' names all that is missing."
+                "Use a server with all commands of Redis 6.2, in scripts too, and let its user run them: ACL SETUSER."
             )
             logger.error(text, self.alias, name, reason, extra=about)
         self.refused_commands[name] = reason

@@ -1,9 +1,9 @@
-"""System checks of settings, counters, databases and Redis.
+"""System checks of settings, counters, and the servers that they use.
 
-Only ``manage.py check --deploy`` asks Redis, so a site starts without it.
+Only ``manage.py check --database`` and ``migrate`` ask Redis and the database, so a site starts without them.
 """
 
-from . import counters, server, settings, tables  # noqa: F401
-from .registration import REDIS_TAG, TAG
+from . import counters, servers, settings  # noqa: F401
+from .registration import TAG
 
-__all__ = ["REDIS_TAG", "TAG"]
+__all__ = ["TAG"]

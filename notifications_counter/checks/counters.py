@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import Error, Warning
+from django.core.checks import Error
 from django.db import OperationalError, connections, models
 from django.db.models.expressions import RawSQL
 
@@ -23,8 +23,8 @@ UNSIGNED = models.PositiveBigIntegerField | models.PositiveIntegerField | models
 KEY_FIELDS = models.CharField | models.IntegerField | models.TextField | models.UUIDField
 """Fields whose equal values have the same text, unlike a decimal, 1 or 1.00."""
 
-MOVED_BY_RAW_SQL = ("left_attr", "right_attr", "tree_id_attr", "level_attr")
-"""The options of django-mptt that name the fields it changes with raw SQL."""
+Mistakes = Iterator[tuple[str, str]]
+"""Facts, each with a hint."""
 
 VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
@@ -32,101 +32,91 @@ VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 
 @check(TAG)
 def check_counters() -> Messages:
-    """Check that each counter sees every change of its counts, and can store them."""
+    """Check that each counter is what its declaration says, sees every change of its counts, and can store them."""
     good: list[Counter] = []
     for counter in all_counters():
         if mistake := mistake_in(counter):
             yield Error(
                 f"Counter {counter.name!r} refers to a model or field that does not exist.",
                 hint=f"Correct its declaration: {mistake}",
-                id=id_("E006"),
+                id=id_("E003"),
             )
         elif not _is_owner(counter):
             yield Error(
                 f"The owner of counter {counter.name!r} is neither a foreign key nor several different columns.",
                 hint='Name a foreign key, such as owner="user", or a tuple of different columns of any kind.',
                 obj=counter.source,
-                id=id_("E010"),
+                id=id_("E003"),
             )
         else:
             good.append(counter)
-            for checked in (_check_source, _check_condition, _check_sum, _check_totals, _check_on_delete):
-                yield from checked(counter)
-    yield from _check_shared_totals(good)
-
-
-def _check_shared_totals(counters: Iterable[Counter]) -> Messages:
-    """Check that counters can store their totals in the same rows."""
-    columns: dict[tuple[str, str], str] = {}
-    first: dict[str, Counter] = {}
-    for counter in counters:
-        table = counter.totals._meta.db_table
-        for role in ("field", "batch_field"):
-            name = getattr(counter, role)
-            use = f"the {role} of counter {counter.name!r}"
-            other = columns.setdefault((table, name), use)
-            if other is not use:
+            for fact, hint in (*_mistakes_of_columns(counter), *_mistakes_of_keys(counter)):
+                yield Error(fact, hint=hint, obj=counter.source, id=id_("E003"))
+            for fact, hint in _mistakes_of_totals(counter):
+                yield Error(fact, hint=hint, obj=counter.totals, id=id_("E004"))
+            for what, hint in _hidden_changes(counter):
                 yield Error(
-                    f"{counter.totals._meta.get_field(name)} is both {other} and {use}.",
-                    hint="Give each counter a field and a batch_field of its own in the totals model. The batch_field "
-                    "remembers the last batch that was flushed. Two counters that share one would mistake each other's "
-                    "batches for their own, and lose changes.",
-                    obj=counter.totals,
-                    id=id_("E016"),
+                    f"Counter {counter.name!r} cannot see every change of its counts, because {what}.",
+                    hint=hint,
+                    obj=counter.source,
+                    id=id_("E005"),
                 )
-        sharing = first.setdefault(table, counter)
-        if counter.has_several_columns and counter.owner != sharing.owner:
-            yield Error(
-                f"Counters {sharing.name!r} and {counter.name!r} store their totals in the same rows, but name the "
-                "columns of the owner in a different order.",
-                hint=f"Use owner={sharing.owner!r} for both, so that an owner has the same key in both.",
-                obj=counter.totals,
-                id=id_("E017"),
-            )
+    for totals, fact, hint in _mistakes_of_shared_totals(good):
+        yield Error(fact, hint=hint, obj=totals, id=id_("E004"))
 
 
+# ----------------------------------------------------------------- declaration
 def _is_owner(counter: Counter) -> bool:
     if counter.has_several_columns:
         return len({*counter.owner_fields}) == max(len(counter.owner), 2)
     return isinstance(counter.owner_fields[0], models.ForeignKey)
 
 
-def _check_source(counter: Counter) -> Messages:
-    """Check that the table of the source has the columns of the owner."""
+def _mistakes_of_columns(counter: Counter) -> Mistakes:
+    """Yield what is wrong if the table of the source lacks the columns of the owner or the sum."""
     for owner in counter.owner_fields:
         if counter.source._meta.proxy or owner.model is not counter.source:
-            yield Error(
+            yield (
                 f"Counter {counter.name!r} cannot use {counter.source._meta.label} as its source, because the field "
                 f"{owner.name!r} is defined in {owner.model._meta.label}.",
-                hint=f"Use {owner.model._meta.label} as its source. Its proxies and child models are counted as well.",
-                obj=counter.source,
-                id=id_("E007"),
+                f"Use {owner.model._meta.label} as its source. Its proxies and child models are counted as well.",
             )
         if isinstance(owner, models.ForeignKey) and owner.target_field != owner.remote_field.model._meta.pk:
-            yield Error(
+            yield (
                 f"The owner of counter {counter.name!r}, {owner}, refers to {owner.target_field.name!r}, which is not "
                 "the primary key.",
-                hint="Use a foreign key without to_field. The totals are stored by primary key.",
-                obj=owner,
-                id=id_("E011"),
+                "Use a foreign key without to_field. The totals are stored by primary key.",
             )
-
-
-def _check_sum(counter: Counter) -> Messages:
-    """Check that the column of a sum is an integer of the source's own table."""
     field = counter.condition.summed
     kind = getattr(field, "output_field", field)  # of a generated column
     if field and not (field.concrete and field.model is counter.source and _is_plain(kind, models.IntegerField)):
-        yield Error(
+        yield (
             f"Counter {counter.name!r} cannot sum {field}, a {type(field).__name__}.",
-            hint=f"Name an integer column that is defined in {counter.source._meta.label}. Store amounts of money as "
-            "cents.",
-            obj=counter.source,
-            id=id_("E023"),
+            f"Name an integer column that is defined in {counter.source._meta.label}. Store amounts of money as cents.",
         )
 
 
-def _check_totals(counter: Counter) -> Messages:
+def _mistakes_of_keys(counter: Counter) -> Mistakes:
+    """Yield what is wrong if owners cannot be told apart by their keys."""
+    for field in counter.key_fields:
+        if not _is_plain(field, KEY_FIELDS):
+            yield (
+                f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
+                f"{field}, a {type(field).__name__}.",
+                "Use an owner whose primary key, or whose columns, are integers, strings or UUIDs, and have the "
+                "same value in Python and in the database. A field class may have its own to_python(), but not "
+                "from_db_value(), get_prep_value(), get_placeholder() or get_placeholder_sql() (Django 6.1).",
+            )
+
+
+def _is_plain(field: Any, kinds: Any) -> bool:
+    """Return whether a field is of these kinds, and has the same values in Python and in the database."""
+    return isinstance(field, kinds) and not hasattr(field, "from_db_value") and is_converted_by_django(field)
+
+
+# ---------------------------------------------------------------------- totals
+def _mistakes_of_totals(counter: Counter) -> Mistakes:
+    """Yield why the totals model cannot store the totals."""
     row = counter.totals()
     others = [f for f in other_fields(counter) if f.unique or (not f.null and f.pre_save(row, add=True) is None)]
     key = (
@@ -139,42 +129,22 @@ def _check_totals(counter: Counter) -> Messages:
     fits = _has_key(counter) if counter.has_several_columns else _is_one_to_one(counter)
     if not (fits and issubclass(counter.totals, BaseCount) and not others):
         names = ": " + ", ".join(field.name for field in others) if others else ""
-        yield Error(
+        yield (
             f"{counter.totals._meta.label} cannot store the totals of counter {counter.name!r}.",
-            hint=f"It must inherit from BaseCount, and its primary key must be {key} on_delete=DO_NOTHING and "
+            f"It must inherit from BaseCount, and its primary key must be {key} on_delete=DO_NOTHING and "
             "db_constraint=False. The flusher inserts the rows, so every other field needs a default, and cannot be "
             f"unique{names}.",
-            obj=counter.totals,
-            id=id_("E008"),
         )
-    for field in counter.key_fields:
-        if not _is_plain(field, KEY_FIELDS):
-            yield Error(
-                f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by "
-                f"{field}, a {type(field).__name__}.",
-                hint="Use an owner whose primary key, or whose columns, are integers, strings or UUIDs, and have the "
-                "same value in Python and in the database. A field class may have its own to_python(), but not "
-                "from_db_value(), get_prep_value(), get_placeholder() or get_placeholder_sql() (Django 6.1).",
-                obj=counter.totals,
-                id=id_("E012"),
-            )
     small = models.BigIntegerField if counter.sum else models.IntegerField
     for name, kind in ((counter.field, small), (counter.batch_field, models.BigIntegerField)):
         number: Any = counter.totals._meta.get_field(name)
         if not isinstance(number, kind) or isinstance(number, UNSIGNED) or not _starts_at_zero(number):
-            yield Error(
+            yield (
                 f"{number} cannot store every {'count' if name == counter.field else 'batch'} of counter "
                 f"{counter.name!r}.",
-                hint=f"Use a signed {kind.__name__} with default=0 and without null=True: a wrong count can be "
+                f"Use a signed {kind.__name__} with default=0 and without null=True: a wrong count can be "
                 "negative until it is corrected.",
-                obj=number,
-                id=id_("E013"),
             )
-
-
-def _is_plain(field: Any, kinds: Any) -> bool:
-    """Return whether a field is of these kinds, and has the same values in Python and in the database."""
-    return isinstance(field, kinds) and not hasattr(field, "from_db_value") and is_converted_by_django(field)
 
 
 def _is_one_to_one(counter: Counter) -> bool:
@@ -223,33 +193,44 @@ def _starts_at_zero(field: Any) -> bool:
     return not field.null and getattr(default, "value", default) == 0
 
 
-def _check_on_delete(counter: Counter) -> Messages:
-    """Check that the database deletes and changes no rows by itself, as Django 6.1+ can ask it to. No statement of the
-    ORM shows that."""
-    for field in own_columns(counter.source):
-        on_delete = getattr(field.remote_field, "on_delete", None)
-        if type(on_delete).__name__ == "DatabaseOnDelete":
-            yield Error(
-                f"Counter {counter.name!r} cannot see what the database does with {field} when a row is deleted.",
-                hint="Use the on_delete of the same name without DB_, so that Django does it.",
-                obj=field,
-                id=id_("E014"),
+def _mistakes_of_shared_totals(counters: Iterable[Counter]) -> Iterator[tuple[Any, str, str]]:
+    """Yield why counters cannot store their totals in the same rows."""
+    columns: dict[tuple[str, str], str] = {}
+    first: dict[str, Counter] = {}
+    for counter in counters:
+        table = counter.totals._meta.db_table
+        for role in ("field", "batch_field"):
+            name = getattr(counter, role)
+            use = f"the {role} of counter {counter.name!r}"
+            other = columns.setdefault((table, name), use)
+            if other is not use:
+                yield (
+                    counter.totals,
+                    f"{counter.totals._meta.get_field(name)} is both {other} and {use}.",
+                    "Give each counter a field and a batch_field of its own in the totals model. The batch_field "
+                    "remembers the last batch that was flushed. Two counters that share one would mistake each other's "
+                    "batches for their own, and lose changes.",
+                )
+        sharing = first.setdefault(table, counter)
+        if counter.has_several_columns and counter.owner != sharing.owner:
+            yield (
+                counter.totals,
+                f"Counters {sharing.name!r} and {counter.name!r} store their totals in the same rows, but name the "
+                "columns of the owner in a different order.",
+                f"Use owner={sharing.owner!r} for both, so that an owner has the same key in both.",
             )
 
 
-def _check_condition(counter: Counter) -> Messages:
-    nodes = list(counter.condition.expressions())
-    for what, hint in _beyond_the_row(counter, nodes):
-        yield Error(f"The condition of counter {counter.name!r} depends on {what}.", hint=hint, id=id_("E009"))
-    moved = {getattr(getattr(counter.source, "_mptt_meta", None), name, "") for name in MOVED_BY_RAW_SQL}
-    for field in {*counter.condition.fields, *counter.owner_fields}:
-        if field.name in moved:
-            yield Warning(
-                f"Counter {counter.name!r} does not see what django-mptt writes to {field} when a node is moved.",
-                hint="It does so with raw SQL. Store what the counter needs in a field of your own, or call "
-                "recount() of the counter after each move.",
-                obj=counter.source,
-                id=id_("W005"),
+# --------------------------------------------------------------------- changes
+def _hidden_changes(counter: Counter) -> Mistakes:
+    """Yield each dependency that no statement of the ORM on the source shows, and what to do instead."""
+    for what, hint in _beyond_the_row(counter, list(counter.condition.expressions())):
+        yield f"its condition depends on {what}", hint
+    for field in own_columns(counter.source):
+        if type(getattr(field.remote_field, "on_delete", None)).__name__ == "DatabaseOnDelete":  # of Django 6.1
+            yield (
+                f"the database itself changes {field} when a row is deleted",
+                "Use the on_delete of the same name without DB_, so that Django does it.",
             )
 
 

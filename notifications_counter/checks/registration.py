@@ -11,20 +11,19 @@ from django.core.exceptions import FieldDoesNotExist, FieldError
 from ..counters import Counter, all_counters
 
 TAG = "notifications_counter"
-REDIS_TAG = "notifications_counter_redis"
 
 Messages = Iterator[CheckMessage]
 
 
-def check(tag: str, deploy: bool = False) -> Callable[[Callable[[], Messages]], Callable[..., list[CheckMessage]]]:
-    """Register a generator of messages as a system check."""
+def check(*tags: str, deploy: bool = False) -> Callable[[Callable[..., Messages]], Callable[..., list[CheckMessage]]]:
+    """Register a generator of messages as a system check. One with Tags.database takes the aliases of databases."""
 
-    def decorate(messages: Callable[[], Messages]) -> Callable[..., list[CheckMessage]]:
-        def run(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
-            return list(messages())
+    def decorate(messages: Callable[..., Messages]) -> Callable[..., list[CheckMessage]]:
+        def run(app_configs: Any = None, databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+            return list(messages(databases or ()) if len(tags) > 1 else messages())
 
         run.__name__ = messages.__name__
-        return register(run, tag, deploy=deploy)
+        return register(run, *tags, deploy=deploy)
 
     return decorate
 

@@ -22,31 +22,24 @@ from .registration import TAG, Messages, check, id_, sound_counters
 
 @check(TAG)
 def check_settings() -> Messages:
-    """Check the name of NOTIFICATIONS_COUNTER, and the names and values of its entries."""
-    names = [name for name in dir(settings) if name.isupper() and name != SETTING]
-    flat = [name for name in names if name.startswith(f"{SETTING}_")]
-    for name in dict.fromkeys([*flat, *get_close_matches(SETTING, names, n=5, cutoff=0.9)]):
-        hint = f"Rename it to {SETTING}, or remove it."
-        if name in flat:
-            entry = next(iter(get_close_matches(name.removeprefix(f"{SETTING}_"), ENTRIES, n=1)), "…")
-            hint = f"Use an entry of the dict instead, {SETTING} = {{{entry!r}: …}}, or remove it."
-        yield Warning(f"The {name} setting has no effect on the counters.", hint=hint, id=id_("W002"))
+    """Check the entries of NOTIFICATIONS_COUNTER."""
     entries = getattr(settings, SETTING, {})
-    values = [(SETTING, entries, "a dict", isinstance(entries, dict))]
-    for name, value in entries.items() if isinstance(entries, dict) else ():
-        if entry := ENTRIES.get(name):
-            values.append((f"{SETTING}[{name!r}]", value, entry.expected, entry.valid(value)))
-            continue
-        close = get_close_matches(str(name), ENTRIES, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"The known entries are: {', '.join(sorted(ENTRIES))}."
-        yield Error(f"The {SETTING} setting has an unknown entry {name!r}.", hint=hint, id=id_("E002"))
-    for what, value, expected, is_valid in values:
-        if not is_valid:
-            yield Error(
-                f"The value of {what} must be {expected}, not {shown(value)}.",
-                hint="Correct it, or remove it to use the default.",
-                id=id_("E001"),
-            )
+    if not isinstance(entries, dict):
+        yield _invalid(f"The value of {SETTING} must be a dict, not {shown(entries)}.", "Write it as a dict.")
+        return
+    for name, value in entries.items():
+        if name not in ENTRIES:
+            close = get_close_matches(str(name), ENTRIES, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"The known entries are: {', '.join(sorted(ENTRIES))}."
+            yield _invalid(f"The {SETTING} setting has an unknown entry {name!r}.", hint)
+        elif not ENTRIES[name].valid(value):
+            expected = ENTRIES[name].expected
+            fact = f"The value of {SETTING}[{name!r}] must be {expected}, not {shown(value)}."
+            yield _invalid(fact, "Correct it, or remove it to use the default.")
+
+
+def _invalid(fact: str, hint: str) -> Error:
+    return Error(fact, hint=hint, id=id_("E001"))
 
 
 # ------------------------------------------------------------------------ cache
@@ -54,39 +47,42 @@ def check_settings() -> Messages:
 def check_cache() -> Messages:
     """Check that the counters' cache uses django-redis, has a timeout, and shares its database with no other cache."""
     alias = options.CACHE_ALIAS
+    if problem := _problem_of_cache(alias):
+        fact, hint = problem
+        yield Error(fact, hint=hint, id=id_("E002"))
     if not is_django_redis(alias):
-        yield Error(
-            f"The counters use the cache {shown(alias)}, which is not a django-redis cache in CACHES.",
-            hint=f"Set {SETTING}['CACHE_ALIAS'] to an entry of CACHES with the BACKEND "
-            "'django_redis.cache.RedisCache' and a LOCATION such as 'redis://127.0.0.1:6379/1'.",
-            id=id_("E003"),
-        )
         return
-    if None in map(parse, urls_of(alias)):
-        yield Error(
-            f"The LOCATION of the cache {alias!r} is not the URL of a Redis.",
-            hint=HOW_TO_WRITE,
-            id=id_("E004"),
-        )
-    from django_redis.client import DefaultClient, ShardClient
-
-    client = _class(_options(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient")
-    if issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
-        yield Error(
-            f"The counters cannot use the cache {alias!r} with the CLIENT_CLASS {_options(alias)['CLIENT_CLASS']!r}.",
-            hint="Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
-            "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
-            id=id_("E005"),
-        )
     if not all(_timeout(alias, url) for url in _locations(alias)):
         yield Warning(
             f"The cache {alias!r} has no socket timeout, so the flusher may wait for Redis forever.",
             hint=f"Set CACHES[{alias!r}]['OPTIONS']['SOCKET_TIMEOUT'] to a few seconds.",
-            id=id_("W003"),
+            id=id_("W002"),
         )
     for other in settings.CACHES:
         if other != alias and _redis_databases(alias) & _redis_databases(other):
             yield _may_be_cleared(f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.")
+
+
+def _problem_of_cache(alias: Any) -> tuple[str, str] | None:
+    """Return why the counters cannot use a cache, and what to do."""
+    if not is_django_redis(alias):
+        return (
+            f"The counters use the cache {shown(alias)}, which is not a django-redis cache in CACHES.",
+            f"Set {SETTING}['CACHE_ALIAS'] to an entry of CACHES with the BACKEND "
+            "'django_redis.cache.RedisCache' and a LOCATION such as 'redis://127.0.0.1:6379/1'.",
+        )
+    if None in map(parse, urls_of(alias)):
+        return f"The LOCATION of the cache {alias!r} is not the URL of a Redis.", HOW_TO_WRITE
+    from django_redis.client import DefaultClient, ShardClient
+
+    client = _class(_options(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient")
+    if issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
+        return (
+            f"The counters cannot use the cache {alias!r} with the CLIENT_CLASS {_options(alias)['CLIENT_CLASS']!r}.",
+            "Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
+            "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
+        )
+    return None
 
 
 @check(TAG, deploy=True)
@@ -101,7 +97,7 @@ def _may_be_cleared(fact: str) -> Warning:
         fact,
         hint="If a cache in this database is cleared, the app has to recount everyone. Add one to CACHES whose "
         f"LOCATION ends with the number of an unused Redis database, and set {SETTING}['CACHE_ALIAS'] to its name.",
-        id=id_("W004"),
+        id=id_("W003"),
     )
 
 
@@ -182,7 +178,7 @@ def check_databases() -> Messages:
                     f"written through {other!r} are not counted.",
                     hint=f"Write through {alias!r} and remove {other!r}. If {other!r} is only read from, set "
                     f"DATABASES[{other!r}]['TEST'] to {{'MIRROR': {alias!r}}}.",
-                    id=id_("E019"),
+                    id=id_("E007"),
                 )
 
 
@@ -200,7 +196,7 @@ def check_tenants() -> Messages:
                     "counts of different tenants would be mixed up.",
                     hint="Add 'notifications_counter' to TENANT_APPS.",
                     obj=model,
-                    id=id_("E020"),
+                    id=id_("E008"),
                 )
 
 
@@ -212,7 +208,7 @@ def check_doors() -> Messages:
             f"The counters do not see the statements that {method}() executes.",
             hint="Another app has replaced this method of Django after the counters wrapped it. List that app before "
             "'notifications_counter' in INSTALLED_APPS, or make it call the method that it replaces.",
-            id=id_("E015"),
+            id=id_("E006"),
         )
 
 

@@ -1,65 +1,24 @@
-"""Checks of the tables that the migrations create."""
+"""Explains errors in a line: missing tables, a Redis that is not there, a statement that takes too long."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import Error as DriverError
 from django.db import OperationalError, ProgrammingError, connections
-from django.db.models import CharField, TextField
 from django.template.defaultfilters import truncatechars
 from django.utils.translation import gettext as _
 
 from ..buffer.client import client_of
 from ..conf import options
-from ..counters import Counter, all_counters
+from ..counters import all_counters
 from ..exceptions import CounterError
 from ..internals import statement_of
-from .registration import TAG, Messages, id_, sound_counters
+from .registration import sound_counters
 from .settings import addresses
-
-
-@register(TAG, Tags.database, deploy=True)
-def check_tables(app_configs: Any = None, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Check collations. For deployments only: `migrate` runs database checks before it makes the tables."""
-    return [
-        message
-        for using in databases or ()
-        if not missing_tables(using)
-        for counter in sound_counters()
-        if counter.db == using
-        for message in _check_collations(counter)
-    ]
-
-
-def _check_collations(counter: Counter) -> Messages:
-    """Check that the database distinguishes all texts in the owner's columns."""
-    for field in (*counter.owner_fields, *counter.total_fields) if counter.has_several_columns else ():
-        if isinstance(field, CharField | TextField) and not _distinguishes_texts(field, counter.db):
-            yield Error(
-                f"The database {counter.db!r} treats different strings in {field} as equal, so counter "
-                f"{counter.name!r} would mix up their counts.",
-                hint="Give this column, and its counterpart in the counter's other model, a collation that compares "
-                "characters exactly, such as db_collation='utf8mb4_nopad_bin' on MariaDB or 'utf8mb4_0900_bin' on "
-                "MySQL.",
-                obj=field,
-                id=id_("E018"),
-            )
-
-
-def _distinguishes_texts(field: Any, using: str) -> bool:
-    """Return whether similar texts differ in a column. UNION uses its collation."""
-    quote, texts = connections[using].ops.quote_name, ("a", "A", "a ", "\u00e1")
-    column = f"SELECT {quote(field.column)} FROM {quote(field.model._meta.db_table)} WHERE 1 = 0"
-    with connections[using].cursor() as cursor:
-        cursor.execute(f"SELECT COUNT(*) FROM ({' UNION '.join([column, *['SELECT %s'] * len(texts)])}) t", texts)
-        return cursor.fetchone()[0] == len(texts)
-
 
 TIMEOUT = re.compile("timeout|max_statement_time|interrupted", re.IGNORECASE)
 """Matches the errors of databases about a statement that takes too long."""

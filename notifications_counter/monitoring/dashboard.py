@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ..buffer.upkeep import BATCHES
-from ..checks.server import check_server
+from ..checks.servers import check_server
 from ..conf import options
 from ..counters import Counter, all_counters, counter_named
 from ..exceptions import CounterError

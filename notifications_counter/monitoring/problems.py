@@ -174,8 +174,8 @@ def trouble_problem(trouble: Trouble) -> Problem:
             "counted rows. Look for slow commands, a busy server or a slow network."
         ),
         "refused": _(
-            "Redis does not run a command that the counters need, and reads count rows. Run "
-            "'manage.py check --deploy --tag notifications_counter_redis'."
+            "Redis does not run a command that the counters need, and reads count rows. The log of the process names "
+            "the command."
         ),
         "broken": _(
             "Something else writes to the keys of the counters in Redis. What it has written is deleted, and everyone "

@@ -20,7 +20,6 @@ import servers
 from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.buffer.commands import OWNERS_PER_CALL, chunked
 from notifications_counter.buffer.connections import FRESH_SECONDS
-from notifications_counter.checks.server import check_redis
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable, CommandRefused
@@ -220,7 +219,7 @@ def test_an_address_that_leads_to_another_server(use, alice, pool):
 
 # ------------------------------------------------------------------------------------------- a refusal that never ends
 def test_a_command_that_the_server_does_not_have(use, alice, bob, caplog):
-    """It is an error of the configuration: it is logged once, with the cure, and the check names it."""
+    """It is an error of the configuration: it is logged once, with the cure."""
     with servers.redis("--rename-command", "ZINCRBY", "") as server:
         use(server.url)
         unread.heal()
@@ -230,15 +229,11 @@ def test_a_command_that_the_server_does_not_have(use, alice, bob, caplog):
             assert_reads(alice, bob)
         assert RecountRequest.objects.count() == 2
         [(level, text)] = told(caplog)
-        assert (level, "confirm" in text, "check --deploy" in text) == ("ERROR", True, True)
+        assert (level, "confirm" in text, "ACL SETUSER" in text) == ("ERROR", True, True)
         buffer().announce("part", ["1"])
         with pytest.raises(CommandRefused):
             buffer().confirm("part", {"1": 1})
         assert client_of("default").breaker.down_since is None
-        [error] = {m.hint: m for m in check_redis() if m.id == "notifications_counter.E022"}.values()
-        assert "all commands of Redis 6.2" in error.hint
-        with redis.Redis.from_url(server.url) as client:
-            assert not [key for key in client.scan_iter() if b":check:" in key]
 
 
 def test_a_refused_extra_does_not_silence_the_counters(use, alice, caplog):
@@ -256,26 +251,6 @@ def test_a_refused_extra_does_not_silence_the_counters(use, alice, caplog):
         assert [level for level, _ in told(caplog)] == ["ERROR", "ERROR"]  # one an extra
         assert not RecountRequest.objects.exists()
         assert_heals(alice)
-        refused = " ".join(m.msg for m in check_redis() if m.id == "notifications_counter.E022")
-        assert all(f"does not run {name}: " in refused for name in ("update_series", "page_events"))
-
-
-@pytest.mark.parametrize(
-    ("command", "refused"),
-    [("HGETALL", ["HGETALL", "monitor"]), ("DEL", []), ("EXPIRE", []), ("HINCRBY", []), ("ZREVRANK", [])],
-)
-def test_a_command_that_no_change_or_few_scripts_need(use, command, refused):
-    with servers.redis("--rename-command", command, "") as server:
-        use(server.url)
-        errors = check_redis()
-        assert {error.id for error in errors} == {"notifications_counter.E022"}
-        assert all(f"does not run {name}: " in " ".join(error.msg for error in errors) for name in refused)
-        with redis.Redis.from_url(server.url) as client:
-            assert command == "DEL" or not [key for key in client.scan_iter() if b":check:" in key]
-
-
-def test_the_server_of_the_tests_refuses_nothing():
-    assert not [message for message in check_redis() if message.id == "notifications_counter.E022"]
 
 
 def test_no_command_has_too_many_arguments(use, make_user):

@@ -26,13 +26,7 @@ from django.db.models import (
 )
 from django.db.models.signals import post_migrate
 
-from notifications_counter.checks.counters import (
-    KEY_FIELDS,
-    _check_condition,
-    _check_on_delete,
-    _check_source,
-    _check_sum,
-)
+from notifications_counter.checks.counters import KEY_FIELDS, _hidden_changes, _mistakes_of_columns
 from notifications_counter.counters import Counter
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.declaration.owners import target_of
@@ -87,7 +81,7 @@ class Counted(Counter):
     total_fields = property(lambda self: self.owner_fields)
 
     def _register(self) -> None:
-        if not any((*_check_source(self), *_check_condition(self), *_check_sum(self), *_check_on_delete(self))):
+        if not any((*_mistakes_of_columns(self), *_hidden_changes(self))):
             super()._register()
 
 
@@ -117,7 +111,7 @@ def declare(model: type[Model]) -> None:
 
 
 def identifies(field: Any) -> bool:
-    """Return whether owners can be told apart by the values of this column, as E012 demands."""
+    """Return whether owners can be told apart by the values of this column, as E003 demands."""
     target = target_of(field)
     return (
         isinstance(target, KEY_FIELDS)

@@ -97,7 +97,9 @@ def test_a_server_that_has_no_run_id(use, alice):
 
 
 def warning() -> str:
-    return {message.id: message.msg for message in checks.server.check_redis(None)}["notifications_counter.W007"]
+    return {message.id: message.msg for message in checks.servers.check_redis_servers(databases=["default"])}[
+        "notifications_counter.W005"
+    ]
 
 
 def assert_works_without_a_name(alice: Any, client: redis.Redis) -> None:

@@ -13,7 +13,6 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 
 from notifications_counter import tasks
-from notifications_counter.checks.server import check_redis
 from notifications_counter.models import Dashboard, Notification
 from tests.support import stored
 
@@ -116,13 +115,6 @@ def test_the_schedulers_functions_go_through_all_schemas(waiting: None) -> None:
     assert tasks.recount()["unread"] == 0
     for name in NAMES:
         check(name)
-
-
-def test_a_deployment_is_checked_from_outside() -> None:
-    assert not {message.id for message in check_redis()} & {
-        "notifications_counter.W006",
-        "notifications_counter.E022",
-    }
 
 
 def test_a_stream_of_a_schema_that_is_dropped_disturbs_no_other(
