@@ -2,8 +2,6 @@
 
 import math
 import os
-import re
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +14,6 @@ pytestmark = pytest.mark.once
 def test_every_benchmark_has_its_place() -> None:
     places = [name for page in PAGES for _, name, _, _ in BLOCK.findall(page.read_text())]
     assert sorted(places) == sorted([*QUESTIONS, *COLLECTED])
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_prose_has_no_figures(page: Path) -> None:
-    prose = re.sub(r"```.*?```|`[^`]*`", "", BLOCK.sub("", page.read_text()), flags=re.DOTALL)
-    assert not re.findall(r".*\d.*", prose)
 
 
 def test_a_page_is_filled_twice_alike() -> None:

@@ -13,7 +13,6 @@ from django.dispatch import Signal
 from notifications_counter import signals, urls
 from notifications_counter.buffer.keys import Keys
 from notifications_counter.buffer.scripts import script
-from notifications_counter.buffer.types import Stats
 from notifications_counter.conf import ENTRIES
 from notifications_counter.counters import Counter
 from notifications_counter.events import EventLog
@@ -188,18 +187,6 @@ def test_every_redis_key_of_a_counter_is_documented() -> None:
     names |= set(re.findall(r"\.\. ':(\w+):'", scripts_of_a_shard()))
     rows = re.findall(r"^\| `…:(\w+)", page("reference/redis-keys.md"), re.MULTILINE)
     assert set(rows) == names
-
-
-def test_every_field_of_the_state_is_documented() -> None:
-    calls = re.findall(r"'H(?:GET|MGET|SET|SETNX|INCRBY)', state(, .*)", scripts_of_a_shard())
-    names = {name for call in calls for name in re.findall(r", '([a-z_]+)'", call)}
-    (row,) = re.findall(r"^\| `…:state` .*$", page("reference/redis-keys.md"), re.MULTILINE)
-    assert not [name for name in names if f"`{name}`" not in row]
-
-
-def test_every_field_of_the_stats_is_documented() -> None:
-    (row,) = re.findall(r"^\| `…:stats` .*$", page("reference/redis-keys.md"), re.MULTILINE)
-    assert not [f.name for f in fields(Stats) if f"`{f.name}`" not in row]
 
 
 def test_every_key_of_the_json_is_documented() -> None:
