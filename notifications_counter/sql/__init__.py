@@ -1,4 +1,4 @@
-"""The app's own SQL, with which a flush writes, and recounts and rankings read. Each database has a module."""
+"""The app's own SQL, with which a flush writes and a recount reads. Each database has a module."""
 
 from importlib import import_module
 from typing import Any

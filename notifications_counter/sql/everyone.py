@@ -101,12 +101,12 @@ class Everyone:
         found = self._fetch(counts, params)
         return {str(self.counter.key_of(row[:-3])): Counted(int(row[-3]), *row[-2:]) for row in found}
 
-    def _rows(self, after: Any, last: Any = None) -> QuerySet:
+    def _rows(self, after: Any, last: Any) -> QuerySet:
         counter = self.counter
         rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q)
         return self._between(rows, counter.owner_attnames, after, last)
 
-    def _totals(self, after: Any, last: Any = None) -> QuerySet:
+    def _totals(self, after: Any, last: Any) -> QuerySet:
         counter = self.counter
         attnames = [field.attname for field in counter.total_fields]
         totals = self._between(QuerySet(counter.totals, using=counter.db), attnames, after, last).order_by()
