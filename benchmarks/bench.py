@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -32,8 +32,8 @@ LIMIT = "limit: "
 """The beginning of the names of contestants that no counter can beat."""
 
 PACKAGES = ("django", "django-redis", "redis", "hiredis", "psycopg", "PyMySQL")
-DURABLE = {  # as on sites, except that PostgreSQL vacuums between rounds only
-    "postgresql": ("--autovacuum=off", "--fsync=on", "--full_page_writes=on", "--synchronous_commit=on"),
+DURABLE = {  # as on sites
+    "postgresql": ("--fsync=on", "--full_page_writes=on", "--synchronous_commit=on"),
     "mariadb": ("--innodb-flush-method=fsync", "--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1"),
 }
 Do = Callable[[], object]
@@ -124,11 +124,10 @@ def apart() -> Iterator[None]:
 def _pin_servers(cores: set[int]) -> None:
     for pid in [server.process.pid for server in running if server.process] + relays:
         path = Path(f"/proc/{pid}/task")
-        with suppress(OSError):  # not permitted
-            ids = [int(thread.name) for thread in path.iterdir()]
-            ids += map(int, (path / str(pid) / "children").read_text().split())
-            for one in ids:
-                with suppress(ProcessLookupError):  # it has just ended
+        with suppress(OSError):  # not permitted, or one has just ended
+            threads = [int(thread.name) for thread in path.iterdir()]
+            for one in [*threads, *map(int, (path / str(pid) / "children").read_text().split())]:
+                with suppress(ProcessLookupError):
                     os.sched_setaffinity(one, cores)
 
 
@@ -185,6 +184,10 @@ def race(
     return found
 
 
+def p99(taken: Sequence[float]) -> float:
+    return quantiles(taken, n=100)[98] if len(taken) > 1 else taken[0]
+
+
 def say(text: str) -> None:
     """Print a line of progress."""
     print(f"  {text}", flush=True)
@@ -192,50 +195,26 @@ def say(text: str) -> None:
 
 # ------------------------------------------------------------------------ showing
 class Report:
-    """The results of a stage: blocks of the page, plots, losses, times by size, costs, the races that the page begins
-    with, and lines for the tables of all stages."""
+    """The results of a stage: blocks of the page, plots, the races that the page begins with, and lines for the tables
+    of all stages."""
 
     def __init__(self) -> None:
         self.blocks: dict[str, str] = {}
         self.files: dict[str, str] = {}
-        self.losses: list[tuple[str, str, str, float]] = []  # question, where, winner, its time ÷ ours
-        self.growth: dict[str, dict[int, float]] = {}
-        self.costs: dict[str, float] = {}
         self.short: dict[str, Race] = {}
         self.lines: dict[str, dict[str, str]] = {}  # question, contestant: cell
-
-    def matrix(self, question: str, races: Mapping[Any, Race], heading: str = "", show: Callable = str) -> str:
-        """Return a table with a contestant in each line and a race in each column. Note what ours clearly lost: three
-        rounds of four."""
-        names = list(dict.fromkeys(name for race in races.values() for name in race.rounds))
-        for at, race in races.items():
-            if not next(iter(race.rounds)).startswith(OURS):
-                continue
-            for name in race.rounds:
-                ratios = race.ratios(name)
-                high = quantiles(ratios, n=4, method="inclusive")[2] if len(ratios) > 1 else ratios[0]
-                if high < 1 and not name.startswith((LIMIT, OURS)):
-                    where = f"{heading.rpartition(', ')[2]} {show(at)}".strip() if len(races) > 1 else ""
-                    self.losses.append((question, where, name, median(ratios)))
-        columns = [show(at) if at != "" else "time, ÷ the first" for at in races]
-        lines = [[name, *(race.cell(name) for race in races.values())] for name in names]
-        return table([heading, *columns], lines)
-
-    def plot(
-        self, name: str, title: str, across: str, series: Mapping[str, Mapping[int, float]], linear: bool = False
-    ) -> None:
-        """Draw a plot for the page."""
-        from . import plots
-
-        self.files[f"{name}.svg"] = plots.lines(title, across, series, linear)
 
     def answer(self, names: Sequence[str]) -> str:
         """Return a table of the races at the top of the page against these contestants, a race in each line."""
         lines = [[what, race.cell(OURS), *map(race.ratio, names)] for what, race in self.short.items()]
         return table(["", OURS, *names], lines)
 
-    def grew(self, what: str, size: int, seconds: float) -> None:
-        self.growth.setdefault(what, {})[size] = seconds
+
+def matrix(races: Mapping[Any, Race], heading: str = "", show: Callable[[Any], str] = str) -> str:
+    """Return a table with a contestant in each line and a race in each column."""
+    names = dict.fromkeys(name for race in races.values() for name in race.rounds)
+    columns = [show(at) if at != "" else "time, ÷ the first" for at in races]
+    return table([heading, *columns], [[name, *(race.cell(name) for race in races.values())] for name in names])
 
 
 def table(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
@@ -262,33 +241,21 @@ def size(count: float) -> str:
     return f"{count:,.0f}"
 
 
-def exponent(times: Mapping[int, float]) -> float:
-    """Return the slope of log time against log size, by least squares: 1 is linear."""
-    points = [(math.log(size), math.log(seconds)) for size, seconds in times.items()]
-    x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
-    return sum((px - x) * (py - y) for px, py in points) / sum((px - x) ** 2 for px, _ in points)
-
-
-def peak_memory(pid: int | str = "self") -> int:
-    """Return the peak resident memory of a process in KiB; 0 if this is not Linux. Unlike ru_maxrss, it does not start
-    from the size of the parent process."""
-    try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        return 0
-    return int(found[1]) if found else 0
-
-
 def machine() -> str:
-    """Describe the machine and the packages."""
-    versions = [f"Python {platform.python_version()}"]
-    for package in PACKAGES:
-        try:
-            versions.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            versions.append(f"without {package}")
-    load = f", load {os.getloadavg()[0]:.1f} when it began" if hasattr(os, "getloadavg") else ""
-    return f"- {_cpu()}, {os.cpu_count()} cores{load}; an `fsync` takes {time(_fsync())}\n- {', '.join(versions)}"
+    """Describe the machine and the packages. Every commit waits for an fsync."""
+    took = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(100):
+            file.write(bytes(8192))
+            file.flush()
+            started = perf_counter()
+            os.fsync(file.fileno())
+            took.append(perf_counter() - started)
+    cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    load = f"load {os.getloadavg()[0]:.1f} when it began; an `fsync` takes {time(median(took))}"
+    versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+    name = cpu[1] if cpu else platform.machine()
+    return f"- {name}, {os.cpu_count()} cores, {load}\n- Python {platform.python_version()}, {versions}"
 
 
 def stage_versions() -> str:
@@ -305,24 +272,3 @@ def stage_versions() -> str:
         version = sqlite3.sqlite_version_info
     name = "MariaDB" if connection.vendor == "mysql" else connection.display_name
     return f"{name} {'.'.join(map(str, version))}, {'Valkey' if valkey else 'Redis'} {valkey or redis['redis_version']}"
-
-
-def _fsync() -> float:
-    """Return the seconds until the disk has stored a page. Every commit waits for this."""
-    took = []
-    with tempfile.TemporaryFile() as file:
-        for _ in range(100):
-            file.write(bytes(8192))
-            file.flush()
-            started = perf_counter()
-            os.fsync(file.fileno())
-            took.append(perf_counter() - started)
-    return median(took)
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())

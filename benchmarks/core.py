@@ -14,7 +14,7 @@ from notifications_counter.models import Notification
 
 from .bench import OURS, Report, race, size, table, time
 from .models import PlainNotification
-from .rivals import empty, quoted, rows, sql, users, vacuum
+from .rivals import Ours, Rival, fill, quoted, sql
 
 Do, NOW = Callable[..., object], timezone.now()
 
@@ -28,16 +28,6 @@ def line(name: str, number: int, rounds: int, do: Do, plain: Do | None = None, p
     does = {"uncounted": plain, OURS: do} if plain else {OURS: do}
     found = race(does, rounds=rounds, units=number, prepare=prepare, about=name)
     return [name, time(found.median() * number), time(found.median()), found.ratio(OURS) if plain else ""]
-
-
-def fill(owners: int, each: int, *models: Any) -> None:
-    empty()
-    users(owners)
-    for model in (Notification, *models):
-        rows(model, owners, each)
-    unread.recount()
-    unread.flush()
-    vacuum(Notification, *models, unread.totals)
 
 
 def forget() -> None:
@@ -54,7 +44,7 @@ def right(owners: range) -> None:
 def requests(rounds: int) -> Iterator[list[str]]:
     """Measure what requests do, and the same on a table that nobody counts, whose badge is ``COUNT(*)``."""
     few, all_, fresh = range(1, 101), range(1, 1_001), dict[Any, list[Any]]()
-    fill(1_000, 10, PlainNotification)
+    fill(1_000, 10, [Ours(), Rival()])
 
     def create(model: Any) -> object:
         return [model.objects.create(user_id=user, kind="new") for user in few]
@@ -95,13 +85,12 @@ def flushes(quick: bool) -> Iterator[list[str]]:
     """Measure by the rows of an owner, each of whom has a new one, with counts that are cached or not."""
     for each, owners in ((10, 2_000 if quick else 20_000), (1_000, 200 if quick else 2_000)):
         all_ = range(1, owners + 1)
-        fill(owners, each)
+        fill(owners, each, [Ours()])
 
         def touch(cached: range, all_: range = all_) -> None:
             forget()
             unread.counts(cached)
             Notification.objects.bulk_create((Notification(user_id=user) for user in all_), batch_size=10_000)
-            vacuum(Notification)
 
         for state, cached in (("cached", all_), ("cold", range(0))):
             name = f"`flush()` of {size(owners)} {state} owners with {size(each)} rows"
@@ -111,7 +100,7 @@ def flushes(quick: bool) -> Iterator[list[str]]:
 
 def walks(owners: int) -> Iterator[list[str]]:
     """Measure a recovery, and recounts that find every count right, or wrong."""
-    fill(owners, 5)
+    fill(owners, 5, [Ours()])
     spoil = f"UPDATE {quoted(Notification)} SET read_at = CASE WHEN read_at IS NULL THEN CURRENT_TIMESTAMP END"
     yield line(f"`invalidate()` and `heal()` of {size(owners)} owners", owners, 2, forget)
     for number, them in ((owners, None), (owners // 10, range(1, owners // 10 + 1))):

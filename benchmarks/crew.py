@@ -3,78 +3,48 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from statistics import median, quantiles
+from collections.abc import Callable, Mapping
+from statistics import median
 from time import perf_counter
 from typing import Any
 
 from django.db import connections
 
-from .bench import Race, say, time
-from .rivals import redis_seconds
+from .bench import Race, p99, say, time
 
 Work = Callable[[int], object]
 
 
-@contextmanager
-def crew(number: int, work: Mapping[str, Work]) -> Iterator[list[Any]]:
-    """Run a number of processes that do this work on command. Each gets its number."""
+def at_once(clients: int, work: Mapping[str, Work], *, rounds: int, calls: int, about: str) -> tuple[Race, Race]:
+    """Let all clients do each work in turn. Each gets its number. Returns two races: the median and the 99th
+    percentile."""
     connections.close_all()  # a connection belongs to one process
     context: Any = multiprocessing.get_context("fork")
-    ends, processes = [], []
-    for worker in range(number):
-        here, there = context.Pipe()
-        processes.append(context.Process(target=_wait_for_work, args=(worker, there, work, os.getpid()), daemon=True))
-        processes[-1].start()
-        ends.append(here)
-    try:
-        yield ends
-    finally:
-        for process in processes:
-            process.terminate()
-            process.join()
+    half, tail = Race({name: [] for name in work}), Race({name: [] for name in work})
+    start = context.Barrier(clients)
+    with context.Pool(clients, _join, (work, start)) as pool:
+        for number in range(rounds + 1):
+            for name in list(work) if number % 2 else list(work)[::-1]:
+                tasks = ((name, worker, calls) for worker in range(clients))
+                took = [seconds for each in pool.imap_unordered(_do, tasks) for seconds in each]
+                if number:  # the first round opens connections
+                    half.rounds[name].append(median(took))
+                    tail.rounds[name].append(p99(took))
+    say(f"{about}: " + ", ".join(f"{name} {time(half.median(name))}" for name in work))
+    return half, tail
 
 
-def _wait_for_work(worker: int, end: Any, work: Mapping[str, Work], parent: int) -> None:
-    while os.getppid() == parent:
-        if not end.poll(5):
-            continue
-        name, calls = end.recv()
-        took = []
-        try:
-            for _ in range(calls):
-                started = perf_counter()
-                work[name](worker)
-                took.append(perf_counter() - started)
-            end.send(took)
-        except Exception as error:
-            end.send(repr(error))
+def _join(work: Mapping[str, Work], start: Any) -> None:
+    global _work, _start
+    _work, _start = work, start
 
 
-def at_once(ends: list[Any], names: Mapping[str, Work], *, rounds: int, calls: int, about: str) -> tuple[Race, ...]:
-    """Let all clients do each work in turn. Returns two races: the median and the 99th percentile."""
-    races = tuple(Race({name: [] for name in names}) for _ in range(2))
-    for number in range(rounds + 1):
-        for name in list(names) if number % 2 else list(names)[::-1]:
-            for end in ends:
-                end.send((name, calls))
-            replies = [end.recv() for end in ends]
-            for reply in replies:
-                if isinstance(reply, str):
-                    raise RuntimeError(f"{name}: {reply}")
-            took = [seconds for reply in replies for seconds in reply]
-            if number:  # the first round opens connections
-                figures = median(took), quantiles(took, n=100)[98]
-                for race, seconds in zip(races, figures, strict=True):
-                    race.rounds[name].append(seconds)
-    say(f"{about}: " + ", ".join(f"{name} {time(races[0].median(name))}" for name in names))
-    return races
-
-
-def redis_time(ends: list[Any], names: Mapping[str, Work], name: str, calls: int) -> float:
-    """Return the CPU seconds of Redis for one call while all clients call."""
-    before, rounds = redis_seconds(), 1
-    at_once(ends, {name: names[name]}, rounds=rounds, calls=calls, about="Redis meanwhile")
-    return (redis_seconds() - before) / (len(ends) * calls * (rounds + 1))
+def _do(task: tuple[str, int, int]) -> list[float]:
+    name, worker, calls = task
+    _start.wait()  # so that nobody does two of the tasks
+    took = []
+    for _ in range(calls):
+        started = perf_counter()
+        _work[name](worker)
+        took.append(perf_counter() - started)
+    return took

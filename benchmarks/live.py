@@ -13,11 +13,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
 from django.contrib.auth import get_user_model
 from django.test import Client
@@ -27,135 +25,89 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 
 from . import bench
-from .bench import Report, number, say, size, table
-from .rivals import empty
+from .bench import Report, p99, size, table
+from .rivals import empty, redis
 
 FIRST = 20  # streams that are opened before memory is measured, so that modules are loaded
+UVICORN = "uvicorn --factory django.core.asgi:get_asgi_application --lifespan off --log-level error --host"
 
 
 def streams(report: Report, quick: bool) -> str:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     empty()
-    cookies = log_in(FIRST + (100 if quick else 1_000))
-    port = servers.free_port()
-    with server(port) as pid:
-        lines = asyncio.run(measure(pid, port, cookies, 50 if quick else 500))
-    return table(["streams", ""], lines)
-
-
-@contextmanager
-def server(port: int):
-    """Run Uvicorn in one process."""
-    command = [sys.executable, "-m", "uvicorn", "--factory", "django.core.asgi:get_asgi_application"]
-    options = ["--host", servers.HOST, "--port", str(port), "--lifespan", "off", "--log-level", "error"]
-    process = subprocess.Popen(servers.dies_with_parent([*command, *options]))
+    number, port = 100 if quick else 1_000, servers.free_port()
+    model = get_user_model()
+    cookies = {}
+    for user in model.objects.bulk_create(model(username=f"user{n}", password="!") for n in range(FIRST + number)):
+        client = Client()
+        client.force_login(user)
+        cookies[user.pk] = client.cookies["sessionid"].value
+    unread.heal(seconds=600)
+    command = [sys.executable, "-m", *UVICORN.split(), servers.HOST, "--port", str(port)]
+    process = subprocess.Popen(servers.dies_with_parent(command))
     try:
         while True:
             with suppress(ConnectionRefusedError), socket.create_connection((servers.HOST, port)):
                 break
-            if process.poll() is not None:
-                sys.exit("the server did not start")
+            assert process.poll() is None, "the server did not start"
             time.sleep(0.1)
-        yield process.pid
+        return table(["streams", ""], asyncio.run(_measure(process.pid, port, cookies, number // 2)))
     finally:
         process.kill()
         process.wait()
 
 
-def log_in(number: int) -> dict[int, str]:
-    """Create users with a session. Returns the cookie of each."""
-    model = get_user_model()
-    users = model.objects.bulk_create(model(username=f"user{n}", password="!") for n in range(number))
-    cookies = {}
-    for user in users:
-        client = Client()
-        client.force_login(user)
-        cookies[user.pk] = f"sessionid={client.cookies['sessionid'].value}"
-    unread.heal(seconds=600)
-    unread.counts(cookies)
-    return cookies
+async def _measure(pid: int, port: int, cookies: dict[int, str], changes: int) -> list[list[str]]:
+    counts: dict[int, int] = {}
+    at: dict[int, float] = {}
+    events = asyncio.Condition()
 
-
-class Streams:
-    """The events that the clients have received, and when."""
-
-    def __init__(self, port: int):
-        self.port = port
-        self.counts: dict[int, int] = {}
-        self.at: dict[int, float] = {}
-        self.tasks: list[asyncio.Task] = []
-
-    async def open(self, user: int, cookie: str) -> None:
-        reader, writer = await asyncio.open_connection(servers.HOST, self.port)
-        path = "/notifications/counts/stream/"
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {servers.HOST}\r\nCookie: {cookie}\r\n\r\n".encode())
-        self.tasks.append(asyncio.create_task(self.read(user, reader, writer)))
-
-    async def read(self, user: int, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        if not (status := await reader.readline()).startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"no stream: {status.decode()}{(await reader.read(2000)).decode()}")
+    async def read(user: int) -> None:
+        reader, writer = await asyncio.open_connection(servers.HOST, port)
+        head = (
+            f"GET /notifications/counts/stream/ HTTP/1.1\r\nHost: {servers.HOST}\r\nCookie: sessionid={cookies[user]}"
+        )
+        writer.write(f"{head}\r\n\r\n".encode())
         while line := await reader.readline():
             if found := re.match(rb'data: {"unread": (\d+)}', line):
-                self.counts[user], self.at[user] = int(found[1]), time.perf_counter()
+                async with events:
+                    counts[user], at[user] = int(found[1]), time.perf_counter()
+                    events.notify_all()
         raise RuntimeError("a stream has ended")
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            for task in self.tasks:
-                if task.done():
-                    task.result()
-            await asyncio.sleep(0.001)
+    async def until(user: int, count: int) -> None:
+        async with asyncio.timeout(60), events:
+            await events.wait_for(lambda: counts.get(user, -1) >= count)
 
-
-async def measure(pid: int, port: int, cookies: dict[int, str], changes: int) -> list[list[str]]:
-    (buffer,) = unread.buffers
-    streams = Streams(port)
-    loop, writer = asyncio.get_running_loop(), ThreadPoolExecutor(1)
-    users = list(cookies)
-
-    async def open_streams(some: list[int]) -> float:
-        started = time.perf_counter()
-        for i in range(0, len(some), 50):
-            for user in some[i : i + 50]:
-                await streams.open(user, cookies[user])
-            await streams.until(lambda i=i: all(user in streams.counts for user in some[i : i + 50]))
-        return time.perf_counter() - started
-
-    await open_streams(users[:FIRST])
-    before = process(pid)
-    seconds = await open_streams(users[FIRST:])
-    after = process(pid)
-    opened = len(users) - FIRST
-    say(f"{opened} streams opened in {seconds:.1f} s")
-    listening = buffer.client.redis.pubsub_numsub(buffer.keys.live)[0][1]
+    def resident() -> int:
+        return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])  # type: ignore[index]
 
     def create(user: int) -> tuple[float, float]:
         started = time.perf_counter()
         Notification.objects.create(user_id=user, title="x")
-        return started, time.perf_counter()
+        return started, time.perf_counter() - started
 
+    tasks, memory = [], 0
+    for i, user in enumerate(cookies):
+        memory = resident() if i == FIRST else memory
+        tasks.append(asyncio.create_task(read(user)))
+        await until(user, 0)
+    opened = len(cookies) - FIRST
+    memory = resident() - memory
+    listening = sum(number for _, number in redis.pubsub_numsub(*redis.pubsub_channels()))  # type: ignore[union-attr]
     delays, written = [], []
-    for user in (users * changes)[:changes]:
-        count = streams.counts[user]
-        started, done = await loop.run_in_executor(writer, create, user)
-        await streams.until(lambda user=user, count=count: streams.counts[user] > count)
-        delays.append(streams.at[user] - started)
-        written.append(done - started)
-    hundredths = quantiles(delays, n=100)
-
-    for task in streams.tasks:
+    for user in list(cookies)[:changes]:
+        started, took = await asyncio.to_thread(create, user)
+        await until(user, 1)
+        delays.append(at[user] - started)
+        written.append(took)
+    for task in tasks:
         task.cancel()
     return [
-        [f"memory of a stream, {size(opened)} open", f"{number((after['VmRSS'] - before['VmRSS']) / opened)} KiB"],
+        [f"memory of a stream, {size(opened)} open", f"{bench.number(memory / opened)} KiB"],
         ["connections to Redis that listen", str(listening)],
         ["`create()`, its commit included", bench.time(median(written))],
         ["from the start of `create()` to the event at the client, median", bench.time(median(delays))],
-        ["… 99 % within", bench.time(hundredths[98])],
+        ["… 99 % within", bench.time(p99(delays))],
     ]
-
-
-def process(pid: int) -> dict[str, int]:
-    """The figures of Linux about a process."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    return {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import matplotlib
 
@@ -16,51 +16,24 @@ from .bench import LIMIT, size, time
 GREY = "#808080"
 COLOURS = ("#2f7ed8", "#e0632a", "#2a9d6f", "#b0609f", "#b58900", "#7b6fd0", "#c0504d", "#17a2c8")
 MARKS = "osD^vPXd.*"
+EDGES = ("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "text.color")
 
-pyplot.rcParams.update(
-    {
-        "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": "benchmarks",
-        "font.family": "sans-serif",
-        "text.color": GREY,
-        "axes.labelcolor": GREY,
-        "axes.edgecolor": GREY,
-        "xtick.color": GREY,
-        "ytick.color": GREY,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-)
+pyplot.rcParams.update(dict.fromkeys(EDGES, GREY) | {"axes.spines.top": False, "axes.spines.right": False})
+pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "benchmarks"})  # text stays text
 
 
-def apart(sizes: Iterable[int]) -> list[int]:
-    """Return the positions that leave room for their names."""
-    shown: list[int] = []
-    for one in sorted(sizes):
-        if not shown or one >= 4 * shown[-1]:
-            shown.append(one)
-    return shown
-
-
-def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]], linear: bool = False) -> str:
-    """Plot seconds by size, on logarithmic axes or with a linear one."""
+def lines(title: str, across: str, series: Mapping[str, Mapping[int, float]]) -> str:
+    """Plot seconds by size on logarithmic axes."""
     figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
-    sizes: set[int] = set()
     for number, (name, points) in enumerate(series.items()):
         style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKS[number % len(MARKS)]}
         if name.startswith(LIMIT):
             style |= {"color": GREY, "linestyle": "--"}
         axes.plot(list(points), list(points.values()), label=name.replace("`", ""), **style)  # type: ignore[arg-type]
-        sizes |= set(points)
-    if linear:
-        axes.set_xscale("linear")
-    elif 0 in sizes:
-        axes.set_xscale("symlog", linthresh=min(sizes - {0}, default=1))
-    else:
-        axes.set_xscale("log")
+    sizes = sorted({size for points in series.values() for size in points})
+    axes.set_xscale("symlog", linthresh=min(size for size in sizes if size))
     axes.set_yscale("log")
-    if not linear:
-        axes.set_xticks(apart(sizes))
+    axes.set_xticks(sizes)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: size(x)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))

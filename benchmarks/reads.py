@@ -1,58 +1,49 @@
-"""Measures the badge: by unread rows, of many users, and by concurrent clients."""
+"""Measures the badge: by unread rows, of many users, by concurrent clients, and of a user who is written to."""
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle, islice
+from itertools import count, cycle, islice, product
+from statistics import mean
+from time import perf_counter, sleep
 from typing import Any
 
-from django.db import connection
+from django.db import connection, connections
+from django.db.models import Count
 
 from notifications_counter.counters import unread
+from notifications_counter.models import Notification
 
-from .bench import LIMIT, OURS, Report, race, size
-from .crew import at_once, crew, redis_time
+from . import plots
+from .bench import LIMIT, OURS, Report, matrix, number, p99, race, say, size, table, time
+from .crew import at_once
 from .rivals import (
-    CachedCount,
     CappedCount,
     CounterRow,
     CountSql,
     CountStar,
     Deltas,
-    Hq,
     Ours,
     Recipe,
     Rival,
     RowSql,
     agree,
-    empty,
+    fill,
     quoted,
     redis,
-    users,
 )
 
 GET = f"{LIMIT}a bare `GET`"
 MGET = f"{LIMIT}`MGET` on a bare connection"  # our read without our code
 
 
-def bare(number: int) -> Callable[[int], object]:
-    """GET totals under keys as long as ours."""
+def keys_of(number: int) -> list[str]:
+    """Set totals under keys as long as ours."""
     keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
     redis.mset(dict.fromkeys(keys, 50))
-    return lambda user: redis.get(keys[user])
-
-
-def bare_connection(number: int) -> Callable[[int], object]:
-    """MGET a total and another key on a connection from the pool of redis-py's client."""
-    keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
-    connection: Any = redis.connection_pool.make_connection()
-
-    def read(user: int) -> object:
-        connection.send_command("MGET", keys[0], keys[user])
-        return connection.read_response()
-
-    return read
+    return keys
 
 
 def calls(do: Callable[[int], object], some: Any, number: int) -> Callable[[], None]:
@@ -66,45 +57,38 @@ def calls(do: Callable[[int], object], some: Any, number: int) -> Callable[[], N
 def badge(report: Report, quick: bool) -> str:
     """Measure by the unread rows of the user."""
     sizes = (0, 10, 1_000, 10_000 if quick else 100_000)
-    empty()
-    users(len(sizes))
-    rivals = [Ours(), CountStar(), CountSql(), CappedCount(), CounterRow(), RowSql(), Deltas(), Recipe(), Hq()]
-    rivals.append(CachedCount())
+    fill(len(sizes), 0, [])
+    rivals = [Ours(), CountStar(), CountSql(), CappedCount(), CounterRow(), RowSql(), Deltas(), Recipe()]
     for user, each in enumerate(sizes, 1):
         for rival in rivals:
             rival.fill(1, each, first=user)
     agree(rivals, len(sizes))
-    get, mget = bare(len(sizes)), bare_connection(len(sizes))
+    keys, bare = keys_of(len(sizes)), redis.connection_pool.make_connection()
+
+    def mget(user: int) -> object:
+        bare.send_command("MGET", keys[0], keys[user])
+        return bare.read_response()
+
+    work = {rival.name: rival.read for rival in rivals} | {GET: lambda user: redis.get(keys[user]), MGET: mget}
     races = {}
     for user, each in enumerate(sizes, 1):
         times = (100 if quick else 200) if each <= 10 else 50
-        does = {rival.name: calls(rival.read, cycle([user]), times) for rival in rivals} | {
-            GET: calls(get, cycle([user]), times),
-            MGET: calls(mget, cycle([user]), times),
-        }
+        does = {name: calls(do, cycle([user]), times) for name, do in work.items()}
         races[each] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(each)} unread")
     report.short |= {f"a badge of {size(each)} unread rows": races[each] for each in (10, sizes[-1])}
     series = {name: {each: races[each].median(name) for each in sizes} for name in races[0].rounds}
-    report.plot("badge", "Time to read one badge", "unread rows of the user", series)
+    report.files["badge.svg"] = plots.lines("Time to read one badge", "unread rows of the user", series)
     del races[0]  # only in the plot
-    return report.matrix("reading a badge", races, "unread rows:", size)
+    return matrix(races, "unread rows:", size)
 
 
 def many(report: Report, quick: bool) -> str:
     """Measure the badges of 1,000 users at once."""
     number = 1_000
-    empty()
-    users(number)
-    ours, rows = Ours(), CountStar()
     them = list(range(1, number + 1))
-    ours.fill(number, 5)
-    rows.fill(number, 5)
-    keys = [f"{{nc:plain:0}}:total:1:{user}" for user in them]
-    redis.mset(dict.fromkeys(keys, 5))
+    _, rows = fill(number, 5, [Ours(), CountStar()])
 
     def grouped() -> None:
-        from django.db.models import Count
-
         counted = rows.model.objects.filter(user_id__in=them, read_at=None).values_list("user_id").annotate(Count("pk"))
         assert len(counted) == number
 
@@ -121,40 +105,72 @@ def many(report: Report, quick: bool) -> str:
         f"{OURS}, `counts()`": partial(unread.counts, them),
         "`COUNT(*)`, grouped": grouped,
         "`COUNT(*)`, grouped, cursor": by_a_cursor,
-        f"{LIMIT}a bare `MGET`": partial(redis.mget, keys),
+        f"{LIMIT}a bare `MGET`": partial(redis.mget, keys_of(number)[1:]),
     }
-    return report.matrix("the badges of 1,000 users", {"": race(does, rounds=8 if quick else 40, about="counts")})
+    return matrix({"": race(does, rounds=8 if quick else 40, about="counts")})
 
 
 def clients(report: Report, quick: bool) -> str:
-    """Measure concurrent clients, each a process with its own connections. The table has a few numbers of clients, the
-    plot all."""
-    numbers = (1, 4, 16) if quick else (1, 2, 4, 8, 16, 32)
-    shown = (1, 16) if quick else (1, 8, 32)
-    each = 200
-    empty()
-    users(each)
-    rivals: list[Rival] = [Ours(), CountStar(), CountSql(), CounterRow(), RowSql()]
-    for rival in rivals:
-        rival.fill(each, 50)
-    agree(rivals, each)
-    get = bare(each)
-    work: dict[str, Callable[[int], object]] = {
-        rival.name: lambda worker, rival=rival: rival.read(1 + (worker * 37) % each) for rival in rivals
-    }
-    work[GET] = lambda worker: get(1 + (worker * 37) % each)
-    halves, tails = {}, {}
-    with crew(max(numbers), work) as ends:
-        for number in numbers:
-            times = max(10, (200 if quick else 1_000) // number)
-            halves[number], tails[number] = at_once(
-                ends[:number], work, rounds=3 if quick else 5, calls=times, about=f"badge, {number} clients"
-            )
-        report.costs["redis_read"] = redis_time(ends[:16], work, OURS, 50)
-    connection.ensure_connection()
-    series = {}
-    for name in (rivals[0].name, rivals[1].name):
-        series[f"{name}, p50"] = {number: race.median(name) for number, race in halves.items()}
-        series[f"{name}, p99"] = {number: race.median(name) for number, race in tails.items()}
-    report.plot("clients", "Time to read one badge of 50 unread rows", "clients at once", series)
-    return report.matrix("badges at once", {number: halves[number] for number in shown}, "p50, clients:")
+    """Measure concurrent clients, each a process with its own connections."""
+    numbers = (1, 16) if quick else (1, 8, 32)
+    them = 200
+    rivals = fill(them, 50, [Ours(), CountStar(), CountSql(), CounterRow(), RowSql()])
+    agree(rivals, them)
+    keys = keys_of(them)
+    reads: dict[str, Callable[[int], object]] = {rival.name: rival.read for rival in rivals}
+    reads[GET] = lambda user: redis.get(keys[user])
+    work = {name: lambda worker, read=read: read(1 + (worker * 37) % them) for name, read in reads.items()}
+    races = {}
+    for each in numbers:
+        times, about = max(10, (200 if quick else 1_000) // each), f"badge, {each} clients"
+        races[each], _ = at_once(each, work, rounds=3 if quick else 5, calls=times, about=about)
+    return matrix(races, "p50, clients:")
+
+
+def hot_owner(report: Report, quick: bool) -> str:
+    """Measure while another process marks a row as read and as unread in turn, by the unread rows of the user and by
+    writes a second."""
+    sizes = (10, 1_000, 10_000 if quick else 100_000)
+    fill(len(sizes), 0, [])
+    ours, rows = Ours(), Rival()
+    rows.model = Notification
+    for user, each in enumerate(sizes, 1):
+        ours.fill(1, each, first=user)
+    context: Any = multiprocessing.get_context("fork")
+    lines = []
+    for (user, each), rate in product(enumerate(sizes, 1), (10, 100)):
+        connections.close_all()  # a connection belongs to one process
+        stop = context.Event()
+        writer = context.Process(target=_write, args=(user, rate, stop), daemon=True)
+        writer.start()
+        taken: dict[str, list[float]] = {OURS: [], "`COUNT(*)`": []}
+        end = perf_counter() + (2 if quick else 10)
+        while perf_counter() < end:
+            for name, read in zip(taken, (ours.read, rows.read), strict=True):
+                began = perf_counter()
+                found = read(user)
+                taken[name].append(perf_counter() - began)
+                assert each - 1 <= found <= each, (found, each)
+            sleep(0.001)
+        stop.set()
+        writer.join()
+        assert not writer.exitcode
+        cells = []
+        for figure in (mean, p99):
+            mine, theirs = map(figure, taken.values())
+            cells.append(f"{time(mine)}, {number(theirs / mine)}×")
+        lines.append([f"{size(each)} rows, {rate} a second", *cells])
+        say(": ".join(lines[-1]))
+    unread.heal(seconds=600)
+    assert [ours.read(user) for user in range(1, len(sizes) + 1)] == [rows.read(u) for u in range(1, len(sizes) + 1)]
+    return table(["", "mean, `COUNT(*)` ÷ ours", "p99, `COUNT(*)` ÷ ours"], lines)
+
+
+def _write(user: int, rate: int, stop: Any) -> None:
+    row = Notification.objects.for_user(user).filter(pk=Notification.objects.for_user(user)[0].pk)
+    does = cycle([row.mark_as_read, row.mark_as_unread])
+    started = perf_counter()
+    for i in count(1):
+        if stop.wait(max(0.0, started + i / rate - perf_counter())):
+            return
+        next(does)()

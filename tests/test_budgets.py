@@ -10,12 +10,12 @@ import pytest
 from django.db import connection
 from django.db.models import deletion
 
-from benchmarks.operations import OPERATIONS, Operation, cost
 from notifications_counter.counters import Counter
 from notifications_counter.events import EventLog
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification, NotificationQuerySet
 from notifications_counter.timeseries import TimeSeries
+from tests.budgets import OPERATIONS, Operation, cost
 
 ASK_NOBODY = {
     # properties and helpers of a counter

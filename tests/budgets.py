@@ -23,6 +23,7 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from benchmarks.bench import table
 from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
@@ -31,8 +32,6 @@ from notifications_counter.models import Notification
 from notifications_counter.monitoring import report as monitoring
 from notifications_counter.timeseries import TimeSeries
 from notifications_counter.writes.requests import request_recounts
-
-from .bench import table
 
 
 class Operation(NamedTuple):

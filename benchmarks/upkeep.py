@@ -1,0 +1,191 @@
+"""Measures the flusher, and a site while Redis is emptied, slow, silent, or out of memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import count, cycle
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any
+
+from django.conf import settings
+from django.db import connections
+from django.test import override_settings
+
+from notifications_counter.conf import options
+from notifications_counter.counters import unread
+from servers.relay import SlowRelay
+
+from .bench import LIMIT, OURS, Report, matrix, p99, race, running, say, size, table, time
+from .rivals import CounterRow, CountStar, Ours, fill, quoted, redis, sql, touch
+
+MEMORY = """
+import re, django
+django.setup()
+from notifications_counter.counters import unread
+print(unread.flush().owners, re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+"""
+"""Flushes in a process of its own, and prints the number of users and the peak memory in KiB."""
+
+
+def flush(report: Report, quick: bool) -> str:
+    """Measure by the number of pending users, each with a new row."""
+    sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
+    plain, races, peaks = CounterRow(), {}, []
+    for number in sizes:
+        fill(number, 1, [Ours(), plain])
+
+        def prepare(number: int = number) -> None:
+            unread.flush()
+            touch(number)
+
+        def ours(number: int = number) -> None:
+            assert unread.flush().owners == number
+
+        update = f"UPDATE {quoted(plain.totals)} SET unread_count = unread_count + 1"
+        does: dict[str, Any] = {OURS: ours, f"{LIMIT}one `UPDATE` of all rows": partial(sql, update)}
+        large = number > 10_000
+        about = f"flush of {size(number)}"
+        races[number] = race(
+            does, rounds=1 if large else 4, warm=not large, units=number, prepare=prepare, pin=False, about=about
+        )
+        prepare()
+        command = [sys.executable, "-c", MEMORY]
+        flushed, peak = map(int, subprocess.check_output(command, text=True, env=os.environ).split())
+        assert (flushed, unread.recount(dry_run=True).wrong) == (number, 0)
+        peaks.append(f"{peak / 1024:.0f} MiB")
+    text = matrix(races, "for each user, users:", size)
+    return f"{text}\n\n{table(['users', *map(size, sizes)], [['peak memory of the process', *peaks]])}"
+
+
+def memory(report: Report, quick: bool) -> str:
+    """Measure the bytes of a user in Redis, and the time that it takes for a call, both by its INFO."""
+    number = 10_000 if quick else 100_000
+
+    def used(do: Callable[[], object]) -> float:
+        before: Any = redis.info("memory")
+        do()
+        after: Any = redis.info("memory")
+        return (after["used_memory"] - before["used_memory"]) / number
+
+    (ours,) = fill(number, 0, [Ours()])
+    unread.invalidate()
+    unread.heal(seconds=600)
+    waiting = used(partial(touch, number))
+    unread.flush()
+    cached = used(partial(unread.counts, range(1, number + 1)))
+    zset = used(lambda: redis.zadd("bare", {str(user): 1 for user in range(1, number + 1)}))
+    texts = used(lambda: redis.mset({f"t:{user}": 50 for user in range(1, number + 1)}))
+    lines = [
+        ["memory of one who waits for a flush", waiting, "a member of a sorted set", zset],
+        ["memory of one whose total is cached", cached, "a `SET` under a short key", texts],
+    ]
+    cells = [[what, f"{mine:.0f} bytes", f"{name}: {bare:.0f} bytes"] for what, mine, name, bare in lines]
+    for name, do, times in (("a badge", unread.count, 5_000), ("a `create()`", ours.create, 1_000)):
+        before: Any = redis.info("cpu")
+        for user in range(1, times + 1):
+            do(user)
+        after: Any = redis.info("cpu")
+        seconds = sum(after[part] - before[part] for part in ("used_cpu_user", "used_cpu_sys"))
+        cells.append([f"time for {name}", time(seconds / times), ""])
+    return table([f"of {size(number)} users", OURS, "beside it"], cells)
+
+
+def recovery(report: Report, quick: bool) -> str:
+    """Read badges of a thousand users while Redis is emptied and everyone is recounted."""
+    before, rate, each, owners = 3, 2_000, 10, 20_000 if quick else 200_000
+    _, rival = fill(owners, each, [Ours(), CountStar()])
+    connections.close_all()  # a connection belongs to one process
+    context: Any = multiprocessing.get_context("fork")
+    ends = []
+    for read, times in ((Ours().read, rate), (rival.read, rate // 20)):
+        here, there = context.Pipe()
+        context.Process(target=_read, args=(there, read, times, each), daemon=True).start()
+        ends.append(here)
+    for end in ends:
+        end.recv()
+    sleep(before)
+    redis.flushall()
+    emptied = perf_counter()
+    assert unread.heal(seconds=600).checked == owners
+    took = perf_counter() - emptied
+    sleep(before)
+    for end in ends:
+        end.send("stop")
+    ours, theirs = (end.recv() for end in ends)
+    spans = {
+        f"the {before} seconds before": (-before, 0.0),
+        "until everyone was recounted": (0.0, took),
+        "after it": (took, took + before),
+    }
+    lines = []
+    for span, (start, end) in spans.items():
+        cells = []
+        for reads in (ours, theirs):
+            taken = [seconds for at, seconds in reads if start <= at - emptied < end]
+            cells.append(f"{time(median(taken))}, {time(p99(taken))}")
+        lines.append([span, *cells])
+    say(f"recovery of {size(owners)} users under load: {time(took)}")
+    return table([f"{size(owners)} users, recounted within {time(took)}", OURS, rival.name], lines)
+
+
+def _read(end: Any, read: Callable[[int], int], rate: int, right: int) -> None:
+    """Read badges at this rate, of one user after the other, until told to stop."""
+    read(1)
+    end.send("ready")
+    taken = []
+    started = perf_counter()
+    for i in count():
+        if i % 100 == 0 and end.poll():
+            break
+        sleep(max(0.0, started + i / rate - perf_counter()))
+        began = perf_counter()
+        assert read(1 + i % 1_000) == right
+        taken.append((began, perf_counter() - began))
+    end.send(taken)
+
+
+def slow_redis(report: Report, quick: bool) -> str:
+    """Measure one process of a site that reads and writes all the time."""
+    number = 100
+    ours, theirs = fill(number, 100, [Ours(), CountStar()])
+    relay = SlowRelay(running[-1])
+    faults: dict[str, Any] = {
+        "answers at once": nullcontext,
+        "+ 50 ms": partial(relay.slow, 0.05),
+        "+ 500 ms": partial(relay.slow, 0.5),
+        "stalled": relay.slow,
+        "out of memory": full,
+    }
+    here = {**settings.CACHES, "default": {**settings.CACHES["default"], "LOCATION": relay.url}}
+    lines = []
+    with override_settings(CACHES=here):
+        for fault, begin in faults.items():
+            unread.heal(seconds=600)
+            unread.counts(range(1, number + 1))
+            cells = []
+            with begin():
+                for does in (ours.read, theirs.read, ours.create, theirs.create):
+                    taken, turns, end = [], cycle(range(1, number + 1)), perf_counter() + (3 if quick else 10)
+                    while (began := perf_counter()) < end:
+                        does(next(turns))
+                        taken.append(perf_counter() - began)
+                        sleep(0.002)
+                    cells.append(f"{time(median(taken))}, {time(p99(taken))}")
+            lines.append([fault, *cells])
+            sleep(options.RETRY_AFTER + 1)  # Redis is asked again
+    reads = [f"a read, {name}" for name in (OURS, theirs.name)]
+    return table(["Redis", *reads, f"a write, {OURS}", "not counted"], lines)
+
+
+@contextmanager
+def full() -> Iterator[None]:
+    redis.config_set("maxmemory", 1)
+    yield
+    redis.config_set("maxmemory", 0)
