@@ -35,7 +35,7 @@ def flush() -> dict[str, int]:
         def flush() -> None:
             flushed[local.counter.name] += local.counter.flush().owners
 
-        while heal_and_flush(local.counter.heal, flush):
+        while heal_and_flush(local.counter, local.counter.heal, flush):
             pass
 
     at_each(counters, work)

@@ -17,7 +17,7 @@ from notifications_counter.counters import unread, unread_by_kind
 from notifications_counter.databases import identity
 from notifications_counter.maintenance.verification import schedule
 from notifications_counter.models import DatabaseId, Notification, UserNotificationsCount
-from notifications_counter.monitoring.state import look_at
+from notifications_counter.monitoring.status import look_at
 from tests.support import buffer, entries, notify, redis_out_of_reach, unheard, wait_until
 
 pytestmark = [

@@ -1,3 +1,3 @@
-"""The admin: editable notifications, the read-only tables of the counters, and a dashboard."""
+"""The admin: editable notifications, their read-only totals, and a dashboard."""
 
-from . import bookkeeping, dashboard, notifications, totals  # noqa: F401
+from . import dashboard, notifications, totals  # noqa: F401

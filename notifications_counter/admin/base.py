@@ -18,6 +18,7 @@ from django.utils.translation import ngettext
 from ..counters import Counter
 from ..exceptions import CounterError
 from ..monitoring.display import grouped
+from ..monitoring.status import look_at
 
 if not TYPE_CHECKING and apps.is_installed("unfold"):
     from unfold.admin import ModelAdmin  # so that the pages match the site's other pages
@@ -110,20 +111,13 @@ class MaintenanceMixin:
         )
         text %= {"checked": grouped(result.checked), "corrected": grouped(result.corrected)}
         self._say(request, counter, text)
-        if result.postponed:
-            text = ngettext(
-                "%(owners)s owner in doubt is left to flush_counters.",
-                "%(owners)s owners in doubt are left to flush_counters.",
-                result.postponed,
-            )
-            self._say(request, counter, text % {"owners": grouped(result.postponed)})
         if owners is None and stopped():
             self._say(request, counter, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
 
     def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
         """Return the result of an action. If it fails, tell the user why, and return None."""
         try:
-            if any(shard.is_incomplete for shard in counter.status()):
+            if look_at(counter).recovery:
                 raise CounterError(
                     _("Redis does not hold complete counts. The next run of flush_counters recovers them.")
                 )

@@ -1,10 +1,9 @@
-"""The stored totals of notifications, each with its pending change in Redis."""
+"""The stored totals of notifications, each with its current count."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -16,41 +15,20 @@ from django.utils.translation import gettext_lazy as _
 
 from ..counters import counters_of_notifications, unread, unseen
 from ..databases.transactions import outside_transactions
-from ..exceptions import BufferUnavailable
 from ..models import UserNotificationsCount
-from ..monitoring.display import grouped, signed
+from ..monitoring.display import grouped
 from .base import USERNAME, MaintenanceMixin, ReadOnlyAdmin, time_limit
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The figures beside a stored total: its ``user``, or the key of a deleted user; the whole ``total``, and its
-    ``pending`` change, None if unknown; the number of ``unseen`` notifications, None if not counted."""
-
-    user: object
-    total: int
-    pending: int | None
-    unseen: int | None
-
-
 def annotate(rows: Iterable[Any]) -> None:
-    """Set ``shown`` of stored totals, all at once to save queries and round trips."""
-    by_owner_key = {str(row.pk): row for row in rows}
-    keys = [row.pk for row in by_owner_key.values()]
-    users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
-    totals = unread.counts(keys)
-    unseen_counts = unseen.counts(keys) if unseen.is_on else {}
-    pending: dict[str, int | None] = {}
-    with suppress(BufferUnavailable):
-        for buffer, owner_keys in unread.by_shard(list(by_owner_key)):
-            snapshot = buffer.snapshot(owner_keys)
-            pending |= {
-                owner_key: snapshot.value(owner_key, 0, by_owner_key[owner_key].flushed_batch)
-                for owner_key in owner_keys
-            }
-    for owner_key, row in by_owner_key.items():
-        user, total = users.get(row.pk, row.pk), totals[row.pk]
-        row.shown = Shown(user, total, pending.get(owner_key), unseen_counts.get(row.pk))
+    """Set ``user``, or the key of a deleted one, and the current counts of stored totals, all at once to save queries
+    and round trips."""
+    by_key = {row.pk: row for row in rows}
+    users = get_user_model()._base_manager.using(unread.db).in_bulk(by_key)
+    counts = unread.counts(by_key)
+    unseen_counts = unseen.counts(by_key) if unseen.is_on else {}
+    for key, row in by_key.items():
+        row.shown_user, row.unread, row.unseen = users.get(key, key), counts[key], unseen_counts.get(key)
 
 
 class CountList(ChangeList):
@@ -62,17 +40,15 @@ class CountList(ChangeList):
 
 @admin.register(UserNotificationsCount)
 class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
-    fields = ["owner", "stored", "waiting", "total", "updated_at", "flushed_batch"]
+    fields = ["owner", "current", "stored", "updated_at"]
     search_fields = ["user"]
     ordering = ["pk"]
     sortable_by = ["owner"]
     actions = ["flush", "recount"]
     help_texts: ClassVar[dict[str, Any]] = {
+        "current": _("All that are unread, as badges show them."),
+        "current_unseen": _("How many of these have come since the user opened the inbox."),
         "stored": _("In the database, since the last flush."),
-        "waiting": _("Changes since then, which the next flush writes to the database."),
-        "total": _("Both together: all that are unread."),
-        "total_unseen": _("How many of these have come since the user opened the inbox."),
-        "flushed_batch": _("The last group of changes that is in the stored number."),
     }
 
     # ------------------------------------------------------------------ pages
@@ -81,7 +57,7 @@ class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
         return super().get_queryset(request).using(unread.db)
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        return ["owner", "stored", "waiting", "total", *(["total_unseen"] if unseen.is_on else ()), "updated_at"]
+        return ["owner", "current", *(["current_unseen"] if unseen.is_on else ()), "stored", "updated_at"]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CountList
@@ -104,23 +80,19 @@ class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
 
     @admin.display(description=_("user"), ordering="pk")
     def owner(self, row: Any) -> str:
-        return str(row.shown.user)
+        return str(row.shown_user)
+
+    @admin.display(description=_("unread"))
+    def current(self, row: Any) -> str:
+        return grouped(row.unread)
+
+    @admin.display(description=_("unseen"))
+    def current_unseen(self, row: Any) -> str:
+        return grouped(row.unseen)
 
     @admin.display(description=_("stored"), ordering="unread_count")
     def stored(self, row: UserNotificationsCount) -> str:
         return grouped(row.unread_count)
-
-    @admin.display(description=_("waiting in Redis"))
-    def waiting(self, row: Any) -> str | None:
-        return None if row.shown.pending is None else signed(row.shown.pending)
-
-    @admin.display(description=_("total"))
-    def total(self, row: Any) -> str:
-        return grouped(row.shown.total)
-
-    @admin.display(description=_("unseen"))
-    def total_unseen(self, row: Any) -> str:
-        return grouped(row.shown.unseen)
 
     # ---------------------------------------------------------------- actions
     @outside_transactions

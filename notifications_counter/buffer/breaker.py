@@ -94,16 +94,15 @@ class Breaker:
             logger.warning(text, self.alias, extra=about)
         return BufferUnavailable(f"All connections to Redis (cache {self.alias!r}) are in use: {error}")
 
-    def reset(self) -> tuple[str, str, float] | None:
-        """Note that Redis answers again. Returns the kind of the outage, its reason and its seconds; None if there was
-        none."""
+    def reset(self) -> str | None:
+        """Note that Redis answers again. Returns the reason of the outage, None if there was none."""
         since, self.down_since, self.rejects_writes = self.down_since, None, False
         if since is None:
             return None
         seconds = time.monotonic() - since
         about = {"event": "redis_found", "cache": self.alias, "seconds": round(seconds, 3)}
         logger.warning("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
-        return "slow" if self.is_late else "lost", self.reason, seconds
+        return self.reason
 
     # ------------------------------------------------------------ single commands
     def note_refusal(self, error: Exception, name: str) -> CommandRefused:

@@ -33,7 +33,7 @@ from .location import HOW_TO_WRITE, parse, reason_of, urls_of
 from .patience import Patience, limit
 from .pipeline import AnyCall, Pipeline, late_failures
 from .scripts import Script, script
-from .troubles import Outages, TroubleLog
+from .troubles import TroubleLog
 from .types import decode
 
 _clients: dict[str, Client] = {}
@@ -194,8 +194,6 @@ class Client:
         """Note that a command could not be sent or got no reply, and return the exception to raise."""
         if is_exhausted(error):
             return self.breaker.note_busy(error)
-        if isinstance(error, errors.TimeoutError | TimeoutError) and not self.is_limited:
-            self.troubles.note_later("slow", str(error))
         return self.breaker.trip(error)
 
     def refused(self, error: Exception, call: AnyCall) -> BufferUnavailable:
@@ -209,15 +207,15 @@ class Client:
             return DatabaseChanged(f"{reason} Reads count rows meanwhile.")
         # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
         if call.script is not None and (isinstance(error, errors.OutOfMemoryError) or " -OOM " in text):
-            self.troubles.note("full", text)
+            self.troubles.note(text)
             return self.breaker.note_full(error, name)
         if BROKEN.search(text):
             failed = self.breaker.note_broken(error, name)
-            self.troubles.note("broken", str(failed))
+            self.troubles.note(str(failed))
             self._mend(call.typed_keys)
             return failed
         if NEVER.search(text):
-            self.troubles.note("refused", f"{name}: {text}")
+            self.troubles.note(f"{name}: {text}")
             return self.breaker.note_refusal(error, name)
         self.breaker.rejects_writes = True
         return self.breaker.trip(error)
@@ -237,15 +235,10 @@ class Client:
     # ---------------------------------------------------------------- outages
     def answered(self, name: str) -> None:
         """Note that Redis has run a command or script, after an outage or a refusal."""
-        if self.breaker.down_since is not None and (outage := self.breaker.reset()) is not None:
-            self.troubles.note_outage(*outage)
+        if self.breaker.down_since is not None and (reason := self.breaker.reset()) is not None:
+            self.troubles.note(reason)
         self.breaker.accept(name)
 
     def run_aside(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> None:
         """Run a script on which no count depends, so that a failure is no outage."""
         Pipeline(self, [call_of(script(name), keys, args).by_source]).attempt()
-
-    def outages(self) -> Outages:
-        """Return the outages that have ended, and other trouble, as processes have noted them. BufferUnavailable during
-        an outage."""
-        return self.troubles.read()

@@ -40,7 +40,7 @@ class NodeBreaker(Breaker):
         self._cluster.forget_what_has_run()
         return super().note_refusal(error, name)
 
-    def reset(self) -> tuple[str, str, float] | None:
+    def reset(self) -> str | None:
         """Note that this node, or its replacement, answers again. The outage ends when no node is down."""
         self.down_since, self.rejects_writes = None, False
         return None if self._cluster.has_node_down() else self._cluster.breaker.reset()

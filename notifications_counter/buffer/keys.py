@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, fields
 
 
-def outages(prefix: str) -> str:
-    """Return the key that counts outages. It belongs to all counters with this prefix."""
-    return f"{{{prefix}:outages}}"
+def trouble(prefix: str) -> str:
+    """Return the key that holds the last trouble with Redis. It belongs to all counters with this prefix."""
+    return f"{{{prefix}:trouble}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Keys:
     dirty: str = field(init=False)
     leases: str = field(init=False)
     rejected: str = field(init=False)
-    stats: str = field(init=False)
     live: str = field(init=False)
     recounted: str = field(init=False)
+    last_run: str = field(init=False)
     database: str
 
     def __post_init__(self) -> None:

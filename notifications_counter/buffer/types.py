@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
@@ -160,32 +160,28 @@ class Status(InEpoch):
         return max(0, self.now - min(since)) if since else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """The statistics of a shard since its Redis was new.
+class LastRun(NamedTuple):
+    """The last run of the flusher: when it ended, in seconds since 1970, 0 if there was none within a day; and why it
+    failed, if it did."""
 
-    ``batches`` finished; owners ``flushed`` in them, and the milliseconds that took, ``flush_ms``; owners
-    ``recounted``, and how many of them were ``corrected``, or ``restored`` if a recovery corrected them.
-    """
+    at: float = 0
+    failure: str = ""
 
-    batches: int = 0
-    flushed: int = 0
-    flush_ms: int = 0
-    recounted: int = 0
-    corrected: int = 0
-    restored: int = 0
-
-    def __add__(self, other: Stats) -> Stats:
-        return Stats(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+    @classmethod
+    def of(cls, text: str) -> LastRun:
+        """Return the last run in the value of ``last_run``."""
+        try:
+            at, failure = json.loads(text)
+            return cls(float(at), str(failure))
+        except UNREADABLE:
+            return cls()
 
 
-@dataclass(frozen=True, slots=True)
-class Monitored:
-    """The statistics of a shard, the number of ``overdue`` intents, and the age of the ``oldest`` in seconds."""
+class Monitored(NamedTuple):
+    """The number of ``overdue`` intents, and in the first shard the counter's ``last_run``."""
 
     overdue: int
-    oldest: int
-    stats: Stats
+    last_run: LastRun
 
 
 @dataclass(frozen=True, slots=True)

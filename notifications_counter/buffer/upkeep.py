@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import Any
 
 from ..conf import options
 from .commands import OWNERS_PER_CALL, chunked, owners_as_json
 from .shard import LEASE, Shard
-from .types import AnnouncedIntent, Cut, Monitored, Stats, Status, decode, encode, pairs, parse_int
+from .types import AnnouncedIntent, Cut, LastRun, Monitored, Status, decode, encode, pairs
 
 BATCHES = 10**9
 """Batches are numbered epoch × BATCHES + cuts in the epoch."""
@@ -23,6 +24,12 @@ NAMELESS = "nameless"
 
 HOUR = 3600
 """Seconds for which an interrupted recount can be resumed."""
+
+DAY = 86400
+"""Seconds for which the last run of the flusher is known."""
+
+REASON = 500
+"""The most characters of a failure that are noted."""
 
 
 class Upkeep:
@@ -57,14 +64,14 @@ class Upkeep:
         for rank in range(first, last + 1, OWNERS_PER_CALL):
             yield self._run("fetch", batch, rank, min(rank + OWNERS_PER_CALL - 1, last), separator)
 
-    def finish(self, batch: int, batch_id: str, refused: Sequence[str] = (), seconds: float = 0) -> bool:
-        """Drop the batch, which the database now has under this id. Writing it took this flusher ``seconds``.
+    def finish(self, batch: int, batch_id: str, refused: Sequence[str] = ()) -> bool:
+        """Drop the batch, which the database now has under this id.
 
         Owners whose delta the database refused are recounted. Returns False if another batch is under way.
         """
         first, others = refused[:OWNERS_PER_CALL], refused[OWNERS_PER_CALL:]
         self._shard.mark_dirty(others)
-        finished = bool(self._run("finish", batch, batch_id, round(seconds * 1000), *first))
+        finished = bool(self._run("finish", batch, batch_id, *first))
         self._shard.mark_dirty(others)  # again: they may have been recounted before their delta was dropped
         return finished
 
@@ -125,12 +132,15 @@ class Upkeep:
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def monitor(self, heal_after: float) -> Monitored:
-        """Return the statistics, and how many intents are older than ``heal_after`` seconds. Looks at about
-        OWNERS_PER_CALL intents at most."""
-        overdue, oldest, *flat = self._run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
-        known = {f.name for f in fields(Stats)}
-        stats = {name: parse_int(value) or 0 for field, value in pairs(flat) if (name := decode(field)) in known}
-        return Monitored(overdue, oldest, Stats(**stats))
+        """Return how many intents are older than ``heal_after`` seconds, and the last run of the flusher. Looks at
+        about OWNERS_PER_CALL intents at most."""
+        overdue, last_run = self._run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
+        return Monitored(overdue, LastRun.of(decode(last_run)))
+
+    def note_run(self, failure: str = "") -> None:
+        """Note that the flusher has just run, and why it failed, if it did."""
+        key, run = self._keys.last_run, LastRun(time.time(), failure[:REASON])
+        self._client.call(key, "SET", key, json.dumps(run), "EX", DAY)
 
     def recover(self, epoch: int, server: str) -> bool:
         """Start an epoch and its recovery, and drop unflushed changes. Returns False if Redis is in this epoch, or a

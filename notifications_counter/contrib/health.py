@@ -11,8 +11,7 @@ from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from ..exceptions import CounterError
-from ..monitoring.problems import MAX_AGE, sentences
-from ..monitoring.report import look
+from ..monitoring.status import MAX_AGE, look, sentences
 
 
 @dataclass
@@ -33,8 +32,8 @@ class Counters(HealthCheck):  # type: ignore[misc]
         await sync_to_async(self._run)()
 
     def _run(self) -> None:
-        report = look()
-        if report.errors:
-            raise ServiceUnavailable(_("Redis or the database is unreachable.")) from CounterError(*report.errors)
-        if problems := report.problems(self.max_age):
+        status = look()
+        if status.errors:
+            raise ServiceUnavailable(_("Redis or the database is unreachable.")) from CounterError(*status.errors)
+        if problems := status.problems(self.max_age):
             raise ServiceWarning(" ".join(sentences(replace(problem, reason="") for problem in problems)))

@@ -1,6 +1,6 @@
 """Metrics for Prometheus (the extra `prometheus`).
 
-Each request reads them from Redis and the database. So any process of the site can answer, and totals cover all
+Each request reads them from Redis and the database. So any process of the site can answer, and they cover all
 processes.
 """
 
@@ -17,46 +17,20 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from ..buffer.troubles import KINDS
 from ..databases.transactions import outside_transactions
-from ..maintenance.places import Place
-from ..monitoring.report import Report, look
-from ..monitoring.state import CounterReport
+from ..monitoring.status import CounterStatus, Status, look
 
 PREFIX = "notifications_counter_"
 LABELS = ["counter", "database", "schema"]
 
-Value = Callable[[CounterReport], float]
-
-GAUGES: dict[str, tuple[str, Value]] = {
-    "backlog_owners": ("Owners with a change that waits to be flushed.", lambda c: c.backlog_owners),
-    "backlog_age_seconds": (
-        "Age of the oldest change that waits to be flushed, or owner that waits for a recount.",
-        lambda c: c.backlog_age,
-    ),
-    "dirty_owners": ("Owners that wait for a recount; their rows are counted.", lambda c: c.dirty_owners),
-    "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.intents),
+GAUGES: dict[str, tuple[str, Callable[[CounterStatus], float]]] = {
+    "waiting_owners": ("Owners that wait for the flusher.", lambda c: c.waiting),
+    "waiting_seconds": ("Age of the oldest change or request that waits for the flusher.", lambda c: c.age),
+    "failing": ("Did the last run of the flusher fail?", lambda c: bool(c.failure)),
+    "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     "overdue_intents": ("Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
-    "oldest_intent_age_seconds": ("Age of the oldest intent in flight.", lambda c: c.oldest_intent),
-    "recovering_shards": (
-        "Shards whose recovery is in progress or about to start: the first read of each owner counts rows.",
-        lambda c: len(c.recovering),
-    ),
-    "epoch": ("Grows with each recovery.", lambda c: c.epoch),
-    "recount_requests": ("Owners to recount, written while Redis was unreachable.", lambda c: c.requests),
-    "recount_requests_age_seconds": ("Age of the oldest recount request.", lambda c: c.requests_age),
-    "rejected_members": ("Members that could not be stored and are kept for inspection.", lambda c: c.rejected),
-}
-
-TOTALS: dict[str, tuple[str, Value]] = {
-    "batches": ("Batches flushed.", lambda c: c.stats.batches),
-    "flushed_owners": ("Owners flushed, once for each batch.", lambda c: c.stats.flushed),
-    "flush_seconds": ("Time that it took to flush them.", lambda c: c.stats.flush_ms / 1000),
-    "recounted_owners": ("Owners recounted.", lambda c: c.stats.recounted),
-    "corrected_owners": ("Counts that a recount has corrected.", lambda c: c.stats.corrected),
-    "verified": ("Owners compared with the rows by the flusher, once for each time.", lambda c: c.verified),
-    "mismatched": ("How many of them had a wrong count, which was corrected.", lambda c: c.mismatched),
-    "restored_owners": ("Counts that a recovery has corrected.", lambda c: c.stats.restored),
+    "recovering": ("Do readers count rows until everyone is counted?", lambda c: bool(c.recovery)),
+    "set_aside": ("Members that could not be stored and are kept for inspection.", lambda c: c.set_aside),
 }
 
 
@@ -70,39 +44,30 @@ class CounterCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """Yield each metric without samples, so that registering the collector does not ask Redis."""
-        return _metrics(Report([], [], [], None))
+        return _metrics(Status([], [], []))
 
 
-def _metrics(report: Report) -> Iterator[Metric]:
+def _metrics(status: Status) -> Iterator[Metric]:
     up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=LABELS)
-    for counter in report.counters:
-        up.add_metric(_labels(counter.counter, counter.place), 1)
-    for local in report.unreachable:
-        up.add_metric(_labels(local.counter.name, local.place), 0)
-    yield up
-    for kind, table in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, TOTALS)):
-        for name, (about, value) in table.items():
-            metric = kind(PREFIX + name, about, labels=LABELS)
-            for counter in report.counters:
-                metric.add_metric(_labels(counter.counter, counter.place), value(counter))
-            yield metric
-    number = CounterMetricFamily(f"{PREFIX}redis_outages", "Times that a process was without Redis.", labels=[])
-    seconds = CounterMetricFamily(
-        f"{PREFIX}redis_outage_seconds", "Time from a failure to the next answer, all processes added up.", labels=[]
+    mismatched = CounterMetricFamily(
+        f"{PREFIX}mismatched", "Wrong counts that the flusher has found and corrected.", labels=LABELS
     )
-    trouble = GaugeMetricFamily(f"{PREFIX}redis_trouble", "Has a process had it in the last minute?", labels=["kind"])
-    if report.outages is not None:
-        for name in sorted({*KINDS} - {"lost"}):
-            trouble.add_metric([name], any(found.kind == name for found in report.troubles))
-        number.add_metric([], report.outages.number)
-        seconds.add_metric([], report.outages.seconds)
-    yield number
-    yield seconds
+    gauges = {name: GaugeMetricFamily(PREFIX + name, about, labels=LABELS) for name, (about, _) in GAUGES.items()}
+    for name, place, counter in (
+        *((local.counter.name, local.place, None) for local in status.unreachable),
+        *((counter.counter, counter.place, counter) for counter in status.counters),
+    ):
+        labels = [name, place.alias, place.schema or ""]
+        up.add_metric(labels, counter is not None)
+        if counter:
+            mismatched.add_metric(labels, counter.mismatched)
+            for gauge, (_, value) in GAUGES.items():
+                gauges[gauge].add_metric(labels, value(counter))
+    yield from (up, mismatched, *gauges.values())
+    trouble = GaugeMetricFamily(f"{PREFIX}redis_trouble", "Had processes trouble with Redis in the last minute?")
+    if status.counters:
+        trouble.add_metric([], bool(status.trouble and status.trouble.goes_on))
     yield trouble
-
-
-def _labels(counter: str, place: Place) -> list[str]:
-    return [counter, place.alias, place.schema or ""]
 
 
 _registry = CollectorRegistry()

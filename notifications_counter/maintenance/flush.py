@@ -26,7 +26,7 @@ from ..writes.totals import maintained
 from .epochs import damage
 from .history import log_event, record_rejected
 from .in_force import begin_run, is_in_force
-from .places import OUTAGES
+from .places import EXPECTED, OUTAGES
 from .recount import RecountResult
 from .shard_rows import lock_for_batch, note_progress, refuse_in_transaction, shard_row, shard_rows
 
@@ -43,17 +43,28 @@ class FlushResult:
     seconds: float = 0.0
 
 
-def heal_and_flush(heal: Callable[[], RecountResult], flush: Callable[[], object]) -> bool:
-    """Heal and flush one counter. If an owner cannot be counted, flush before the error is raised, so that the others
-    need not wait. Returns whether more is to be healed."""
+def heal_and_flush(counter: Declaration, heal: Callable[[], RecountResult], flush: Callable[[], object]) -> bool:
+    """Heal and flush one counter, and note in Redis whether that failed. If an owner cannot be counted, flush before
+    the error is raised, so that the others need not wait. Returns whether more is to be healed."""
     try:
-        healed = heal()
-    except OperationalError:
-        with suppress(*OUTAGES):
-            flush()
+        try:
+            healed = heal()
+        except OperationalError:
+            with suppress(*OUTAGES):
+                flush()
+            raise
+        flush()
+    except Exception as error:
+        _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
         raise
-    flush()
+    _note_run(counter)
     return healed.unfinished
+
+
+def _note_run(counter: Declaration, failure: str = "") -> None:
+    """Note a run for monitoring, which sees itself if Redis or the database is out of reach."""
+    with suppress(*EXPECTED):
+        counter.buffers[0].upkeep.note_run(failure)
 
 
 @dataclass
@@ -113,7 +124,6 @@ class Flusher:
 
     def _flush_batch(self, buffer: Buffer, cut: Cut, result: FlushResult) -> bool:
         """Write one batch. Returns False if it is not finished, because the flush was stopped or a new epoch began."""
-        started = time.monotonic()
         refused: list[str] = []
         rejected = 0
         batch_id: str | None = ""
@@ -132,7 +142,7 @@ class Flusher:
                 if done < cut.size and self.stopped():
                     return False
         # rule: refused: the script marks them dirty.
-        if not buffer.upkeep.finish(cut.batch, batch_id or "", refused, time.monotonic() - started):
+        if not buffer.upkeep.finish(cut.batch, batch_id or "", refused):
             return False
         result.batches += 1
         result.rejected += rejected

@@ -105,10 +105,3 @@ def shards_in_force(counter: Declaration) -> int:
     """Return the number of shards that the flusher uses; this process's own if it has not run yet."""
     found = set(shard_rows(counter).values_list("shards", flat=True))
     return options.SHARDS if options.SHARDS in found or not found else found.pop()
-
-
-def kept_though_off(counter: Declaration) -> list[str]:
-    """Return the built-in counters of the same source that are switched off in this process, but that no run of the
-    flusher has forgotten."""
-    rows = all_shard_rows(counter.db).filter(counter__in=switched_off(counter.source_label))
-    return list(rows.values_list("counter", flat=True).distinct())

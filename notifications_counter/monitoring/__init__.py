@@ -1,1 +1,1 @@
-"""Problems, figures and activity of the counters, for monitoring and the admin."""
+"""The state of the counters, for monitoring and the admin."""

@@ -13,7 +13,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..counters import Counter
 from ..timeseries import TimeSeries
 from .display import Table, grouped
 
@@ -28,11 +27,6 @@ class Precision:
     slots: int
     name: str
     label: Callable[[datetime], str]
-
-    def starts(self) -> range:
-        """Return when the newest slices began, newest first."""
-        last = int(time.time()) // self.seconds * self.seconds
-        return range(last, last - self.slots * self.seconds, -self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +59,24 @@ PRECISIONS = {
 }
 
 
-def activity(counter: Counter, precision: Precision) -> Activity:
+def activity(counter: str, precision: Precision) -> Activity:
     """Return the activity of a counter, in two round trips: one for each time-sliced counter."""
-    series, starts = TimeSeries(), precision.starts()
+    last = int(time.time()) // precision.seconds * precision.seconds
+    starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
     tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
     times = [datetime.fromtimestamp(start, tz) for start in starts]
-
-    def counts(what: str) -> list[int]:
-        found = dict(series.get_counter(f"{counter.name}:{what}", precision.seconds))
-        return [found.get(start, 0) for start in starts]
-
-    columns = {_("Added"): counts("added"), _("Removed"): counts("removed")}
+    columns: dict[str, list[int]] = {}
+    for title, what in ((_("Added"), "added"), (_("Removed"), "removed")):
+        found = dict(TimeSeries().get_counter(f"{counter}:{what}", precision.seconds))
+        columns[title] = [found.get(start, 0) for start in starts]
+    rows = [
+        [date_format(at, precision.name), *map(grouped, counts)]
+        for at, *counts in zip(times, *columns.values(), strict=True)
+    ]
     return Activity(
         {title: grouped(sum(column)) for title, column in columns.items()},
         json.dumps([precision.label(at) for at in times]),
         grouped(1000)[1:-3],
-        Table(
-            [_("Time"), *columns],
-            [
-                [date_format(at, precision.name), *map(grouped, row)]
-                for at, *row in zip(times, *columns.values(), strict=True)
-            ],
-        ),
+        Table([_("Time"), *columns], rows),
     )

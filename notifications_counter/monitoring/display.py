@@ -33,10 +33,6 @@ def grouped(number: float) -> str:
     return re.sub(r"(?<=\d)(?=(\d{3})+(?!\d))", comma, text)
 
 
-def signed(number: int) -> str:
-    return f"{'+' if number > 0 else ''}{grouped(number)}"
-
-
 def duration(seconds: float) -> str:
     """Return a length of time, in a unit that gives few digits."""
     for length, text in (

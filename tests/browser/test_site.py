@@ -148,7 +148,7 @@ def test_the_dashboard(visit, locale, title, flushed):
     page.click("button[name=flush]")
     expect(page.locator(".messagelist")).to_contain_text(flushed)
     expect(page.locator(":focus")).to_contain_text(flushed)
-    for name in ("notification", "usernotificationscount", "countershard"):
+    for name in ("notification", "usernotificationscount"):
         page.goto(f"/admin/notifications_counter/{name}/")
         expect(page.locator("#result_list tbody tr")).not_to_have_count(0)
         results = page.locator("#changelist .results")
@@ -218,7 +218,7 @@ def test_without_chart_js_the_table_is_open(visit):
         expect(page.locator(".nc-charts + details table").first).to_be_visible()
 
 
-LIST = "/admin/notifications_counter/countershard/"
+LIST = "/admin/notifications_counter/usernotificationscount/"
 PAGES = {"": ["/login/"], BUSY: ["/"], "admin": ["/1/", "/send/", "/table/", DASHBOARD, LIST]}
 
 

@@ -1,14 +1,10 @@
 """Owners of several columns: their keys, and what the flusher does for them."""
 
-from dataclasses import replace
-
 import pytest
 from django.core.exceptions import ValidationError
 
 from notifications_counter.maintenance import recount
-from notifications_counter.maintenance.audit import AuditProgress
 from notifications_counter.maintenance.orphans import remove_orphans
-from notifications_counter.monitoring.dashboard import recovery_text
 from tests.support import buffer, truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
@@ -159,11 +155,3 @@ def test_totals_of_deleted_owners_are_removed(alice, bob):
     vote(1)
     Vote.objects.all().delete()
     assert remove_orphans(votes) == 0
-
-
-def test_the_dashboard_tells_how_far_a_recovery_has_come():
-    vote(0)
-    vote(10)
-    (shard,) = votes.status()
-    assert "50 %" in recovery_text(votes, replace(shard, audited=str(AuditProgress("owner:[5,\t1,\t1]"))))
-    assert "[1," in recovery_text(unread_by_app, replace(shard, audited=str(AuditProgress('owner:[1,\t"likes"]'))))

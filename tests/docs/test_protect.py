@@ -82,7 +82,7 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         client_of("default").breaker.retry_at = 0.0
         client_of("default").breaker.rejects_writes = True
         assert_exact(alice, bob)
-        client_of("default").outages()
+        client_of("default").troubles.read()
     use_events()
     use_timeseries()
     assert not refused(admin)

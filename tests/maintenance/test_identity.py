@@ -15,7 +15,7 @@ from notifications_counter.buffer.upkeep import BATCHES, NAMELESS
 from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
-from notifications_counter.monitoring.report import look
+from notifications_counter.monitoring.status import look
 from servers.relay import Relay
 from tests.support import (
     assert_exact,
@@ -240,7 +240,7 @@ def test_writes_to_another_redis_that_nobody_flushes(other_redis, alice, caplog)
         assert RecountRequest.objects.count() == 2
         assert [record.event for record in caplog.records if record.levelname == "WARNING"] == ["redis_behind"]
         (problem,) = look([unread]).problems()
-        assert "flush_counters is running, that uses another Redis than this process" in problem.text
+        assert "Is flush_counters running, with the same CACHES" in problem.text
     unread.heal()
     unread.flush()
     assert_exact(alice)

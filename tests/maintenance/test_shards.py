@@ -12,7 +12,7 @@ from notifications_counter.databases import identity
 from notifications_counter.exceptions import DatabaseChanged
 from notifications_counter.maintenance import healing, in_force
 from notifications_counter.models import CounterShard, DatabaseId, Notification, RecountRequest
-from notifications_counter.monitoring.report import look
+from notifications_counter.monitoring.status import look
 from tests.maintenance.test_declarations import OtherRelease
 from tests.support import assert_exact, assert_heals, assert_reads, entries, notify, stored, unheard
 
@@ -148,8 +148,8 @@ def test_processes_with_a_new_number_that_come_before_the_flusher(old, users):
     old.heal()
     assert old.count(user) == 3
     (problem,) = look([unread]).problems()
-    assert (problem.kind, problem.counter) == ("other_shards", "unread")
-    assert "SHARDS is 4 in this process, and 1 in flush_counters" in problem.text
+    assert (problem.kind, problem.counter) == ("recovering", "unread")
+    assert "KEY_PREFIX and SHARDS?" in problem.text
     unread.heal()
     assert look([unread]).problems() == []
     assert_heals(*users)

@@ -15,7 +15,7 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import ScriptFailed
 from notifications_counter.models import Notification
-from notifications_counter.monitoring.report import look
+from notifications_counter.monitoring.status import look
 from servers.relay import SlowRelay
 from tests.support import assert_heals, assert_reads, entries, notify, wait_until
 
@@ -53,32 +53,35 @@ def seen() -> list[str]:
         return [problem.kind for problem in look([unread]).problems()]
 
 
-def change(client: redis.Redis, field: str, seconds: int) -> None:
-    client.hincrby(keys.outages(options.KEY_PREFIX), field, seconds)
+def shift(client: redis.Redis, seconds: int, *names: str) -> None:
+    """Move a time of the last trouble into the past."""
+    for name in names:
+        client.hincrby(keys.trouble(options.KEY_PREFIX), name, -seconds)
 
 
-def test_redis_is_full(use, client, alice):
-    assert seen() == []
+def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(use, client, alice):
     client.config_set("maxmemory", 1)
-    assert seen() == ["redis_full"]  # nobody has tried to write yet
     Notification.objects.create(user=alice, title="x")
     assert unread.count(alice) == 1
-    assert seen() == ["redis_full"]
-    [problem] = look([unread]).problems()
-    assert "Raise maxmemory" in problem.text
-    assert "maxmemory" in problem.reason
     client.config_set("maxmemory", 0)
-    assert seen() == ["redis_full"]  # a moment ago, as a process has noted although there was no memory
-    change(client, "full_at", -61)  # as if a minute had passed
+    shift(client, 5, "since")
+    assert seen() == ["redis"]
+    [problem] = look([unread]).problems()
+    assert "maxmemory" in problem.reason
+    shift(client, 61, "at", "since")
     assert seen() == []
+    unread.buffers[0].client.troubles._noted.clear()
+    unread.buffers[0].client.troubles.note("other trouble")
+    assert seen() == []
+    assert look([unread]).trouble[1:] == (0, "other trouble")
 
 
 def test_redis_refuses_a_command(use, client, alice):
     client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-zincrby"])
     Notification.objects.create(user=alice, title="x")
-    assert seen() == ["redis_refused"]
+    shift(client, 5, "since")
+    assert seen() == ["redis"]
     assert "confirm: " in look([unread]).problems()[0].reason
-    assert look([unread]).as_json()["outages"]["troubles"][0]["kind"] == "refused"
 
 
 def test_redis_is_slow(use, server, client, alice):
@@ -86,51 +89,42 @@ def test_redis_is_slow(use, server, client, alice):
     relay = SlowRelay(server)
 
     def read_slowly() -> None:
-        """The process tells Redis while that is slow, in a thread."""
-        slow = use(relay.url)
+        use(relay.url)
         assert unread.count(alice) == 0
-        with entries(READ_TIMEOUT=0.2), relay.slow(0.6):
-            assert unread.count(alice) == 0
-            wait_until(lambda: not slow.troubles._thread.is_alive())
+        with entries(READ_TIMEOUT=0.2, RETRY_AFTER=0):
+            with relay.slow(0.6):
+                assert unread.count(alice) == 0
+            wait_until(lambda: unread.count(alice) == 0 and not client_of("default").breaker.has_trouble)
         use(server.url)
 
     read_slowly()
     assert seen() == []
-    change(client, "slow_at", -5)
-    change(client, "slow_since", -5)
+    shift(client, 5, "at", "since")
     read_slowly()
-    assert seen() == ["redis_slow"]
-    change(client, "slow_at", -61)
-    assert seen() == []
+    assert seen() == ["redis"]
     relay.socket.close()
 
 
-def test_metrics_of_trouble(use, client, alice):
+def test_metrics_and_health_do_not_tell_the_reason(use, client, alice):
     pytest.importorskip("prometheus_client")
-    from notifications_counter.contrib.prometheus import CounterCollector
-
-    client.config_set("maxmemory", 1)
-    [metric] = [metric for metric in CounterCollector().collect() if metric.name.endswith("redis_trouble")]
-    assert {sample.labels["kind"]: sample.value for sample in metric.samples} == {
-        **dict.fromkeys(["broken", "refused", "slow"], 0),
-        "full": 1,
-    }
-
-
-def test_health_does_not_tell_the_reason(use, client, alice):
     pytest.importorskip("health_check")
     from health_check.exceptions import ServiceWarning
 
     from notifications_counter.contrib.health import Counters
+    from notifications_counter.contrib.prometheus import CounterCollector
 
     for counter in all_counters():
         counter.heal()
-
     client.config_set("maxmemory", 1)
+    Notification.objects.create(user=alice, title="x")
+    client.config_set("maxmemory", 0)
+    shift(client, 5, "since")
+    [metric] = [metric for metric in CounterCollector().collect() if metric.name.endswith("redis_trouble")]
+    assert [sample.value for sample in metric.samples] == [1]
     with pytest.raises(ServiceWarning) as warning:
         Counters()._run()
-    assert "out of memory" in str(warning.value)
-    assert "used_memory" not in str(warning.value)
+    assert "trouble with Redis" in str(warning.value)
+    assert "maxmemory" not in str(warning.value)
 
 
 # ------------------------------------------------------------------------------------------- what is not ours
@@ -147,7 +141,7 @@ def spoil(client: redis.Redis, name: str, value: Any) -> None:
     ("name", "value"),
     [
         *((name, "x") for name in ("pending", "flushing", "state", "ready", "intents", "in_flight", "dirty", "leases")),
-        *((name, "x") for name in ("rejected", "stats")),
+        *((name, "x") for name in ("rejected", "last_run")),
         ("state", {"seq": "x"}),
         ("state", {"live_until": "x"}),
     ],

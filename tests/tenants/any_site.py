@@ -11,8 +11,7 @@ from notifications_counter import events, tasks
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.events import EventLog
 from notifications_counter.maintenance.history import history
-from notifications_counter.monitoring.report import look
-from notifications_counter.monitoring.state import CounterReport
+from notifications_counter.monitoring.status import CounterStatus, look
 from notifications_counter.timeseries import TimeSeries, get_counter, update_counter
 from tests.support import entries
 
@@ -63,11 +62,11 @@ def test_a_report_shows_all_from_outside_and_one_inside() -> None:
         with at(name):
             notify(number)
 
-    def tenant(report: CounterReport) -> str:
+    def tenant(report: CounterStatus) -> str:
         return report.place.schema or report.place.alias
 
     outside = look([unread]).counters
-    assert {tenant(report): report.backlog_owners for report in outside} == dict(zip(NAMES, (0, 1, 1), strict=True))
+    assert {tenant(report): report.waiting for report in outside} == dict(zip(NAMES, (0, 1, 1), strict=True))
     with at("blue"):
         assert [tenant(report) for report in look([unread]).counters] == ["blue"]
 

@@ -16,7 +16,7 @@ from notifications_counter import tasks
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import dashboard
-from notifications_counter.monitoring.report import look
+from notifications_counter.monitoring.status import look
 from tests.support import messages
 
 from .common import NAMES, User, at, notify, tenants, users  # noqa: F401

@@ -55,7 +55,7 @@ def test_metrics_name_the_schema(waiting: None) -> None:
             sample.labels["schema"]: sample.value
             for family in parser.text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name == "notifications_counter_backlog_owners" and sample.labels["counter"] == "unread"
+            if sample.name == "notifications_counter_waiting_owners" and sample.labels["counter"] == "unread"
         }
 
     assert backlog() == {"blue": 1, "green": 2, "red": 0}
@@ -95,7 +95,7 @@ def test_the_dashboard_of_a_tenant_shows_no_other(waiting: None) -> None:
     with at("green"):
         for place in ("", "default/green", "default/blue", "nonsense"):
             page = shown(dashboard(place=place))
-            assert "<dd><bdi>2</bdi>" in page
+            assert '<td class="nc-number"><bdi>2</bdi>' in page
             assert not re.search(r"\b(blue|red)\b", page)
 
 

@@ -10,7 +10,7 @@ from notifications_counter import events
 from notifications_counter.counters import unread
 from notifications_counter.maintenance.verification import schedule
 from notifications_counter.models import Notification, RecountRequest
-from notifications_counter.monitoring.state import look_at
+from notifications_counter.monitoring.status import look_at
 from tests.support import assert_exact, assert_reads, entries, redis_out_of_reach, unheard
 
 from .common import NAMES, at, check, drop, make, notify, tenants, users  # noqa: F401

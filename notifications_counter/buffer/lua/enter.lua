@@ -27,7 +27,7 @@ if before and before ~= ARGV[1] then
     -- rule: along
     redis.call('HSET', intents, moved[i], moved[i + 1])
   end
-  for _, name in ipairs({'pending', 'flushing', 'state', 'intents', 'in_flight', 'dirty', 'rejected', 'stats'}) do
+  for _, name in ipairs({'pending', 'flushing', 'state', 'intents', 'in_flight', 'dirty', 'rejected'}) do
     redis.call('UNLINK', old .. name)
   end
   -- rule: leave

@@ -1,7 +1,6 @@
 -- Corrects owners if the caller still has their leases, they are not in flight, and the epoch is the one in which they
 -- were counted. A reader that repairs owners during a recovery also caches their totals.
 -- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  dirty (zset)  leases (hash)
---       stats (hash)
 -- ARGV  1 epoch and fingerprint, as in ready  2 token  then as JSON: 3 the owners  4 their corrections, 0 for none
 --       5 their totals, or '' to cache none  6 seconds for which totals live
 -- Reply the indexes of owners that were not corrected: all if Redis is in another epoch, under another declaration, or
@@ -55,8 +54,6 @@ if #fixed > 0 then
     redis.call('ZADD', pending, unpack(sums)) -- at once, which is faster than one ZINCRBY for each
   end
   if #changed > 0 and not about[2] then redis.call('HSET', state, 'waiting_since', now) end
-  redis.pcall('HINCRBY', stats, 'recounted', #fixed)
-  redis.pcall('HINCRBY', stats, ready_now and not recovering and 'corrected' or 'restored', #changed)
 end
 tell_listeners(changed, now, redis.call('HGET', state, 'live_until'))
 return reply

@@ -12,8 +12,7 @@ from ...maintenance.places import LocalCounter, at, at_each
 from ...maintenance.recount import RecountResult
 from ...maintenance.verification import verify
 from ...monitoring.display import duration
-from ...monitoring.problems import MAX_AGE, sentences
-from ...monitoring.report import look
+from ...monitoring.status import MAX_AGE, look, sentences
 from ..console import (
     CounterCommand,
     Meter,
@@ -140,7 +139,9 @@ class Command(CounterCommand):
         with at(place), Meter(self.stdout, self.verbosity) as meter:
             if self.verbosity > 1:
                 self.tell_shards(counter, name)
-            return heal_and_flush(lambda: self.heal(local, stop, meter), lambda: self.flush(local, stop, meter, quiet))
+            return heal_and_flush(
+                counter, lambda: self.heal(local, stop, meter), lambda: self.flush(local, stop, meter, quiet)
+            )
 
     def heal(self, local: LocalCounter[Counter], stop: Stop, meter: Meter) -> RecountResult:
         name, counter, _ = local
@@ -203,17 +204,14 @@ class Command(CounterCommand):
     # ------------------------------------------------------------------ check
     def check_state(self, max_age: float, as_json: bool) -> None:
         """Print the state of all counters. Raises CommandError with a sentence for each problem."""
-        report = look(local=self.find_counters())
+        status = look(local=self.find_counters())
         if as_json:
-            self.stdout.write(json.dumps(report.as_json(max_age), indent=2))
+            self.stdout.write(json.dumps(status.as_json(max_age), indent=2))
         elif self.verbosity:
-            for warning in sentences(report.warnings):
+            for warning in sentences(status.warnings):
                 self.stdout.write(f"Warning: {warning}")
-        if problems := report.problems(max_age):
+        if problems := status.problems(max_age):
             raise CommandError("\n".join(sentences(problems)))
         if self.verbosity and not as_json:
-            waiting = f"The oldest change has waited for {duration(report.age)}." if report.age else "Nothing waits."
+            waiting = f"The oldest change has waited for {duration(status.age)}." if status.age else "Nothing waits."
             self.stdout.write(f"All is well. {waiting}")
-            if requests := sum(counter.requests for counter in report.counters):
-                waiting = number(requests, "recount request")
-                self.stdout.write(f"Waiting for the next run: {waiting}. Until then, some counts can lag.")

@@ -1,0 +1,283 @@
+"""The state of all counters, and what is wrong with it: for `flush_counters --check`, the health check, the metrics and
+the dashboard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from django.apps import apps
+from django.db import Error as DatabaseFailure
+from django.db import connections
+from django.db.models import Count, Min, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..buffer.client import client_of
+from ..buffer.troubles import Trouble
+from ..checks.tables import explain
+from ..conf import options
+from ..counters import Counter, all_counters
+from ..exceptions import CounterError
+from ..maintenance.audit import AuditProgress
+from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
+from ..maintenance.verification import Verification
+from .display import duration, grouped
+
+MAX_AGE = 300.0
+"""Seconds that a change may wait before that is a problem."""
+
+MAX_OVERDUE = 10
+"""Overdue intents of a counter up to this number are no problem. Whenever a process is killed between the announcement
+and the confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
+
+MOST_REQUESTS = 10_000
+"""The most requests to count. After an outage there may be many more, and monitoring should not wait for them."""
+
+DAY = 86400
+"""Seconds during which a wrong count that was corrected is worth a warning."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem with a ``counter``, or with Redis or a database (then ``counter`` is None): its ``kind``, which is a
+    stable name, a sentence about it, the ``reason`` that a server gave, which may name hosts and users, and ``since``
+    when, in seconds since 1970, None if that is unknown."""
+
+    counter: str | None
+    kind: str
+    text: str
+    reason: str = ""
+    since: float | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        text = f"{self.text} ({self.reason})" if self.reason else self.text
+        return f"{self.counter}: {text}" if self.counter else text
+
+
+def sentences(problems: Iterable[Problem]) -> list[str]:
+    """Return each sentence once, after the names of all counters that have this problem."""
+    about: dict[Problem, list[str | None]] = {}
+    for problem in problems:
+        about.setdefault(replace(problem, counter=None), []).append(problem.counter)
+    return [str(replace(problem, counter=", ".join(filter(None, names)))) for problem, names in about.items()]
+
+
+@dataclass(frozen=True)
+class CounterStatus:
+    """The state of one counter at one place. Ages are in seconds, None if there has been nothing.
+
+    ``counter``       its name
+    ``place``         a database, or a tenant's schema in it
+    ``name``          the counter's name, with the place if there are several
+    ``waiting``       owners that wait for the flusher: their changes in Redis, and of RecountRequests the MOST_REQUESTS
+                      oldest
+    ``age``           age of the oldest change or request; 0 if nothing waits
+    ``in_flight``     intents that are announced and not confirmed; a transaction may have several
+    ``overdue``       how many of them are older than HEAL_AFTER, of at most 1,000 in each shard
+    ``recovery``      why readers cannot trust Redis: ``waiting`` for processes of another declaration to end, ``due``,
+                      or ``running``; empty if they can
+    ``recovered_to``  the owner up to whom a running recovery has come
+    ``set_aside``     members that could not be stored, kept for inspection
+    ``mismatched``    wrong counts that the flusher has found so far by comparing counts with rows
+    ``mismatch_age``  age of the last of them
+    ``compared_age``  within how many seconds everyone was compared
+    ``last_run``      age of the flusher's last run, if that was within a day
+    ``failure``       why that run failed; empty if it succeeded
+    """
+
+    counter: str
+    place: Place
+    name: str
+    waiting: int
+    age: float
+    in_flight: int
+    overdue: int
+    recovery: str
+    recovered_to: str
+    set_aside: int
+    mismatched: int
+    mismatch_age: float | None
+    compared_age: float | None
+    last_run: float | None
+    failure: str
+
+    def problems(self, max_age: float = MAX_AGE) -> Iterator[Problem]:
+        """Yield what is wrong with the counter, whose changes and requests may wait for ``max_age`` seconds."""
+        if self.recovery:
+            yield Problem(self.name, "recovering", self._why_rows_are_counted())
+        if self.failure:
+            text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")
+            yield Problem(self.name, "failed", text % {"age": duration(self.last_run or 0)}, self.failure)
+        if self.age > max_age:
+            text = _(
+                "The oldest change has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
+                "current code?"
+            )
+            text %= {"age": duration(self.age), "limit": duration(max_age)}
+            yield Problem(self.name, "backlog", text, since=time.time() - self.age)
+        if self.overdue > MAX_OVERDUE:
+            text = _(
+                "%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s). Find out whether "
+                "processes are killed, Redis answers too late, or a COMMIT takes that long."
+            )
+            limit = duration(options.HEAL_AFTER)
+            yield Problem(self.name, "overdue", text % {"count": grouped(self.overdue), "limit": limit})
+        if self.set_aside:
+            text = ngettext(
+                "%(count)s change could not be stored, and is kept in `rejected`. The log says why, and what to do. "
+                "Then delete the key.",
+                "%(count)s changes could not be stored, and are kept in `rejected`. The log says why, and what to do. "
+                "Then delete the key.",
+                self.set_aside,
+            )
+            yield Problem(self.name, "set_aside", text % {"count": grouped(self.set_aside)})
+
+    def warnings(self) -> Iterator[Problem]:
+        """Yield what was wrong during the last day, and is corrected, but may happen again."""
+        if self.mismatch_age is not None and self.mismatch_age < DAY:
+            text = _(
+                "flush_counters found a wrong count %(age)s ago, and corrected it. Something changes rows, or stored "
+                "totals, that the app cannot see. Look for raw SQL, a trigger or a restored backup. The log "
+                "(mismatched) names the owner."
+            )
+            yield Problem(self.name, "mismatched", text % {"age": duration(self.mismatch_age)})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the state as simple types."""
+        numbers = {name: value for name, value in asdict(self).items() if name not in ("counter", "name", "place")}
+        return {"database": self.place.alias, "schema": self.place.schema, **numbers}
+
+    def _why_rows_are_counted(self) -> str:
+        """Return why readers cannot trust Redis, and what ends that."""
+        if self.recovery == "waiting":
+            return _(
+                "The counter is new, or its declaration has changed. Rows are counted until no process of another "
+                "release has been heard of for DEPLOY_SECONDS and flush_counters has counted everyone."
+            )
+        if self.recovery == "running":
+            text = _(
+                "flush_counters is counting everyone, because Redis is new or has lost data: up to owner %(last)s. "
+                "Until it is done, the first read of each owner counts rows."
+            )
+            return text % {"last": self.recovered_to}
+        return _(
+            "Redis is new, or has lost data. Until flush_counters has counted everyone, reads count rows, and if Redis "
+            "came back with older data, counts can be wrong. Is flush_counters running, with the same CACHES, "
+            "CACHE_ALIAS, KEY_PREFIX and SHARDS?"
+        )
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of the ``counters`` that could be read; the counters that are ``unreachable``, and the ``errors`` that
+    say why; and the last ``trouble`` that processes have had with Redis, if any."""
+
+    counters: list[CounterStatus]
+    unreachable: list[LocalCounter[Counter]]
+    errors: list[str]
+    trouble: Trouble | None = None
+
+    def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
+        """Return everything that is wrong, beginning with what is unreachable."""
+        found = [Problem(None, "unreachable", error) for error in self.errors]
+        if self.trouble and self.trouble.goes_on:
+            text = _("Processes had trouble with Redis within the last minute, and counted rows.")
+            since = time.time() - self.trouble.age - self.trouble.lasted
+            found.append(Problem(None, "redis", text, self.trouble.reason, since))
+        return found + [problem for counter in self.counters for problem in counter.problems(max_age)]
+
+    @property
+    def warnings(self) -> list[Problem]:
+        """Problems of the last day that are corrected."""
+        return [problem for counter in self.counters for problem in counter.warnings()]
+
+    @property
+    def age(self) -> float:
+        """Seconds that the oldest change or request has waited."""
+        return max((counter.age for counter in self.counters), default=0)
+
+    def as_json(self, max_age: float = MAX_AGE) -> dict[str, Any]:
+        """Return the state and its problems, as `flush_counters --check --json` prints them."""
+        problems = self.problems(max_age)
+        return {
+            "ok": not problems,
+            "problems": [asdict(problem) for problem in problems],
+            "warnings": [asdict(problem) for problem in self.warnings],
+            "age": self.age,
+            "counters": {counter.name: counter.as_json() for counter in self.counters},
+            "unreachable": [local.name for local in self.unreachable],
+        }
+
+
+# ------------------------------------------------------------------------ reading
+def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter[Counter]] | None = None) -> Status:
+    """Return the state of these counters, by default of all: inside a tenant, only at its own place, and elsewhere at
+    every place. ``local`` names counters and places instead. Does not raise if Redis or a database is unreachable.
+
+    Each counter costs three round trips for each shard, and two queries. All together cost one more round trip. If
+    there are several databases or schemas, each costs a query.
+    """
+    found: list[CounterStatus] = []
+    unreachable: list[LocalCounter[Counter]] = []
+    errors: dict[str, str] = {}  # of Redis, or by the alias of a database, which is not asked again
+    if local is None:
+        local = visible_counters(all_counters() if counters is None else counters)
+    for each in local:
+        name, counter, place = each
+        try:
+            if place.alias not in errors:
+                with at(place):
+                    found.append(replace(look_at(counter), name=name))
+                continue
+        except CounterError as error:
+            errors.setdefault("", explain(error))
+        except DatabaseFailure as error:
+            errors[place.alias] = explain(error, f"Database {place.alias!r}, counter {counter.name!r}")
+            connections[place.alias].close_if_unusable_or_obsolete()
+        unreachable.append(each)
+    try:
+        trouble = client_of(options.CACHE_ALIAS).troubles.read()
+    except CounterError:
+        trouble = None
+    return Status(found, unreachable, list(errors.values()), trouble)
+
+
+def look_at(counter: Counter) -> CounterStatus:
+    """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
+    reach."""
+    shards = counter.status()
+    states = [shard.status for shard in shards]
+    monitored = [buffer.upkeep.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
+    model = apps.get_model("notifications_counter", "RecountRequest")
+    waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
+    requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
+    requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
+    recovery, recovered_to = "", ""
+    if any(state.heartbeat_at is not None for state in states):
+        recovery = "waiting"
+    elif incomplete := [shard for shard in shards if shard.is_incomplete]:
+        audits = [(AuditProgress.of(shard.audited), shard.status.now) for shard in incomplete]
+        ends = [audit.end.partition(":")[2] for audit, now in audits if audit.end and now - audit.at <= MAX_AGE]
+        recovery, recovered_to = ("running", ends[0]) if ends else ("due", "")
+    compared, last_run, now = Verification.of(shards[0].verified), monitored[0].last_run, time.time()
+    return CounterStatus(
+        counter=counter.name,
+        place=here(counter.source),
+        name=counter.name,
+        waiting=sum(state.pending + state.flushing for state in states) + requests["number"],
+        age=max(requests_age, *(state.backlog_age for state in states)),
+        in_flight=sum(state.intents for state in states),
+        overdue=sum(each.overdue for each in monitored),
+        recovery=recovery,
+        recovered_to=recovered_to,
+        set_aside=sum(state.rejected for state in states),
+        mismatched=compared.mismatched,
+        mismatch_age=max(0, now - compared.mismatched_at) if compared.mismatched else None,
+        compared_age=compared.age(now),
+        last_run=max(0, now - last_run.at) if last_run.at else None,
+        failure=last_run.failure,
+    )
