@@ -60,15 +60,12 @@ def cache(location="redis://somewhere:6379/1", backend=REDIS, **options):
     [
         ([], "The value of NOTIFICATIONS_COUNTER must be a dict, not []."),
         ({"FLUSH_CHUNKS": 1}, "has an unknown entry 'FLUSH_CHUNKS'. Did you mean 'FLUSH_CHUNK'?"),
-        ({"XYZ": 1}, "has an unknown entry 'XYZ'. The known entries are: CACHE_ALIAS, "),
         ({"FLUSH_CHUNK": "5"}, "NOTIFICATIONS_COUNTER['FLUSH_CHUNK'] must be a positive integer, not '5'."),
-        ({"SHARDS": 0}, "['SHARDS'] must be a positive integer, not 0."),
         ({"MAX_TRANSACTION_AGE": 0}, "['MAX_TRANSACTION_AGE'] must be a number of seconds, at least 60, not 0."),
         ({"HEAL_AFTER": -1}, "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."),
         ({"HEAL_AFTER": math.inf}, "['HEAL_AFTER'] must be a non-negative number of seconds, not inf."),
         ({"KEY_PREFIX": "{x}"}, "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."),
         ({"COUNTERS": "unread"}, "['COUNTERS'] must be a list of distinct names of built-in counters (unread, unseen"),
-        ({"COUNTERS": ["unread", "unread"]}, "['COUNTERS'] must be a list of distinct names of built-in counters"),
         ({"COUNTERS": ["open_tasks"]}, "['COUNTERS'] must be a list of distinct names of built-in counters"),
         ({"COUNTERS": ["unread", "unseen"], "CACHE_ALIAS": "default"}, None),
     ],
@@ -84,9 +81,7 @@ def test_settings(value, text):
     ("changed", "text"),
     [
         ({"BACKEND": LOCMEM}, "is not a django-redis cache in CACHES"),
-        ({"BACKEND": "no.such.Cache"}, "is not a django-redis cache in CACHES"),
         ({"LOCATION": "127.0.0.1:6379"}, "is not the URL of a Redis"),
-        ({"LOCATION": []}, "is not the URL of a Redis"),
         ({"LOCATION": ["redis://g/1", "h:6379"]}, "is not the URL of a Redis"),
         ({"LOCATION": "redis://:p/w@h/1"}, "Percent-encode"),
         ({"LOCATION": "redis://:p%2Fw@h/1"}, None),
@@ -112,10 +107,7 @@ def test_the_cache_is_missing():
     [
         "redis://:{}/x@h:6379/1",
         "redis://:12#{}@h:6379/1",
-        "redis://user:12?{}@h/1",
-        "rediss://:[{}@h",
         "unix://user:12/{}@/run/redis.sock",
-        "reds://:{}@h/1",
         "user:{}@h:6379",
     ],
 )
@@ -162,7 +154,6 @@ def test_a_reply_may_take_for_ever(location, options, limited):
         (cache("redis://h/1"), cache("redis://h", CONNECTION_POOL_KWARGS={"db": 1}), True),
         (cache("redis://h/1"), cache("redis://h/2"), False),
         (cache("redis://h/1"), cache("redis://g/1"), False),
-        (cache("redis://h:6379/1"), cache("redis://h:6380/1"), False),
         (cache("redis://h/1"), cache("unique-snowflake", LOCMEM), False),
     ],
 )
@@ -270,11 +261,6 @@ def totals_with(options=NO_CASCADE, **fields):
     return model("Total", BaseCount, user=user, **fields)
 
 
-def test_a_counter_may_count_a_plain_model(declare):
-    class_ = apps.get_model("tasks.TopicPostCount")
-    assert declare(Post, "topic", Q(hidden=False), class_, "visible_count") == {}
-
-
 @pytest.mark.parametrize(
     "names",
     [{"owner": "nobody"}, {"field": "nothing"}, {"batch_field": "nothing"}, {"condition": Q(nothing=1)}, {"sum": "no"}],
@@ -284,7 +270,7 @@ def test_names_of_what_is_not_there(declare, names):
     assert declare(Notification, **names).keys() == {"E003"}
 
 
-@pytest.mark.parametrize("names", [{"source": "tasks.Tusk"}, {"source": "tusks.Task"}, {"totals": "tasks.Tusk"}])
+@pytest.mark.parametrize("names", [{"source": "tusks.Task"}, {"totals": "tasks.Tusk"}])
 def test_models_that_are_not_there(monkeypatch, names):
     monkeypatch.setattr(declaration, "_declarations", {})
     monkeypatch.setattr(declaration, "_by_table", {})
@@ -335,8 +321,6 @@ class Hidden(models.IntegerField):
     ("field", "good"),
     [
         (models.DecimalField(primary_key=True, max_digits=5, decimal_places=2), False),
-        (models.DateTimeField(primary_key=True), False),
-        (models.PositiveSmallIntegerField(primary_key=True), True),
         (models.SlugField(primary_key=True), True),
         (models.UUIDField(primary_key=True), True),
         (Stripped(primary_key=True), True),
@@ -359,7 +343,6 @@ def test_keys_of_owners(declare, field, good):
         (models.BigIntegerField(null=True), True),
         (models.GeneratedField(expression=F("a") * 2, output_field=models.IntegerField(), db_persist=True), True),
         (models.GeneratedField(expression=F("a") / 2, output_field=models.FloatField(), db_persist=True), False),
-        (models.DecimalField(max_digits=5, decimal_places=2), False),
         (models.ForeignKey(Post, on_delete=models.CASCADE, related_name="+"), False),
         (Hidden(), False),
     ],
@@ -386,11 +369,9 @@ NUMBER = models.IntegerField(default=0)
         ({"unread_count": models.BigIntegerField(default=int)}, True),
         ({"unread_count": models.IntegerField(db_default=0)}, True),
         ({"unread_count": models.PositiveIntegerField(default=0)}, False),
-        ({"unread_count": models.FloatField(default=0)}, False),
         ({"unread_count": models.IntegerField()}, False),
         ({"unread_count": models.IntegerField(default=1)}, False),
         ({"unread_count": models.IntegerField(default=0, null=True)}, False),
-        ({"flushed_batch": models.BigIntegerField(default=0)}, True),
         ({"flushed_batch": models.BigIntegerField()}, False),
         ({"flushed_batch": models.IntegerField(default=0)}, False),
         ({"other": models.CharField(max_length=9)}, True),
@@ -458,14 +439,12 @@ BY_NUMBER = {"pk": None, "id": models.BigAutoField(primary_key=True)}
     ("changed", "good"),
     [
         ({}, True),
-        ({"pk": models.CompositePrimaryKey("stars", "shop", "item")}, True),
         ({"pk": models.CompositePrimaryKey("shop", "item")}, False),
         ({**BY_NUMBER, "Meta": unique("item", "shop", "stars")}, True),
         ({**BY_NUMBER, "Meta": unique("shop", "stars")}, False),
         ({**BY_NUMBER, "Meta": unique("shop", "item", "stars", condition=Q(shop=1))}, False),
         ({**BY_NUMBER, "id": models.AutoField(primary_key=True), "Meta": unique("shop", "item", "stars")}, False),
         (BY_NUMBER, False),
-        ({"Meta": unique("vote_count")}, False),
         ({"stars": models.IntegerField()}, False),
         ({"shop": models.IntegerField(unique=True)}, False),
     ],
@@ -527,11 +506,6 @@ def test_a_condition_on_the_columns_of_a_parent(declare):
     assert "E005" in declare(RecurringTask, "project", Q(done=False), ProjectTaskCount, "open_count")
 
 
-def test_without_time_zones_datetimes_are_as_they_are_stored(declare):
-    with override_settings(USE_TZ=False):
-        assert declare(Notification, condition=Q(created_at__year=2026)) == {}
-
-
 class DatabaseOnDelete:
     """Stands in for that of Django 6.1."""
 
@@ -559,7 +533,8 @@ def test_rows_that_the_database_changes(declare):
 # ----------------------------------------------------------------------------------------------------------- servers
 @pytest.mark.django_db(transaction=True)
 def test_the_servers_of_the_tests_are_good():
-    assert deployed().keys() == {"W003"}
+    of_topics = {"W006"} if connection.vendor == "mysql" else set()  # they have texts as keys
+    assert deployed().keys() == {"W003"} | of_topics
 
 
 @pytest.mark.django_db(transaction=True)
