@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asgiref.sync import SyncToAsync
-from django.apps.registry import Apps
 from django.core.handlers.exception import response_for_exception
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
@@ -43,7 +42,6 @@ __all__ = [
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
     "DeferredAttribute",
     # A registry for a model of another package's table, which belongs to no app.
-    "Apps",
     # The page that Django shows for an exception, with the handler404 of the site.
     "response_for_exception",
     # The type of a connection.
