@@ -46,7 +46,7 @@ def settle(users: list) -> None:
             if age > 3 * DAY:
                 rows.mark_as_read()
     for counter in all_counters():
-        counter.recount(users)
+        counter.recount()
     now = int(time.time())
     for back in range(1, 60):
         _happened(now - back * MINUTE, minutes=1, now=now)

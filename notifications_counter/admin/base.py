@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.apps import apps
 from django.contrib import admin, messages
@@ -24,8 +25,6 @@ if not TYPE_CHECKING and apps.is_installed("unfold"):
     from unfold.admin import ModelAdmin  # so that the pages match the site's other pages
 else:
     ModelAdmin = admin.ModelAdmin
-
-T = TypeVar("T")
 
 USERNAME = get_user_model().USERNAME_FIELD
 
@@ -94,41 +93,46 @@ class MaintenanceMixin:
         return request.user.has_perm("notifications_counter.recount_unread_counts")
 
     def do_flush(self, request: HttpRequest, counter: Counter, stopped: Callable[[], bool]) -> None:
-        result = self._try(request, counter, lambda: counter.flush(stopped=stopped))
-        if result:
-            text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", result.owners)
-            self._say(request, counter, text % {"owners": grouped(result.owners)})
+        with self._errors_told(request, counter):
+            require_counts(counter)
+            owners = counter.flush(stopped=stopped).owners
+            text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", owners)
+            self._say(request, counter, text % {"owners": grouped(owners)})
 
     def do_recount(self, request: HttpRequest, counter: Counter, owners: Iterable[Any] | None) -> None:
         stopped = time_limit()
-        result = self._try(request, counter, lambda: counter.recount(owners, stopped=stopped, resume=True))
-        if not result:
-            return
-        text = ngettext(
-            "%(checked)s owner was recounted, %(corrected)s corrected.",
-            "%(checked)s owners were recounted, %(corrected)s corrected.",
-            result.checked,
-        )
-        text %= {"checked": grouped(result.checked), "corrected": grouped(result.corrected)}
-        self._say(request, counter, text)
-        if owners is None and stopped():
-            self._say(request, counter, _("The recount ran out of time. Run it again to continue."), messages.WARNING)
-
-    def _try(self, request: HttpRequest, counter: Counter, action: Callable[[], T]) -> T | None:
-        """Return the result of an action. If it fails, tell the user why, and return None."""
-        try:
-            if look_at(counter).recovery:
-                raise CounterError(
-                    _("Redis does not hold complete counts. The next run of flush_counters recovers them.")
+        with self._errors_told(request, counter):
+            require_counts(counter)
+            result = counter.recount(owners, stopped=stopped, resume=True)
+            text = ngettext(
+                "%(checked)s owner was recounted, %(corrected)s corrected.",
+                "%(checked)s owners were recounted, %(corrected)s corrected.",
+                result.checked,
+            )
+            numbers = {"checked": grouped(result.checked), "corrected": grouped(result.corrected)}
+            self._say(request, counter, text % numbers)
+            if owners is None and stopped():
+                self._say(
+                    request, counter, _("The recount ran out of time. Run it again to continue."), messages.WARNING
                 )
-            return action()
+
+    @contextmanager
+    def _errors_told(self, request: HttpRequest, counter: Counter) -> Iterator[None]:
+        """Tell the user why what is done here fails."""
+        try:
+            yield
         except CounterError as error:
             self._say(request, counter, error, messages.ERROR)
-            return None
 
     def _say(self, request: HttpRequest, counter: Counter, text: object, level: int = messages.INFO) -> None:
         name = _("Counter %(name)s") % {"name": counter.name}
         self.message_user(request, f"{name}: {text}", level)
+
+
+def require_counts(counter: Counter) -> None:
+    """Raise CounterError if everyone is to be counted first, which takes long."""
+    if look_at(counter).recovery:
+        raise CounterError(_("Redis does not hold complete counts. The next run of flush_counters recovers them."))
 
 
 def time_limit() -> Callable[[], bool]:

@@ -67,7 +67,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str) -> Table:
                 *[str(counter.place)] * has_places,
                 _state(counter),
                 grouped(counter.waiting),
-                duration(counter.age),
+                duration(counter.age) if counter.age else "",
                 f"{grouped(counter.in_flight)} {overdue}".strip(),
                 grouped(counter.set_aside),
                 grouped(counter.mismatched),

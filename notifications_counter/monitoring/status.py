@@ -84,7 +84,6 @@ class CounterStatus:
     ``set_aside``     members that could not be stored, kept for inspection
     ``mismatched``    wrong counts that the flusher has found so far by comparing counts with rows
     ``mismatch_age``  age of the last of them
-    ``compared_age``  within how many seconds everyone was compared
     ``last_run``      age of the flusher's last run, if that was within a day
     ``failure``       why that run failed; empty if it succeeded
     """
@@ -101,7 +100,6 @@ class CounterStatus:
     set_aside: int
     mismatched: int
     mismatch_age: float | None
-    compared_age: float | None
     last_run: float | None
     failure: str
 
@@ -277,7 +275,6 @@ def look_at(counter: Counter) -> CounterStatus:
         set_aside=sum(state.rejected for state in states),
         mismatched=compared.mismatched,
         mismatch_age=max(0, now - compared.mismatched_at) if compared.mismatched else None,
-        compared_age=compared.age(now),
         last_run=max(0, now - last_run.at) if last_run.at else None,
         failure=last_run.failure,
     )

@@ -286,8 +286,8 @@ def test_pictures(visit, name, tmp_path):
     page = visit(user, viewport=dict(zip(("width", "height"), size, strict=True)), **options)
     page.goto(path)
     if path == DASHBOARD:
-        compared = page.locator(".nc-figures small", has_text=re.compile("everyone in|已比较所有人"))
-        wait_until(lambda: compared.count() or (page.reload() and False))
+        flushed = page.locator(".nc-table td", has_text=re.compile(" ago|前$"))
+        wait_until(lambda: flushed.count() or (page.reload() and False))
         page.wait_for_function(DRAWN)
     elif path == "/send/":
         page.click(".nc-bell button")
