@@ -18,18 +18,13 @@ ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 INSTALLED_APPS = [
     "demo_project",
     "notifications_counter",
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "django.contrib.staticfiles",
+    *(f"django.contrib.{name}" for name in ["admin", "auth", "contenttypes", "sessions", "messages", "staticfiles"]),
     *(name for name in ("chartkick.django", "django_htmx") if find_spec(name.partition(".")[0])),
 ]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "demo_project.middleware.StrictPolicy",
+    "demo_project.views.StrictPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -48,11 +43,9 @@ TEMPLATES = [
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
-                "django.template.context_processors.request",
-                "django.template.context_processors.i18n",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-            ],
+                *(f"django.template.context_processors.{name}" for name in ("request", "i18n")),
+                *(f"django.contrib.{name}.context_processors.{name}" for name in ("auth", "messages")),
+            ]
         },
     },
 ]
@@ -72,16 +65,8 @@ DATABASES = {
 }
 
 if host := os.environ.get("DEMO_POSTGRESQL"):  # compose.yaml
-    DATABASES = {
-        "default": {
-            "ENGINE": "django.db.backends.postgresql",
-            "HOST": host,
-            "PORT": os.environ.get("DEMO_POSTGRESQL_PORT", ""),
-            "NAME": "demo",
-            "USER": "demo",
-            "PASSWORD": "demo",
-        }
-    }
+    DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "HOST": host, "NAME": "demo", "USER": "demo"}}
+    DATABASES["default"] |= {"PASSWORD": "demo", "PORT": os.environ.get("DEMO_POSTGRESQL_PORT", "")}
 
 CACHES = {
     "default": {
@@ -96,12 +81,7 @@ NOTIFICATIONS_COUNTER = {
     "CACHE_ALIAS": "default",
     "KEY_PREFIX": os.environ.get("DEMO_KEY_PREFIX", "nc-demo"),
     "COUNTERS": ["unread", "unread_by_kind"],
-    "ICONS": {
-        "": "demo/bell.svg",
-        "comment": "demo/comment.svg",
-        "order": "demo/order.svg",
-        "security": "demo/security.svg",
-    },
+    "ICONS": {"": "demo/bell.svg"} | {kind: f"demo/{kind}.svg" for kind in ("comment", "order", "security")},
     "DEPLOY_SECONDS": 0,  # no other release runs
     "VERIFY_SECONDS": 10,  # so that the dashboard soon shows a comparison
     "RECORD_ACTIVITY": True,  # for the charts of the dashboard

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
 
 import redis
 from django.conf import settings
@@ -68,18 +67,18 @@ class Site:
     def start_flusher(self) -> None:
         self.run("flusher", "-m", "django", "flush_counters", "--loop", "--interval", "1", "--verbosity", "0")
 
-    def kill_flusher(self) -> None:
-        self.processes["flusher"].kill()
-        self.processes["flusher"].wait()
-
-    def stop_flusher(self) -> None:
-        _end(self.processes["flusher"])
+    def end_process(self, name: str, kill: bool = False) -> None:
+        process = self.processes[name]
+        try:
+            process.kill() if kill else process.terminate()
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def start_visitors(self, *, seconds: float, clients: int) -> "Visitors":
-        numbers = {"seconds": seconds, "clients": clients, "users": len(self.users)}
-        options = [f"--{name}={number}" for name, number in numbers.items()]
-        arguments = ["-m", "demo_project.traffic", str(self.port), *options]
-        return Visitors(self.run("visitors", *arguments, stdout=subprocess.PIPE))
+        numbers = map(str, (self.port, seconds, len(self.users), clients))
+        return Visitors(self.run("visitors", "-m", "demo_project.traffic", *numbers, stdout=subprocess.PIPE))
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
         """Wait for a condition. Raise CommandError if a process ends, or if it takes longer than this."""
@@ -97,29 +96,22 @@ class Site:
     def end(self) -> None:
         for process in self.processes.values():
             process.terminate()
-        for process in self.processes.values():
-            _end(process)
+        for name in self.processes:
+            self.end_process(name)
 
 
 class Visitors:
     """The process of the visitors, and the last line that it printed about what they have `done`."""
 
     def __init__(self, process: subprocess.Popen):
-        self.process = process
-        self.done: Counter[str] = Counter()
-        self.trouble = ""
-        self.listener = threading.Thread(target=self._listen, args=[process.stdout], daemon=True)
+        self.process, self.done, self.trouble = process, Counter[str](), ""
+        self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
 
-    def _listen(self, lines: IO[bytes]) -> None:
-        for line in lines:
+    def _listen(self) -> None:
+        for line in self.process.stdout or ():
             said = json.loads(line)
-            self.trouble = said.pop("trouble")
-            self.done = Counter(said)
-
-    @property
-    def running(self) -> bool:
-        return self.listener.is_alive()
+            self.trouble, self.done = said.pop("trouble"), Counter(said)
 
 
 def require_extra() -> None:
@@ -149,26 +141,14 @@ def running_site(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[S
                 site.run(f"web server {number}", "-m", "demo_project.asgi", str(fd), pass_fds=[fd])
         site.start_flusher()
         site.wait_until(lambda: _answers(site.port), START_SECONDS)
-        site.wait_until(lambda: not any(map(_recovers, all_counters())), START_SECONDS)
+        for counter in all_counters():
+            counter.heal(seconds=START_SECONDS)
         yield site
-
-
-def _recovers(counter) -> bool:
-    return any(shard.is_incomplete for shard in counter.status())
 
 
 def _terminate(*_) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the cleanup
     sys.exit(128 + signal.SIGTERM)
-
-
-def _end(process: subprocess.Popen) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @contextmanager

@@ -1,16 +1,17 @@
 """Visitors of the demo site: threads that log in and use it over HTTP, as browsers would.
 
-`python -m demo_project.traffic` runs in a process of its own, without Django. Every half second, it prints a line of
-JSON with what the visitors have done.
+`python -m demo_project.traffic PORT SECONDS USERS CLIENTS` runs in a process of its own, without Django. Every half
+second, it prints a line of JSON with what the visitors have done.
 """
 
-import argparse
 import json
 import random
 import re
+import sys
 import threading
 import time
 from collections import Counter
+from functools import partial
 from http.client import HTTPConnection
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode
@@ -63,10 +64,18 @@ class Visitor(threading.Thread):
         self.request("GET", "/login/")
         self.post("/login/", username=username(user), password=PASSWORD)
         self.look()
-        actions = [self.look, self.send, self.send_to_many, self.read, self.unread]
-        actions += [self.delete, self.read_all, self.delete_read, self.send_to_all]
-        weights = [30, 30, 6, 15, 5, 12, 3, 2, 0.3 if is_staff(user) else 0]
-        for action in random.choices(actions, weights, k=random.randint(10, 30)):
+        actions = {
+            self.look: 30,
+            self.send: 30,
+            partial(self.send, random.randint(20, 80)): 6,
+            partial(self.change, "unread", "mark-as-read"): 15,
+            partial(self.change, "read", "mark-as-unread"): 5,
+            partial(self.change, random.choice(["read", "unread"]), "delete"): 12,
+            partial(self.post, "/mark-as-read/", which="all"): 3,
+            partial(self.post, "/delete/", which="read"): 2,
+            partial(self.send, 0): 0.3 if is_staff(user) else 0,
+        }
+        for action in random.choices(list(actions), list(actions.values()), k=random.randint(10, 30)):
             if time.monotonic() > self.deadline:
                 return
             action()
@@ -75,39 +84,17 @@ class Visitor(threading.Thread):
     def look(self) -> None:
         self.inbox = ROW.findall(self.request("GET", "/"))
 
-    def send(self) -> None:
-        self._send([self.someone()])
-
-    def send_to_many(self) -> None:
-        self._send(random.sample(range(self.users), min(self.users, random.randint(20, 80))))
-
-    def send_to_all(self) -> None:
-        self._send([])
-
-    def _send(self, to: list[int]) -> None:
+    def send(self, most: int = 1) -> None:
+        """Send to up to this many users; 0: to everybody."""
+        to = [self.someone()] if most == 1 else random.sample(range(self.users), min(self.users, most))
         names = ", ".join(map(username, to))
         self.post("/send/", to=names, kind=random.choice(KINDS), title="Hello", body="A word from the demo.")
         self.done["notifications"] += len(to) or self.users
 
-    def read(self) -> None:
-        self._change("unread", "mark-as-read")
-
-    def unread(self) -> None:
-        self._change("read", "mark-as-unread")
-
-    def delete(self) -> None:
-        self._change(random.choice(["read", "unread"]), "delete")
-
-    def _change(self, state: str, action: str) -> None:
+    def change(self, state: str, action: str) -> None:
         # The row may have changed since the inbox was fetched: this race is intended.
         if rows := [pk for row_state, pk in self.inbox if row_state == state]:
             self.post(f"/{action}/", selected=random.choice(rows))
-
-    def read_all(self) -> None:
-        self.post("/mark-as-read/", which="all")
-
-    def delete_read(self) -> None:
-        self.post("/delete/", which="read")
 
     def post(self, path: str, **fields: str) -> None:
         self.request("POST", path, fields | {"csrfmiddlewaretoken": self.cookies["csrftoken"]})
@@ -137,15 +124,9 @@ def badge(port: int, user: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("port", type=int)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--users", type=int, required=True)
-    parser.add_argument("--clients", type=int, required=True)
-    options = parser.parse_args()
-
-    deadline = time.monotonic() + options.seconds
-    visitors = [Visitor(options.port, options.users, deadline) for _ in range(options.clients)]
+    port, seconds, users, clients = map(float, sys.argv[1:])
+    deadline = time.monotonic() + seconds
+    visitors = [Visitor(int(port), int(users), deadline) for _ in range(int(clients))]
     for visitor in visitors:
         visitor.start()
     running = True

@@ -9,6 +9,7 @@ from demo_project.site import Site, require_extra, running_site
 
 SIZES = (10, 1_000, 100_000)  # rows of a badge
 HTTP_SAMPLE = 20  # users whose badge is also asked for over HTTP
+PLAIN_EVERY = 5  # seconds between lines where there is no progress bar
 
 
 class Command(BaseCommand):
@@ -28,42 +29,54 @@ class Command(BaseCommand):
         require_extra()
         if min(seconds, users, clients) <= 0:
             raise CommandError("--seconds, --users and --clients must be greater than 0.")
-        from demo_project.screen import Screen
+        from rich.console import Console
+        from rich.table import Table
 
+        console = Console(highlight=False)
         try:
-            screen = Screen(seconds)
-            screen.say("Starting the site.")
+            console.print("Starting the site.")
             with running_site(users=users) as site:
-                outcome = run(site, screen, seconds=seconds, clients=clients, kills=kills)
+                outcome = run(site, console, seconds, clients, kills)
         except KeyboardInterrupt:
             self.stderr.write("Interrupted: every process that was started has ended.")
             sys.exit(130)
-        screen.table(outcome)
-        if not outcome.good:
+        table = Table("", "", show_header=False)
+        table.columns[1].justify = "right"
+        for line in outcome.lines():
+            table.add_row(*line)
+        console.print(table, *outcome.conclusion(), sep="\n")
+        if outcome.wrong or outcome.done["failed"]:
             sys.exit(1)
-        screen.say("To look at the site yourself: make serve")
+        console.print("To look at the site yourself: make serve")
 
 
-def run(site: Site, screen, *, seconds: float, clients: int, kills: int) -> report.Outcome:
-    outcome = report.Outcome()
+def run(site: Site, console, seconds: float, clients: int, kills: int) -> report.Outcome:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    outcome, next_line = report.Outcome(), PLAIN_EVERY
     kill_at = [seconds * (n + 1) / (kills + 1) for n in range(kills)]
     visitors = site.start_visitors(seconds=seconds, clients=clients)
     start = time.monotonic()
-    with screen.progress():
-        while visitors.running:
-            elapsed = time.monotonic() - start
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=seconds)
+        while visitors.listener.is_alive():
+            elapsed, done = time.monotonic() - start, visitors.done
             if kill_at and elapsed > kill_at[0]:
                 kill_at.pop(0)
                 outcome.kills += 1
                 outcome.kills_in_batch += kill_flusher(site)
                 site.start_flusher()
-            outcome.done = visitors.done
-            screen.show(elapsed, outcome)
+            text = f"{done['requests']:,} requests, {done['notifications']:,} notifications, {outcome.kills} kills"
+            bar.update(task, completed=elapsed, description=text)
+            if bar.disable and elapsed >= next_line:
+                next_line += PLAIN_EVERY
+                console.print(f"{elapsed:3.0f} s  {text}")
             time.sleep(0.1)
     if visitors.process.wait():
         raise CommandError(f"The simulated visitors stopped unexpectedly.\n{site.log_end()}")
     outcome.done, outcome.seconds = visitors.done, time.monotonic() - start
-    site.stop_flusher()
+    site.end_process("flusher")
     report.drain()
     outcome.verdicts = report.verdicts(site.users)
     for user in random.sample(range(len(site.users)), min(HTTP_SAMPLE, len(site.users))):
@@ -79,5 +92,5 @@ def kill_flusher(site: Site) -> bool:
     deadline = time.monotonic() + 1.5
     while not report.batch_under_way() and time.monotonic() < deadline:
         time.sleep(0.002)
-    site.kill_flusher()
+    site.end_process("flusher", kill=True)
     return report.batch_under_way()

@@ -27,12 +27,8 @@ class Command(BaseCommand):
             with running_site(users=USERS, port=port, quiet=False) as site:
                 admin = get_user_model().objects.create_superuser("admin", password="admin")
                 life.settle([admin, *site.users])
-                self.say(
-                    f"{site.url}\n"
-                    f"  admin / admin, or {traffic.username(0)} … {traffic.username(VISITABLE - 1)} / "
-                    f"{traffic.PASSWORD}\n"
-                    "Press Ctrl-C to stop it."
-                )
+                names = f"{traffic.username(0)} … {traffic.username(VISITABLE - 1)}"
+                self.say(f"{site.url}\n  admin / admin, or {names} / {traffic.PASSWORD}\nPress Ctrl-C to stop it.")
                 visitable = [admin, *site.users[:VISITABLE]]
                 site.wait_until(lambda: life.go_on(site.users[VISITABLE:], visitable), math.inf)
         except KeyboardInterrupt:
