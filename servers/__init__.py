@@ -10,12 +10,9 @@ process is killed before. If there is no program for a server, `Missing` says wh
 server dies with the *thread* that started it, so start servers from a thread that stays.
 """
 
-from .mariadb_server import mariadb
-from .pgbouncer import pgbouncer
-from .postgresql_server import postgresql, postgresql_programs
-from .programs import Missing, system_program
+from .databases import mariadb, pgbouncer, postgresql, postgresql_programs
 from .redis_server import redis, redis_cluster, redis_sentinel
-from .server import HOST, Server, dies_with_parent, free_port, temporary_directory
+from .server import HOST, Missing, Server, dies_with_parent, free_port, system_program, temporary_directory
 
 __all__ = [
     "HOST",

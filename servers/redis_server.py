@@ -7,8 +7,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from .programs import UNLESS_HIDDEN, Missing, packaged_program, system_program
-from .server import HOST, Server, free_port, running, temporary_directory
+from .server import (
+    HOST,
+    UNLESS_HIDDEN,
+    Missing,
+    Server,
+    free_port,
+    packaged_program,
+    running,
+    system_program,
+    temporary_directory,
+)
 
 MANAGED = "managed"
 PROXY = Path(__file__).with_name("managed_redis_proxy.py")
@@ -27,8 +36,7 @@ def redis(
     """Run a Redis that stores nothing on disk unless the options say so. The kind is "redis", "valkey", the path of a
     program, or None for either of the first two.
 
-    A managed one has the limits of a managed service at its ``url``, but not at its ``port``. At the end of the block,
-    RuntimeError if a script has used forbidden keys.
+    A managed one has the limits of a managed service at its ``url``, but not at its ``port``.
     """
     name, program = _program(kind)
     port = port or free_port()
@@ -44,19 +52,11 @@ def redis(
             if not is_managed:
                 yield server
                 return
-            with _managed(server, directory) as server.url:
+            entrance = free_port()
+            proxy = [sys.executable, str(PROXY), str(entrance), str(port), MANAGED]
+            server.url = f"redis://{HOST}:{entrance}/0"
+            with running(Server("Managed Redis", entrance, directory, proxy, _answers)):
                 yield server
-
-
-@contextmanager
-def _managed(server: Server, directory: Path) -> Iterator[str]:
-    """Yield the URL of a proxy in front of a server."""
-    port = free_port()
-    command = [sys.executable, str(PROXY), str(port), str(server.port), MANAGED]
-    proxy = Server("Managed Redis", port, directory, command, _answers, log="proxy")
-    with running(proxy):
-        yield f"redis://{HOST}:{port}/0"
-        proxy.check()
 
 
 @contextmanager

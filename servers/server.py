@@ -1,9 +1,14 @@
-"""Runs a server with its own directory and port, which dies with the process that started it."""
+"""Runs a server with its own directory and port, which dies with the process that started it.
 
+With SERVERS=wheels in the environment, only programs in Python packages are used, and not those of the system.
+"""
+
+import importlib.util
 import itertools
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +22,10 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
+if os.environ.get("SERVERS", "") not in ("", "wheels"):
+    raise ValueError(f"SERVERS is {os.environ['SERVERS']!r}; it can only be 'wheels'.")
+WHEELS_ONLY = os.environ.get("SERVERS") == "wheels"
+UNLESS_HIDDEN = " (SERVERS=wheels hides what the system has)" if WHEELS_ONLY else ""
 HOST = "127.0.0.1"
 START_SECONDS = 60
 
@@ -66,7 +75,6 @@ class Server:
     user: str = ""  # for a server that refuses to run as root
     stop_signal: signal.Signals = signal.SIGTERM  # a clean shutdown
     kill_signal: signal.Signals = signal.SIGKILL  # a crash
-    log: str = "log"  # the name of its file
     process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -92,13 +100,6 @@ class Server:
                 raise RuntimeError(f"{self.name} did not start:\n{self._log_end()}")
             time.sleep(0.01)
 
-    def check(self) -> None:
-        """Raise RuntimeError if it has ended by itself, or does so within a tenth of a second."""
-        assert self.process
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(0.1)
-            raise RuntimeError(f"{self.name} has ended:\n{self._log_end()}")
-
     def stop(self) -> None:
         self._end(self.stop_signal)
 
@@ -120,7 +121,7 @@ class Server:
             raise RuntimeError(f"{self.name} could not be set up:\n{self._log_end()}")
 
     def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
-        with open(self.directory / self.log, "ab") as log:
+        with open(self.directory / "log", "ab") as log:
             return subprocess.Popen(
                 dies_with_parent(command, self.kill_signal, self.user),
                 cwd=self.directory,
@@ -138,7 +139,7 @@ class Server:
             self.process.wait()
 
     def _log_end(self) -> str:
-        return (self.directory / self.log).read_text(errors="replace")[-3000:]
+        return (self.directory / "log").read_text(errors="replace")[-3000:]
 
 
 def dies_with_parent(command: list[str], how: signal.Signals = signal.SIGKILL, user: str = "") -> list[str]:
@@ -179,3 +180,23 @@ def running(server: Server) -> Iterator[None]:
         yield
     finally:
         server.kill()
+
+
+class Missing(RuntimeError):
+    """There is no program for this server. The text says which places were searched."""
+
+
+def system_program(*names: str) -> Path | None:
+    """Return the first of these programs on PATH or where Debian installs servers, or None."""
+    if WHEELS_ONLY:
+        return None
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    return next((Path(found) for name in names if (found := shutil.which(name, path=path))), None)
+
+
+def packaged_program(package: str, pattern: str) -> Path | None:
+    """Return a program inside an installed Python package, or None."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    return next(Path(spec.origin).parent.glob(pattern), None)

@@ -38,14 +38,3 @@ def test_what_a_managed_redis_refuses():
         for command in (["MGET", *"x" * 4000], ["CONFIG", "GET", "*"], ["EVAL", "return redis.call('INFO')", "0"]):
             with pytest.raises(ResponseError):
                 client.execute_command(*command)
-
-
-def use(key: str) -> None:
-    with servers.redis(is_managed=True) as server, redis.Redis.from_url(server.url) as client:
-        client.eval("return redis.call('GET', ARGV[1])", 1, "{a}:1", key)
-
-
-def test_a_script_that_uses_another_key():
-    use("{a}:2")
-    with pytest.raises(RuntimeError, match="has used other keys"):
-        use("{b}:1")
