@@ -4,6 +4,7 @@ import argparse
 import gc
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -67,65 +68,70 @@ def search(
         dropped.difference_update(drop)
 
 
-# ----------------------------------------------- models of a world, and of processes that take steps in it in any order
-def interleavings(state: tuple[Any, tuple]) -> Iterator[tuple[int, str, tuple[Any, tuple]]]:
-    """Each process has ``moves(world, dead)``, which yields (label, world, the process after it). Those with a ``part``
-    write rows: ``dead`` are the parts of those that were killed."""
-    world, processes = state
-    dead = frozenset(p.part for p in processes if hasattr(p, "part") and not p.lives)
-    for i, process in enumerate(processes):
-        for label, moved, following in process.moves(world, dead):
-            after = [*processes[:i], following, *processes[i + 1 :]]
-            both = _allowed(processes) | _allowed(after)
-            for j, p in enumerate(after):
-                if hasattr(p, "allowed") and p.step in ("get", "rows"):
-                    after[j] = p._replace(allowed=p.allowed | both)
-            yield i, label, (moved, tuple(after))
+State = tuple[int, ...]
 
 
-def _allowed(processes: Iterable[Any]) -> frozenset[int]:
-    """The rows that a reader may return now: a writer whose call has not returned yet may count or not."""
-    values = {1}
-    for p in processes:
-        if hasattr(p, "part") and p.committed:
-            after = {v + p.delta for v in values}
-            values = after if p.returned else values | after
-    return frozenset(values)
+class Move(NamedTuple):
+    """One step of a history."""
+
+    process: int
+    step: str
+    label: str
 
 
-def run(process: Any, world: Any, dead: frozenset) -> Any:
-    """The world after a process, alone. One that would go on without end is stopped."""
-    for _ in range(60):
-        if (step := next(process.moves(world, dead), None)) is None:
-            break
-        _, world, process = step
-    return world
+class Space:
+    """The states of a model of Redis, a database, and processes, which take steps in any order: each has
+    ``moves(redis, db, others)``, which yields (label, redis, db, the process after it).
 
+    All these are numbered, so that a state is a tuple of a few small numbers, and a step that was worked out once is
+    looked up from then on."""
 
-def misread(processes: Iterable[Any]) -> str:
-    wrong = [p.wrong for p in processes if hasattr(p, "allowed") and p.wrong is not None]
-    return f"READ: a reader returned {wrong[0]}" if wrong else ""
+    def __init__(self, *things: Hashable):
+        self.things: list[Any] = []
+        self.numbers: dict[Any, int] = {}
+        self.work_out = cache(self._work_out)
+        self.start: State = tuple(map(self.number, things))
 
+    def number(self, thing: Any) -> int:
+        number = self.numbers.setdefault(thing, len(self.things))
+        if number == len(self.things):
+            self.things.append(thing)
+        return number
 
-def show(state: tuple[Any, tuple], step: tuple) -> str:
-    i, label, _ = step
-    return f"{type(state[1][i]).__name__} {i}: {state[1][i].step} {label}".strip()
+    def successors(self, state: State) -> Iterator[tuple[int, str, State]]:
+        for i in range(2, len(state)):
+            for label, redis, db, moved in self.work_out(*state[:2], state[i], *self.about(state, i)):
+                yield i, label, self.seen(state, (redis, db, *state[2:i], moved, *state[i + 1 :]))
+
+    def about(self, state: State, i: int) -> State:
+        """The others whom a process asks."""
+        return ()
+
+    def seen(self, before: State, after: State) -> State:
+        """The state after a step, with what others have seen of it."""
+        return after
+
+    def _work_out(self, *state: int) -> list[tuple[str, int, int, int]]:
+        redis, db, process, *others = (self.things[number] for number in state)
+        return [(label, *map(self.number, moved)) for label, *moved in process.moves(redis, db, tuple(others))]
 
 
 def command_line(
     about: str | None,
     rules: Iterable[str],
     scenarios: Iterable[str],
+    deep: Iterable[str],
     explore: Callable[..., Found],
-    lines: Callable[[Found], Iterable[str]] = lambda found: found.history,
+    lines: Callable[[Found], Iterable[str]],
 ) -> None:
     """The command line of a model. A history is shown in ``lines``."""
     options = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--drop", action="append", default=[], choices=rules, help="leave a rule out")
-    options.add_argument("--only", choices=scenarios, help="one scenario")
+    options.add_argument("--only", choices=[*scenarios, *deep], help="one scenario")
+    options.add_argument("--deep", action="store_true", help="the large scenarios")
     chosen = options.parse_args()
     bad = 0
-    for scenario in [chosen.only] if chosen.only else scenarios:
+    for scenario in [chosen.only] if chosen.only else deep if chosen.deep else scenarios:
         found = explore(scenario, chosen.drop)
         print(f"{scenario:66s} states {found.states:7d}  finals {found.finals:6d}  bad {found.bad}", flush=True)
         if found.bad:
