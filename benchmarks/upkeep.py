@@ -98,7 +98,7 @@ def memory(report: Report, quick: bool) -> str:
 
 
 def recovery(report: Report, quick: bool) -> str:
-    """Read badges of a thousand users while Redis is emptied and everyone is recounted."""
+    """Read badges of a thousand users while Redis is emptied and everyone is compared."""
     before, rate, each, owners = 3, 2_000, 10, 20_000 if quick else 200_000
     _, rival = fill(owners, each, [Ours(), CountStar()])
     connections.close_all()  # a connection belongs to one process
@@ -113,7 +113,7 @@ def recovery(report: Report, quick: bool) -> str:
     sleep(before)
     redis.flushall()
     emptied = perf_counter()
-    assert unread.heal(seconds=600).checked == owners
+    assert unread.heal(seconds=600).owners == owners
     took = perf_counter() - emptied
     sleep(before)
     for end in ends:
@@ -121,7 +121,7 @@ def recovery(report: Report, quick: bool) -> str:
     ours, theirs = (end.recv() for end in ends)
     spans = {
         f"the {before} seconds before": (-before, 0.0),
-        "until everyone was recounted": (0.0, took),
+        "until everyone was compared": (0.0, took),
         "after it": (took, took + before),
     }
     lines = []
@@ -132,7 +132,7 @@ def recovery(report: Report, quick: bool) -> str:
             cells.append(f"{time(median(taken))}, {time(p99(taken))}")
         lines.append([span, *cells])
     say(f"recovery of {size(owners)} users under load: {time(took)}")
-    return table([f"{size(owners)} users, recounted within {time(took)}", OURS, rival.name], lines)
+    return table([f"{size(owners)} users, compared within {time(took)}", OURS, rival.name], lines)
 
 
 def _read(end: Any, read: Callable[[int], int], rate: int, right: int) -> None:

@@ -12,11 +12,11 @@ class NotificationsCounterConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401
-        from .maintenance.entering import enter_after_migrate, enter_restored
+        from .databases.identity import look_up_after_migrate, renew_restored
         from .writes import door, totals
 
         autodiscover_modules("counters")
         door.install()
         totals.listen()
-        post_migrate.connect(enter_after_migrate, sender=self)
-        post_save.connect(enter_restored, sender=self.get_model("DatabaseId"))
+        post_migrate.connect(look_up_after_migrate, sender=self)
+        post_save.connect(renew_restored, sender=self.get_model("DatabaseId"))

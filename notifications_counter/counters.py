@@ -1,8 +1,8 @@
 """Counters: start reading here.
 
-A counter knows how many rows of a source model satisfy a condition, for each owner. Each owner has a row with a stored
-total, and changes that are not flushed yet wait in Redis. A read returns what Redis has cached; else it adds the two;
-and while the owner is in flight, it counts the rows.
+A counter knows how many rows of a source model satisfy a condition, for each owner. A read returns what Redis has
+cached; else it counts the rows, as it does while the owner is in flight. Stored totals in the database, which a flush
+writes, are for lists, rankings and the admin.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from django.dispatch import receiver
 from .conf import ENTRIES, SETTING, is_integer, options
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import are_integers, many
-from .exceptions import ConfigurationError, DatabaseChanged
-from .maintenance.dry_run import DryRun
-from .maintenance.epochs import ShardStatus, shard_statuses
-from .maintenance.flush import Flusher, FlushResult
-from .maintenance.healing import Healer, invalidate
-from .maintenance.history import record
-from .maintenance.recount import Difference, Recounter, RecountResult
+from .exceptions import ConfigurationError
 from .reader import Reader
+from .upkeep.flush import Flusher
+from .upkeep.heal import Healer, invalidate
+from .upkeep.history import record
+from .upkeep.shards import ShardStatus, refuse_in_transaction, shard_rows, shard_statuses
+from .upkeep.walk import Difference, Result, Walker, note_mismatches
 
 
 class Counter(Declaration):
@@ -101,11 +100,12 @@ class Counter(Declaration):
     # ------------------------------------------------------------ maintenance
     def flush(
         self,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
         stopped: Callable[[], bool] = lambda: False,
         chunk_size: int | None = None,
-    ) -> FlushResult:
-        """Write what waits in Redis to the database, ``chunk_size`` owners (by default FLUSH_CHUNK) in each statement.
+    ) -> Result:
+        """Write the counts of owners that were touched since the last flush to the database, ``chunk_size`` owners (by
+        default FLUSH_CHUNK) in each statement.
 
         A counter that is new is healed first. After each chunk, ``progress`` is called with the number of owners done
         and of all owners in the batch, and the flush ends if ``stopped`` returns True. Raises NotInTransaction inside a
@@ -113,60 +113,78 @@ class Counter(Declaration):
         """
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, not {chunk_size!r}.")
-        flusher = Flusher(self, chunk_size or options.FLUSH_CHUNK, progress, stopped)
-        result = flusher.flush()
-        if flusher.is_new:  # nobody has been counted yet, as in each test whose database starts empty
+        refuse_in_transaction(self.db)
+        if not shard_rows(self).exclude(generation="").exists():  # as in each test whose database starts empty
             self.heal(stopped=stopped)
-            result = flusher.flush()
+        mismatches: list[Difference] = []
+        result = Flusher(self, chunk_size or options.FLUSH_CHUNK, mismatches.append, progress, stopped).flush()
+        note_mismatches(self, mismatches)
         return result
 
     def heal(
         self,
         seconds: float = 5.0,
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[[int], None] = lambda compared: None,
         stopped: Callable[[], bool] = lambda: False,
         report: Callable[[Difference], None] | None = None,
-    ) -> RecountResult:
-        """Do what the flusher does before each flush: recover Redis if it was restarted or replaced, or lost data, and
-        recount owners whose count is in doubt, for about ``seconds``. If more is to do, the result is ``unfinished``.
+    ) -> Result:
+        """Do what the flusher does before each flush: begin anew if Redis was restarted or replaced, or lost data, and
+        then compare everyone with the rows for about ``seconds``; put in doubt owners whose count Redis could not be
+        told of; and compare a page of owners if that is due. If more is to do, the result is ``unfinished``.
 
-        ``progress`` is called with the number of owners that this call has recounted so far, and ``report`` with each
+        ``progress`` is called with the number of owners that this call has compared so far, and ``report`` with each
         wrong count. The call ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """
-        try:
-            return Healer(self, report, progress, stopped).heal(seconds)
-        except DatabaseChanged:  # another database took over its address, and its keys were left; now it has new ones
-            return Healer(self, report, progress, stopped).heal(seconds)
+        return Healer(self, report, progress, stopped).heal(seconds)
 
     def recount(
         self,
         owners: Iterable[Any] | None = None,
         dry_run: bool = False,
         report: Callable[[Difference], None] | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[[int], None] = lambda compared: None,
         stopped: Callable[[], bool] = lambda: False,
         resume: bool = False,
-    ) -> RecountResult:
-        """Compare the counts of these owners, by default of everyone, with the rows, and correct them.
+    ) -> Result:
+        """Compare the counts of these owners, by default of everyone, with the rows. Owners whose count is wrong are in
+        doubt from then on: reads count their rows, and the next flush stores their counts. A ``dry_run`` only reports.
 
-        ``report`` is called with each wrong count, and ``progress`` with the number of owners checked so far. A recount
-        of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted less
-        than an hour ago. Raises NotInTransaction inside a transaction.
+        ``report`` is called with each wrong count, and ``progress`` with the number of owners compared so far. A
+        recount of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted
+        less than an hour ago. Raises NotInTransaction inside a transaction.
         """
-        recounter = (DryRun if dry_run else Recounter)(self, report)
+        refuse_in_transaction(self.db)
+        mismatches: list[Difference] = []
+
+        def note_and_report(difference: Difference) -> None:
+            mismatches.append(difference)
+            if report:
+                report(difference)
+
+        walker, first = Walker(self, note_and_report, dry_run), self.buffers[0]
         if owners is not None:
-            recounter.recount(str(self.key(owner)) for owner in many(owners))
+            walker.look_at(str(self.key(owner)) for owner in many(owners))
         else:
-            recounter.recount_all(progress, stopped, resume and not dry_run)
-        if recounter.result.checked and not dry_run:
-            record("recount", self, recounter.result)
-        return recounter.result
+            position = first.walked() or None if resume and not dry_run else None
+            for buffer in self.buffers if position is None and not dry_run else ():
+                buffer.take_back()
+
+            def note(compared: int, end: str) -> None:
+                progress(compared)
+                if not dry_run:
+                    first.note_walked(end)
+
+            walker.result.unfinished = walker.walk(position, note, stopped)
+        if walker.result.owners and not dry_run:
+            record("recount", self, walker.result)
+            note_mismatches(self, mismatches)
+        return walker.result
 
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.
 
-        Until ``heal`` has recounted everyone, the first read of each owner counts rows. Raises NotInTransaction
+        The first read of each owner counts rows. Raises NotInTransaction
         inside a transaction.
         """
         invalidate(self)
@@ -234,7 +252,6 @@ unseen = _built_in(
     "unseen",
     condition=Q(seen_at__isnull=True, read_at__isnull=True),
     field="unseen_count",
-    batch_field="unseen_batch",
 )
 
 unread_by_kind = _built_in(

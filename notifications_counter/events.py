@@ -79,9 +79,8 @@ class EventLog:
         stored if one is invalid."""
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
-        ttl = "" if self.shared else current().ttl
         for some in in_groups(encoded, [len(event) for event in encoded], ARGUMENTS - 100):
-            ids += self._run("record_events", ttl, *(argument for event in some for argument in event))
+            ids += self._run("record_events", *(argument for event in some for argument in event))
         return ids
 
     def trim_events(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:

@@ -20,10 +20,6 @@ class ScriptFailed(BufferUnavailable):
     still right."""
 
 
-class DatabaseChanged(BufferUnavailable):
-    """The database that the keys belong to has another id now, or Redis has lost them. The next call looks it up."""
-
-
 class ConfigurationError(CounterError):
     """A setting or a counter is declared in a way that cannot work."""
 

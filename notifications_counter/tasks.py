@@ -17,19 +17,16 @@ from datetime import timedelta
 from django.db import close_old_connections
 
 from .counters import Counter, all_counters
-from .maintenance.cleaning import clean_everywhere
-from .maintenance.flush import heal_and_flush
-from .maintenance.orphans import remove_orphans
-from .maintenance.places import OUTAGES, LocalCounter, at_each, local_counters
-from .maintenance.retention import prune as prune_notifications
-from .maintenance.verification import verify
+from .upkeep.cleaning import clean_everywhere
+from .upkeep.flush import heal_and_flush
+from .upkeep.places import OUTAGES, LocalCounter, at_each, local_counters
+from .upkeep.retention import prune as prune_notifications
 
 
 def flush() -> dict[str, int]:
-    """Heal every counter, write what waits in Redis to the database, and compare some owners with the rows, as
-    `flush_counters` does. Returns how many owners were flushed, by counter."""
+    """Heal every counter, and write the counts that have changed to the database, as `flush_counters` does. Returns how
+    many owners were flushed, by counter."""
     flushed: Tally[str] = Tally()
-    counters = local_counters(all_counters())
 
     def work(local: LocalCounter[Counter]) -> None:
         def flush() -> None:
@@ -38,23 +35,22 @@ def flush() -> dict[str, int]:
         while heal_and_flush(local.counter, local.counter.heal, flush):
             pass
 
-    at_each(counters, work)
-    verify(counters)
+    at_each(local_counters(all_counters()), work)
     return dict(flushed)
 
 
 def recount() -> dict[str, int]:
-    """Heal every counter and compare every count with the rows, as `recount_counters` does. Returns how many counts
-    were corrected, by counter."""
-    corrected: Tally[str] = Tally()
+    """Heal every counter, compare every count with the rows, and flush, as `recount_counters` does. Returns how many
+    counts were wrong, by counter."""
+    wrong: Tally[str] = Tally()
 
     def work(local: LocalCounter[Counter]) -> None:
         counter = local.counter
-        corrected[counter.name] += counter.heal(math.inf).corrected + counter.recount(resume=True).corrected
-        remove_orphans(counter)
+        wrong[counter.name] += counter.heal(math.inf).wrong + counter.recount(resume=True).wrong
+        counter.flush()
 
     at_each(local_counters(all_counters()), work)
-    return dict(corrected)
+    return dict(wrong)
 
 
 def clean() -> int:

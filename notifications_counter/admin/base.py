@@ -105,12 +105,11 @@ class MaintenanceMixin:
             require_counts(counter)
             result = counter.recount(owners, stopped=stopped, resume=True)
             text = ngettext(
-                "%(checked)s owner was recounted, %(corrected)s corrected.",
-                "%(checked)s owners were recounted, %(corrected)s corrected.",
-                result.checked,
+                "%(owners)s owner was compared with the rows, %(wrong)s wrong.",
+                "%(owners)s owners were compared with the rows, %(wrong)s wrong.",
+                result.owners,
             )
-            numbers = {"checked": grouped(result.checked), "corrected": grouped(result.corrected)}
-            self._say(request, counter, text % numbers)
+            self._say(request, counter, text % {"owners": grouped(result.owners), "wrong": grouped(result.wrong)})
             if owners is None and stopped():
                 self._say(
                     request, counter, _("The recount ran out of time. Run it again to continue."), messages.WARNING
@@ -131,7 +130,7 @@ class MaintenanceMixin:
 
 def require_counts(counter: Counter) -> None:
     """Raise CounterError if everyone is to be counted first, which takes long."""
-    if look_at(counter).recovery:
+    if look_at(counter).recovery in ("waiting", "due"):
         raise CounterError(_("Redis does not hold complete counts. The next run of flush_counters recovers them."))
 
 

@@ -14,9 +14,9 @@ from django.utils.translation import gettext_lazy as _
 from ..counters import Counter, counter_named
 from ..databases.transactions import outside_transactions
 from ..exceptions import ConfigurationError
-from ..maintenance.places import Place, at
 from ..models import Dashboard
 from ..monitoring import dashboard
+from ..upkeep.places import Place, at
 from .base import MaintenanceMixin, ReadOnlyAdmin, time_limit
 
 

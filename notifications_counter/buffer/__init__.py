@@ -1,6 +1,6 @@
 """Everything that is in Redis: its keys, its scripts, and a typed method for each script."""
 
 from .buffer import Buffer
-from .types import Snapshot, Status
+from .types import Status
 
-__all__ = ["Buffer", "Snapshot", "Status"]
+__all__ = ["Buffer", "Status"]

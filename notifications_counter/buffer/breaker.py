@@ -45,7 +45,7 @@ class Breaker:
         self.reason = ""  # of the outage
         self.is_late = False  # whether Redis answered too late
         self.retry_at = 0.0
-        self.rejects_writes = False
+        self.refuses_writes = False
         self.busy_at: float | None = None
         self.broken_at: float | None = None
         self.no_room_for: set[str] = set()
@@ -96,7 +96,7 @@ class Breaker:
 
     def reset(self) -> str | None:
         """Note that Redis answers again. Returns the reason of the outage, None if there was none."""
-        since, self.down_since, self.rejects_writes = self.down_since, None, False
+        since, self.down_since, self.refuses_writes = self.down_since, None, False
         if since is None:
             return None
         seconds = time.monotonic() - since

@@ -1,26 +1,59 @@
-"""The buffer of a shard in Redis: its reads and writes, a typed method for each script."""
+"""The buffer of a shard in Redis: a typed method for each script. Every method raises BufferUnavailable if Redis is
+unavailable."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .cached import MARK_SECONDS, as_integers, is_in_flight, pauses_before_rows
-from .commands import OWNERS_PER_CALL, Call, Get, chunked, owners_as_json
-from .shard import LEASE, Shard
-from .types import NOTHING, Delta, Snapshot, Waiting, decode, parse_int
-from .upkeep import Upkeep
+from .client import Client
+from .commands import OWNERS_PER_CALL, Argument, Call, Get, call_of, chunked, owners_as_json
+from .keys import Keys
+from .scripts import script
+from .types import (
+    AnnouncedIntent,
+    Delta,
+    Fetched,
+    LastRun,
+    Monitored,
+    Peek,
+    Status,
+    as_integers,
+    decode,
+    encode,
+    is_marked,
+    pairs,
+    parse_int,
+)
 
-CORRECTIONS_PER_CALL = 500
-"""The most corrections in one call: a wrong count takes several times as long as a right one."""
+LEASE = 10
+"""Seconds that a lease lasts. Safety does not depend on it."""
 
 WRITES = ("announce", "confirm")
 """Scripts without which Redis does not learn of changes."""
+
+IDENTITY = ("run_id", "master_replid")
+"""Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""
+
+NAMELESS = "nameless"
+"""The name of a server whose INFO is refused, or has none of these fields."""
+
+EXACT = 2**53
+"""Redis adds integers below this exactly. A larger change is unknown to it."""
+
+HOUR = 3600
+"""Seconds for which an interrupted walk can be resumed."""
+
+DAY = 86400
+"""Seconds for which the last run of the flusher is known."""
+
+REASON = 500
+"""The most characters of a failure that are noted."""
 
 
 class MustCountRows(BufferUnavailable):
@@ -28,139 +61,250 @@ class MustCountRows(BufferUnavailable):
     in force, or the owner is in flight."""
 
 
-class Buffer(Shard):
-    """One shard of one counter in Redis."""
+class _Calls(dict[str, Call]):
+    """Calls of the scripts by name, with keys of the shard, and without arguments."""
 
-    _mark_checked_at = -math.inf  # by the monotonic clock: see MARK_SECONDS
+    def __init__(self, keys: Keys):
+        self._keys = keys
 
-    @cached_property
-    def upkeep(self) -> Upkeep:
-        """The maintenance of this shard."""
-        return Upkeep(self)
+    def __missing__(self, name: str) -> Call:
+        self[name] = call_of(script(name), [getattr(self._keys, key) for key in script(name).keys])
+        return self[name]
+
+
+class Buffer:
+    """One shard of one counter in Redis.
+
+    ``shard``        its number
+    ``fingerprint``  of the counter's declaration
+    ``is_known``     whether the database knows of a generation, so that Redis is not new
+    """
+
+    def __init__(self, client: Client, keys: Keys, shard: int = 0, fingerprint: str = "", is_known: bool = False):
+        self.client = client
+        self.keys = keys
+        self.shard = shard
+        self.fingerprint = fingerprint
+        self.is_known = is_known
+        self.calls = _Calls(keys)
+        self.trusted: tuple[str | bytes, str] = "", keys.total("0", "")
+        """The value of ``ready`` when totals were last read, and the beginning of their keys, which depends on it."""
+
+    def run(self, name: str, *args: Argument) -> Any:
+        """Call a script and return its reply."""
+        return self.client.ask(Call(*self.calls[name][:-1], args))
 
     # ------------------------------------------------------------------ reads
-    @cached_property
-    def trusted(self) -> tuple[str | bytes, str]:
-        """The value of ``ready`` when totals were last read, and the beginning of their keys, which depends on it."""
-        return "", self.keys.total("0", "")
-
-    def total(self, owner: str, is_sum: object = None) -> int | None:
-        """Return a cached total; None if it is not cached, or a mark is to be checked again (MARK_SECONDS). While the
-        owner is in flight, ask again for a moment. MustCountRows if it stays so, or no total can be trusted.
-        ``is_sum`` is true if the total is a sum, which doesn't tell how many rows there are to count."""
-        if not self.is_entered or self.client.breaker.refused_commands:
-            self.begin_read()
-        pauses, end = None, [owner.encode()]
+    def total(self, owner: str) -> int | None:
+        """Return a cached total, or None. MustCountRows if the owner is in flight, or no total can be trusted."""
+        self.require_writes()
+        end = [owner.encode()]
         while True:
             trusted, prefix = self.trusted
             ready, total = self.client.ask(Get(self.keys.ready, prefix, end))
-            if ready != trusted:
-                self.trust(ready)
-                continue
-            try:
-                return int(total)
-            except (TypeError, ValueError):
-                if not is_in_flight(total):
-                    return as_integers([total])[0]
-            pauses = pauses or pauses_before_rows("" if is_sum else total)
-            if (pause := next(pauses, None)) is None:
-                if (now := time.monotonic()) - self._mark_checked_at > MARK_SECONDS:
-                    self._mark_checked_at = now
-                    return None
-                raise MustCountRows("The owner is in flight. Reads count rows meanwhile.")
-            time.sleep(pause)
+            if ready == trusted:
+                break
+            self.trust(ready)
+        try:
+            return int(total)
+        except (TypeError, ValueError):
+            if is_marked(total):
+                raise MustCountRows("The owner is in flight. Reads count rows meanwhile.") from None
+            return as_integers([total])[0]
 
-    def begin_read(self) -> None:
-        """Enter before the first read. MustCountRows if cached counts may be too old."""
-        if not self.client.breaker.refused_commands.keys().isdisjoint(WRITES):
+    def require_writes(self) -> None:
+        """Raise MustCountRows if Redis does not learn of changes, so cached counts may be too old."""
+        refused = self.client.breaker.refused_commands
+        if refused and not refused.keys().isdisjoint(WRITES):
             raise MustCountRows(f"Redis (cache {self.client.alias!r}) does not accept changes.")
-        if not self.is_entered:
-            self.enter()
 
     def trust(self, ready: str | bytes | None) -> None:
         """Read totals under this value of ``ready`` from now on. MustCountRows if it is missing, or belongs to another
         declaration."""
-        if ready is None or not (epoch := self.epoch_in(ready)):
-            self.heartbeat()
+        generation, _, fingerprint = decode(ready or "").partition(":")
+        if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
-        if not self.ttl:  # the Redis of a test database may be emptied between two tests
-            self.epoch = max(self.epoch, parse_int(epoch.rstrip("?")) or 0)
-        self.trusted = ready, self.keys.total(decode(ready), "")
+        self.trusted = ready or "", self.keys.total(generation, "")
 
-    def snapshot(self, owners: Sequence[str]) -> Snapshot:
-        """Return the changes that wait for these owners."""
-        return self._snapshot(owners)
+    def look(self, owners: Sequence[str], token: str) -> tuple[str, list[str]]:
+        """Take leases on owners whose totals are not cached. Returns the generation, empty if nothing may be cached,
+        and the owners with a lease."""
+        generation, *indexes = self.run("look", owners_as_json(owners), self.fingerprint, token, LEASE)
+        return decode(generation), [owners[index - 1] for index in indexes]
 
-    def take_leases(self, owners: Sequence[str], token: str) -> Snapshot:
-        """Return the changes that wait for these owners, and take leases for corrections, under this token."""
-        return self._snapshot(owners, "take", token)
-
-    def take_free_leases(self, owners: Sequence[str], token: str) -> Snapshot:
-        """Return what waits, but take only leases that nobody holds, and that are of use: to cache a count, or to
-        repair it during a recovery."""
-        return self._snapshot(owners, "take free", token)
-
-    def end_leases(self, owners: Sequence[str]) -> Snapshot:
-        """Return the changes that wait for these owners, and end all leases on them."""
-        return self._snapshot(owners, "end")
-
-    def _snapshot(self, owners: Sequence[str], leases: str = "", token: str = "") -> Snapshot:
-        ready, epoch, batch, cut, *flat = self.run("snapshot", owners_as_json(owners), leases, token, LEASE)
-        waiting = dict.fromkeys(owners, NOTHING)
-        for i in range(0, len(flat), 4):
-            index, pending, flushing, needs_rows = flat[i : i + 4]
-            waiting[owners[index - 1]] = Waiting(parse_int(pending), parse_int(flushing), bool(needs_rows))
-        epoch, batch = parse_int(epoch or 0) or 0, parse_int(batch or 0) or 0
-        return Snapshot(self.epoch_in(ready), epoch, batch, bool(cut), waiting)
-
-    def keep(self, snapshot: Snapshot, token: str, totals: Mapping[str, int | None]) -> int:
-        """Cache totals that follow from a snapshot, for owners whose leases are still ours, and end these. None: the
-        total is not known. Returns how many were cached."""
-        ready = self.ready_in(snapshot.epoch) + ("?" if snapshot.recovering else "")
-        texts = json.dumps(["" if total is None else str(total) for total in totals.values()])
-        return self.run("keep", ready, token, options.TOTAL_TTL, owners_as_json(list(totals)), texts)
+    def keep(self, generation: str, token: str, counts: Mapping[str, int]) -> int:
+        """Cache counts of rows for owners whose leases are still there. Returns how many were cached."""
+        if not counts:
+            return 0
+        texts = json.dumps(list(map(str, counts.values())))
+        return self.run("keep", generation, token, options.TOTAL_TTL, owners_as_json(list(counts)), texts)
 
     # ----------------------------------------------------------------- writes
     def announce(self, intent: str, owners: Sequence[str]) -> None:
-        """Announce an intent to change these owners' counts. Do so before the database commits."""
+        """Announce an intent to change these owners' counts; everyone's if there are none. Do so before the database
+        commits."""
         self.client.ask(self.announce_call(intent, owners_as_json(owners)))
 
     def announce_call(self, intent: str, owners: str) -> Call:
-        """Return the call of ``announce`` for owners as JSON, to be sent together with others. BufferUnavailable if
-        Redis is behind the database, because the next flush may come from another Redis (rule: elsewhere)."""
-        if not self.is_entered:
-            self.enter()
-        if self._is_behind:
-            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) is behind the database.")
-        return Call(*self.calls["announce"][:-1], (intent, str(self.epoch), owners))
+        """Return the call of ``announce`` for owners as JSON, to be sent together with others."""
+        return Call(*self.calls["announce"][:-1], (intent, owners, "1" if self.is_known else ""))
 
-    def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> int:
-        """Remove an intent and add its deltas. Returns how many owners must be recounted instead. If one must because
-        its delta is too large, raises DeltaTooLarge after all of this is done."""
-        call = self.confirm_call(intent, owners_as_json(list(deltas)), list(deltas.values()))
-        return self.client.ask(call, urgent=True)
+    def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> None:
+        """Remove an intent and add its deltas."""
+        self.client.ask(self.confirm_call(intent, owners_as_json(list(deltas)), list(deltas.values())), urgent=True)
 
     def confirm_call(self, intent: str, owners: str, deltas: Sequence[Delta]) -> Call:
         """Return the call of ``confirm`` for owners as JSON, to be sent together with others."""
-        listed = str(deltas).replace("None", "null")  # as JSON has it
-        return Call(*self.calls["confirm"][:-1], (self.fingerprint, intent, owners, listed))
+        exact = [None if delta is None or abs(delta) >= EXACT else delta for delta in deltas]
+        return Call(*self.calls["confirm"][:-1], (self.fingerprint, intent, owners, json.dumps(exact)))
 
-    def fix(
-        self, epoch: int, token: str, corrections: dict[str, int], totals: Mapping[str, int] | None = None
-    ) -> dict[str, bool]:
-        """Add corrections where the lease is still ours, and cache ``totals``, if given. Returns for each owner whether
-        it was fixed; False if it was active meanwhile, or is in flight, or if its correction is too large to be added
-        at once."""
-        fixed = dict.fromkeys(corrections, True)
-        few = sum(map(bool, corrections.values())) <= CORRECTIONS_PER_CALL
-        for owners in chunked(list(corrections), OWNERS_PER_CALL if few else CORRECTIONS_PER_CALL):
-            listed = json.dumps([corrections[owner] for owner in owners])
-            repaired = json.dumps([str(totals[owner]) for owner in owners]) if totals else ""
-            args = (owners_as_json(owners), listed, repaired, options.TOTAL_TTL)
-            for index in self.run("fix", self.ready_in(epoch), token, *args):
-                fixed[owners[index - 1]] = False
-        return fixed
+    def doubt(self, owners: Sequence[str]) -> None:
+        """Put owners in doubt, so that readers count their rows."""
+        for some in chunked(owners, OWNERS_PER_CALL):
+            self.run("doubt", *some)
+
+    def forget(self) -> None:
+        """Put everyone in doubt, until a generation begins."""
+        self.run("doubt")
+
+    def reset(self) -> None:
+        """Put everyone in doubt until a generation begins, and take announcements, also on keys that were retired."""
+        self.client.call(self.keys.ready, "DEL", self.keys.ready)
+        self.client.call(self.keys.state, "HSET", self.keys.state, "generation", "")
 
     def listen(self, seconds: int) -> None:
         """Have owners whose counts change published on the channel ``keys.live`` for some time, as lists in JSON."""
-        self.run("listen", seconds)
+        self.client.call(self.keys.listeners, "SET", self.keys.listeners, 1, "EX", seconds)
+
+    # ------------------------------------------------------------------ flush
+    def cut(self, generation: str, mark: str, batch: str) -> tuple[str, int, int]:
+        """Turn what is pending into a batch with this id, or take the one that is under way. Returns its id and size,
+        with the sentinel, '' and 0 if nothing waits, or Redis and the database do not agree; and how many owners were
+        set aside."""
+        found, size, aside = self.run("cut", generation, mark, batch)
+        return decode(found), size, aside
+
+    def fetch(self, batch: str, first: int, last: int) -> list[Fetched] | None:
+        """Return owners of the batch, from one rank to another. None if another batch is under way."""
+        found: list[Fetched] = []
+        for rank in range(first, last + 1, OWNERS_PER_CALL):
+            flat = self.run("fetch", batch, rank, min(rank + OWNERS_PER_CALL - 1, last))
+            if flat is None:
+                return None
+            found += (
+                Fetched(decode(owner), _score(delta), parse_int(total) if total else None, _score(later))
+                for owner, delta, total, later in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+            )
+        return found
+
+    def drop(self, batch: str, mark: str) -> bool:
+        """Drop the batch, which the database has under this mark. Returns False if another batch is under way."""
+        return bool(self.run("drop", batch, mark))
+
+    def set_aside(self, reasons: Mapping[str, str]) -> dict[str, str]:
+        """Keep owners that cannot be stored, with the reasons. Returns those that were not kept yet."""
+        new: dict[str, str] = {}
+        for some in chunked(list(reasons.items()), OWNERS_PER_CALL):
+            flat = [encode(value) for pair in some for value in pair]
+            new |= dict(some[index - 1] for index in self.run("set_aside", *flat))
+        return new
+
+    def aside_of(self, owners: Sequence[str]) -> set[str]:
+        """Return those of the owners that were set aside."""
+        found: set[str] = set()
+        for some in chunked(owners, OWNERS_PER_CALL):
+            reasons = self.client.call(self.keys.aside, "HMGET", self.keys.aside, *some)
+            found |= {owner for owner, reason in zip(some, reasons, strict=True) if reason is not None}
+        return found
+
+    def take_back(self, owners: Sequence[str] | None = None) -> None:
+        """Forget that owners were set aside, by default all of them, because they are stored now, or tried again."""
+        if owners is None:
+            self.client.call(self.keys.aside, "DEL", self.keys.aside)
+        for some in chunked(owners or (), OWNERS_PER_CALL):
+            self.client.call(self.keys.aside, "HDEL", self.keys.aside, *some)
+
+    # ------------------------------------------------------------------- heal
+    def status(self) -> Status:
+        """Return the state of the shard at one moment."""
+        return Status.of({decode(name): value for name, value in pairs(self.run("status"))})
+
+    def info(self) -> dict[str, str]:
+        """Return INFO of the server that holds the shard; empty if the server refuses it."""
+        return self.client.info(self.keys.state)
+
+    def server(self) -> str:
+        """Return the name of the server that holds the shard. It changes with each restart and failover, even after a
+        failover and back. NAMELESS if the server does not report it.
+
+        Scripts do not ask for it, because not every server lets them call INFO.
+        """
+        info = self.info()
+        return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
+
+    def begin_generation(self, generation: str, server: str) -> None:
+        """Begin a generation. Ask for ``server`` before this call: if another one takes over in between, its name will
+        differ."""
+        self.run("begin_generation", generation, self.fingerprint, server)
+
+    def retire(self) -> None:
+        """Put these keys out of use for good, after a change of SHARDS."""
+        self.run("retire")
+
+    def intents(self) -> Iterator[AnnouncedIntent]:
+        """Yield every intent that is announced and not confirmed."""
+        cursor = "0"
+        while True:
+            reply, page = self.client.call(self.keys.intents, "HSCAN", self.keys.intents, cursor, "COUNT", 100)
+            yield from (AnnouncedIntent.of(decode(intent), entry) for intent, entry in pairs(page))
+            if (cursor := decode(reply)) == "0":
+                return
+
+    def ground(self, intent: str) -> None:
+        """Doubt the owners of an intent whose transaction may still commit."""
+        self.run("ground", intent, 0)
+
+    def drop_intent(self, intent: str) -> None:
+        """Doubt the owners of an intent, and drop it, because its transaction must be dead."""
+        self.run("ground", intent, 1)
+
+    def monitor(self, heal_after: float) -> Monitored:
+        """Return how many intents are older than ``heal_after`` seconds, and the last run of the flusher. Looks at
+        about OWNERS_PER_CALL intents at most."""
+        overdue, last_run = self.run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
+        return Monitored(overdue, LastRun.of(decode(last_run)))
+
+    def note_run(self, failure: str = "") -> None:
+        """Note that the flusher has just run, and why it failed, if it did."""
+        key, run = self.keys.last_run, LastRun(time.time(), failure[:REASON])
+        self.client.call(key, "SET", key, json.dumps(run), "EX", DAY)
+
+    # ------------------------------------------------------------------- walk
+    def peek(self, owners: Sequence[str]) -> dict[str, Peek]:
+        """Return what Redis holds of these owners."""
+        found: dict[str, Peek] = {}
+        for some in chunked(owners, OWNERS_PER_CALL):
+            flat = iter(self.run("peek", owners_as_json(some)))
+            for owner, (total, pending, flushing, flies) in zip(
+                some, zip(flat, flat, flat, flat, strict=True), strict=True
+            ):
+                cached = parse_int(total) if total else None
+                found[owner] = Peek(cached, decode(pending), decode(flushing), bool(flies))
+        return found
+
+    def walked(self) -> str:
+        """Return where a walk on demand was interrupted, if that was less than an hour ago; else empty."""
+        return decode(self.client.call(self.keys.walked, "GET", self.keys.walked) or "")
+
+    def note_walked(self, position: str) -> None:
+        """Remember how far a walk on demand has come. Empty: it is complete."""
+        key = self.keys.walked
+        if position:
+            self.client.call(key, "SET", key, position, "EX", HOUR)
+        else:
+            self.client.call(key, "DEL", key)
+
+
+def _score(delta: Any) -> int | None:
+    """Return a delta of a batch; None if it is unknown."""
+    return None if decode(delta) == "inf" else parse_int(delta)

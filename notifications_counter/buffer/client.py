@@ -13,10 +13,10 @@ from django.conf import settings
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
-from django.dispatch import Signal, receiver
+from django.dispatch import receiver
 
 from ..conf import options, shown
-from ..exceptions import BufferUnavailable, ConfigurationError, DatabaseChanged
+from ..exceptions import BufferUnavailable, ConfigurationError
 from ..internals import (
     connection_factory,
     disconnect_idle,
@@ -37,13 +37,6 @@ from .troubles import TroubleLog
 from .types import decode
 
 _clients: dict[str, Client] = {}
-keys_left = Signal()
-"""Sent when a script finds that the database does not use its keys any more."""
-
-
-class DeltaTooLarge(BufferUnavailable):
-    """A confirmation had a delta that Redis cannot add exactly. The message is the key of the owner, who is
-    recounted."""
 
 
 @receiver(setting_changed)
@@ -92,8 +85,6 @@ class Client:
 
     knows_server = True
     """Whether all its keys are on one server."""
-    is_in_cluster = False
-    """Whether redis-py may hold up other threads while it looks for the nodes."""
 
     def __init__(self, alias: str):
         self.alias = alias
@@ -132,7 +123,7 @@ class Client:
 
     def pool(self, key: str) -> Any:
         """Return the connections to the server that holds ``key``."""
-        if self.breaker.rejects_writes:  # the address may lead to another server now, but only for new connections
+        if self.breaker.refuses_writes:  # the address may lead to another server now, but only for new connections
             disconnect_idle(self._connections)
         return self._connections
 
@@ -157,7 +148,7 @@ class Client:
         before it is used again.
         """
         self.breaker.check()
-        if self.breaker.rejects_writes:
+        if self.breaker.refuses_writes:
             self.run(script("probe"), (f"{key}:probe",), (), urgent=True)
 
     def ask(self, call: AnyCall, urgent: bool = False) -> Any:
@@ -199,12 +190,9 @@ class Client:
     def refused(self, error: Exception, call: AnyCall) -> BufferUnavailable:
         """Note a refusal, and return the exception to raise."""
         text, name = str(error), call.name
-        if text.startswith("TOO_LARGE "):
-            return DeltaTooLarge(text.partition(" ")[2])
-        if text.startswith("LEFT "):
-            keys_left.send(sender=self)
-            reason = "The database was replaced or emptied, or Redis has lost its keys."
-            return DatabaseChanged(f"{reason} Reads count rows meanwhile.")
+        if text.startswith("UNUSED "):
+            reason = "is new or was emptied, or SHARDS has changed"
+            return BufferUnavailable(f"Redis (cache {self.alias!r}) {reason}. Reads count rows until the next flush.")
         # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
         if call.script is not None and (isinstance(error, errors.OutOfMemoryError) or " -OOM " in text):
             self.troubles.note(text)
@@ -217,7 +205,7 @@ class Client:
         if NEVER.search(text):
             self.troubles.note(f"{name}: {text}")
             return self.breaker.note_refusal(error, name)
-        self.breaker.rejects_writes = True
+        self.breaker.refuses_writes = True
         return self.breaker.trip(error)
 
     def _mend(self, keys: TypedKeys) -> None:

@@ -42,14 +42,12 @@ class NodeBreaker(Breaker):
 
     def reset(self) -> str | None:
         """Note that this node, or its replacement, answers again. The outage ends when no node is down."""
-        self.down_since, self.rejects_writes = None, False
+        self.down_since, self.refuses_writes = None, False
         return None if self._cluster.has_node_down() else self._cluster.breaker.reset()
 
 
 class Node(Client):
     """The client of one node. Only a node that failed is left alone for a while."""
-
-    is_in_cluster = True
 
     def __init__(self, cluster: Cluster):
         super().__init__(cluster.alias)
@@ -82,7 +80,6 @@ class Cluster(Client):
     down."""
 
     knows_server = False
-    is_in_cluster = True
 
     def __init__(self, alias: str):
         super().__init__(alias)

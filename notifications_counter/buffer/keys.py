@@ -1,4 +1,4 @@
-"""The keys of a shard in Redis. Scripts build the keys of single owners: see ``shared.lua``."""
+"""The keys of a shard in Redis. Scripts build the keys of cached totals: see ``shared.lua``."""
 
 from dataclasses import dataclass, field, fields
 
@@ -13,8 +13,7 @@ class Keys:
     """The keys of one shard of one counter in one database.
 
     All share the hash tag in ``base``, so a shard lives on one node of a cluster. If there are several shards, the tag
-    includes their number, so that after a change of SHARDS no key of the old partition is read. ``database`` holds the
-    id of the last database at an address: see ``lua/enter.lua``. ``live`` is a channel.
+    includes their number, so that after a change of SHARDS no key of the old partition is read. ``live`` is a channel.
     """
 
     base: str
@@ -24,26 +23,21 @@ class Keys:
     ready: str = field(init=False)
     intents: str = field(init=False)
     in_flight: str = field(init=False)
-    dirty: str = field(init=False)
-    leases: str = field(init=False)
-    rejected: str = field(init=False)
-    live: str = field(init=False)
-    recounted: str = field(init=False)
+    aside: str = field(init=False)
+    walked: str = field(init=False)
     last_run: str = field(init=False)
-    database: str
+    listeners: str = field(init=False)
+    live: str = field(init=False)
 
     def __post_init__(self) -> None:
-        for key in fields(self)[1:-1]:
+        for key in fields(self)[1:]:
             object.__setattr__(self, key.name, f"{self.base}:{key.name}")
 
     @classmethod
-    def of(cls, prefix: str, counter: str, shard: int, shards: int, database: str, address: str) -> "Keys":
+    def of(cls, prefix: str, counter: str, shard: int, shards: int, database: str) -> "Keys":
         of_many = f"of{shards}" if shards > 1 else ""
-        tag = f"{{{prefix}:{counter}:{shard}{of_many}}}"
-        return cls(f"{tag}:{database}", f"{tag}:database:{address}")
+        return cls(f"{{{prefix}:{counter}:{shard}{of_many}}}:{database}")
 
-    def total(self, ready: str, owner: str) -> str:
-        """Return the key of an owner's cached total, which depends on the number in ``ready``. ``lua/shared.lua``
-        builds the same."""
-        epoch = ready.partition(":")[0].removesuffix("?")
-        return f"{self.base}:total:{epoch}:{owner}"
+    def total(self, generation: str, owner: str) -> str:
+        """Return the key of an owner's cached total. ``lua/shared.lua`` builds the same."""
+        return f"{self.base}:total:{generation}:{owner}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,152 +12,75 @@ UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeEr
 """The exceptions that foreign data raises when it is read."""
 
 Delta = int | None
-"""The change of one owner's count. None: unknown, so the owner is recounted."""
-
-
-class Waiting(NamedTuple):
-    """The pending and flushing changes of one owner, None if the score is not an integer. ``needs_rows``: it is dirty
-    or in flight, so readers count its rows."""
-
-    pending: int | None
-    flushing: int | None
-    needs_rows: bool
-
-
-NOTHING = Waiting(0, 0, False)
-
-NUMBERS = ("epoch", "batch", "dirty", "waiting_since", "flushing_since", "heartbeat_at", "live_until")
-"""Fields of ``state`` that are numbers."""
+"""The change of one owner's count. None: unknown, so the owner is doubted."""
 
 LIMIT = 2**63
 """Redis and databases store integers of 64 bits."""
 
 
-class InEpoch:
-    """The epoch of a snapshot or a status. ``ready`` is empty before the first epoch, and while another declaration of
-    the counter is in force."""
+class Fetched(NamedTuple):
+    """An owner of a batch: the sum of its deltas, its cached total, None if it is not cached, and the sum of the deltas
+    that came ``later`` than the batch. A sum of None is unknown."""
 
-    __slots__ = ()
+    owner: str
+    delta: Delta
+    total: int | None
+    later: Delta
 
-    ready: str
-    epoch: int
+
+class Peek(NamedTuple):
+    """What Redis holds of an owner: the cached ``total``, None if there is none; the ``pending`` and ``flushing``
+    deltas as texts, empty if the owner was not touched; and whether the owner is in flight."""
+
+    total: int | None
+    pending: str
+    flushing: str
+    is_in_flight: bool
 
     @property
-    def recovering(self) -> bool:
-        """Whether everyone is being recounted. Cached totals are right; the rows of other owners must be counted."""
-        return self.ready.endswith("?")
-
-    @property
-    def complete(self) -> bool:
-        """Whether everyone has been recounted since the epoch began."""
-        return self.ready == str(self.epoch)
+    def waits(self) -> bool:
+        """Whether the owner's count is still to be flushed."""
+        return bool(self.pending or self.flushing)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot(InEpoch):
-    """The changes that wait for some owners at one moment. ``cut``: whether a batch is being flushed."""
+class Status:
+    """The state of a shard. Times are seconds of the Redis clock.
 
-    ready: str
-    epoch: int
-    batch: int
-    cut: bool
-    owners: dict[str, Waiting]
-
-    @property
-    def waiting(self) -> list[str]:
-        """The owners for whom something waits."""
-        return [owner for owner, waiting in self.owners.items() if waiting is not NOTHING]
-
-    def value(self, owner: str, count: int, flushed_batch: int) -> int | None:
-        """Return the count of an owner, given its stored total, read after the snapshot. None if it cannot be known.
-
-        A stored total with a later batch than the snapshot's tells nothing, because the owner may have become dirty
-        before that cut.
-        """
-        pending, flushing, _ = self.owners[owner]
-        if flushed_batch > self.batch or pending is None or flushing is None:
-            return None
-        return count + pending + (flushing if self.cut and flushed_batch < self.batch else 0)
-
-
-class Cut(NamedTuple):
-    """A batch that was cut: its number, how many owners are in it, and the id of the previous batch."""
-
-    batch: int
-    size: int
-    batch_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Status(InEpoch):
-    """The state of a shard. Times are seconds of the Redis clock, None if nothing waits.
-
-    ``declared`` is the fingerprint of the declaration in force, and ``heartbeat_at`` the last sign of life of a process
-    with another one. ``server`` is the name of the server at the last recovery, ``batch_id`` the id of the last batch
-    that was finished. ``counted_dirty`` is the size that ``dirty`` should have. ``unreadable``: something else wrote to
-    ``state``.
+    ``generation`` is Redis's own, ``ready`` what readers may use, and ``server`` the name of the server when the
+    generation began. ``batch`` is the batch under way, and ``finished`` the mark of the last one that was dropped.
+    ``is_whole`` and ``has_cut``: whether `pending` and `flushing` have their sentinel. ``cut_at`` is when nothing was
+    pending for the last time.
     """
 
-    epoch: int
-    declared: str
-    heartbeat_at: int | None
-    server: str
-    ready: str
-    batch: int
-    batch_id: str
-    counted_dirty: int
-    waiting_since: int | None
-    flushing_since: int | None
-    dirty_since: int | None
-    now: int
-    unreadable: bool
-    pending: int
-    flushing: int
-    intents: int
-    dirty: int
-    rejected: int
+    ready: str = ""
+    generation: str = ""
+    server: str = ""
+    batch: str = ""
+    finished: str = ""
+    is_whole: bool = False
+    has_cut: bool = False
+    cut_at: int = 0
+    now: int = 0
+    pending: int = 0
+    flushing: int = 0
+    intents: int = 0
+    aside: int = 0
 
     @classmethod
-    def of(cls, state: dict[str, Any], others: dict[str, Any]) -> Status:
-        """Return the status in the reply of ``status.lua``: the fields of ``state``, and other values."""
-        texts = {name: decode(state.get(name, "")) for name in (*NUMBERS, "declared", "server", "batch_id")}
-        numbers = {name: parse_int(texts[name]) for name in NUMBERS}
-        return cls(
-            epoch=numbers["epoch"] or 0,
-            batch=numbers["batch"] or 0,
-            counted_dirty=numbers["dirty"] or 0,
-            waiting_since=numbers["waiting_since"],
-            flushing_since=numbers["flushing_since"],
-            heartbeat_at=numbers["heartbeat_at"],
-            declared=texts["declared"],
-            server=texts["server"],
-            batch_id=texts["batch_id"],
-            unreadable=not all(_is_number(name, texts[name]) for name in NUMBERS if name in state),
-            **{**others, "now": int(others["now"]), "dirty_since": parse_int(others["dirty_since"])},
-        )
+    def of(cls, reply: dict[str, Any]) -> Status:
+        """Return the status in the reply of ``status.lua``."""
+        values: dict[str, Any] = {name: decode(value) for name, value in reply.items()}
+        for name in ("now", "cut_at", "pending", "flushing", "intents", "aside"):
+            values[name] = parse_int(values[name] or 0) or 0
+        for name in ("is_whole", "has_cut"):
+            values[name] = values[name] == "1"
+        return cls(**values)
 
     @property
-    def finished(self) -> int:
-        """The last batch that was finished."""
-        return self.batch - (self.flushing > 0)
-
-    @property
-    def lost_key(self) -> str:
-        """The key that is missing although others say that it holds something; empty if there is none.
-
-        A lost ``flushing`` shows in the database instead, which has not finished the batch.
-        """
-        if self.waiting_since is not None and not self.pending:
-            return "pending"
-        return "dirty" if self.counted_dirty != self.dirty else ""
-
-    @property
-    def backlog_age(self) -> int:
-        """Seconds for which the oldest change has waited to be flushed, or a dirty owner to be recounted. During a
-        recovery, dirty owners wait for the audit, and do not count."""
-        dirty_since = None if self.recovering else self.dirty_since
-        since = [s for s in (self.waiting_since, self.flushing_since, dirty_since) if s is not None]
-        return max(0, self.now - min(since)) if since else 0
+    def age(self) -> int:
+        """Seconds for which the oldest change may have waited to be flushed."""
+        return max(0, self.now - self.cut_at) if self.pending or self.flushing else 0
 
 
 class LastRun(NamedTuple):
@@ -186,8 +109,8 @@ class Monitored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedIntent:
-    """An intent in Redis: owners whose counts a transaction was about to change when it was announced. Times are
-    seconds of the Redis clock. ``owners`` is None if the intent is foreign and cannot be read."""
+    """An intent in Redis, of owners whose counts a transaction was about to change when it was announced. Times are
+    seconds of the Redis clock. ``owners`` is None if something else wrote the intent, and it cannot be read."""
 
     id: str
     began: int = 0
@@ -199,15 +122,21 @@ class AnnouncedIntent:
         """Return the intent in an entry of ``intents``."""
         try:
             about = json.loads(entry)
-            owners = [owner for owner in about["owners"] if owner.encode() or True]
-            return cls(id, int(about["began"]), int(about["checked"]), owners)
+            return cls(id, int(about["began"]), int(about["checked"]), list(map(str, about["owners"])))
         except UNREADABLE:
             return cls(id)
 
 
-def _is_number(name: str, text: str) -> bool:
-    """Return whether a field of ``state`` is a number that the app may have written."""
-    return re.fullmatch(rf"-?[0-9]{{1,{7 if name == 'epoch' else 16}}}", text) is not None
+def as_integers(totals: Sequence[Any]) -> list[int | None]:
+    """Return totals as integers, with None for those that are missing, in flight, foreign or a lease."""
+    with suppress(TypeError, ValueError):
+        return list(map(int, totals))
+    return [None if total is None else parse_int(total) for total in totals]
+
+
+def is_marked(total: Any) -> bool:
+    """Return whether a total has the mark of an owner in flight."""
+    return decode(total).endswith("!")
 
 
 def decode(value: Any) -> str:

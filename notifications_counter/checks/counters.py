@@ -136,15 +136,12 @@ def _mistakes_of_totals(counter: Counter) -> Mistakes:
             f"unique{names}.",
         )
     small = models.BigIntegerField if counter.sum else models.IntegerField
-    for name, kind in ((counter.field, small), (counter.batch_field, models.BigIntegerField)):
-        number: Any = counter.totals._meta.get_field(name)
-        if not isinstance(number, kind) or isinstance(number, UNSIGNED) or not _starts_at_zero(number):
-            yield (
-                f"{number} cannot store every {'count' if name == counter.field else 'batch'} of counter "
-                f"{counter.name!r}.",
-                f"Use a signed {kind.__name__} with default=0 and without null=True: a wrong count can be "
-                "negative until it is corrected.",
-            )
+    number: Any = counter.totals._meta.get_field(counter.field)
+    if not isinstance(number, small) or isinstance(number, UNSIGNED) or not _starts_at_zero(number):
+        yield (
+            f"{number} cannot store every count of counter {counter.name!r}.",
+            f"Use a signed {small.__name__} with default=0 and without null=True.",
+        )
 
 
 def _is_one_to_one(counter: Counter) -> bool:
@@ -199,18 +196,14 @@ def _mistakes_of_shared_totals(counters: Iterable[Counter]) -> Iterator[tuple[An
     first: dict[str, Counter] = {}
     for counter in counters:
         table = counter.totals._meta.db_table
-        for role in ("field", "batch_field"):
-            name = getattr(counter, role)
-            use = f"the {role} of counter {counter.name!r}"
-            other = columns.setdefault((table, name), use)
-            if other is not use:
-                yield (
-                    counter.totals,
-                    f"{counter.totals._meta.get_field(name)} is both {other} and {use}.",
-                    "Give each counter a field and a batch_field of its own in the totals model. The batch_field "
-                    "remembers the last batch that was flushed. Two counters that share one would mistake each other's "
-                    "batches for their own, and lose changes.",
-                )
+        use = f"the field of counter {counter.name!r}"
+        other = columns.setdefault((table, counter.field), use)
+        if other is not use:
+            yield (
+                counter.totals,
+                f"{counter.totals._meta.get_field(counter.field)} is both {other} and {use}.",
+                "Give each counter a field of its own in the totals model.",
+            )
         sharing = first.setdefault(table, counter)
         if counter.has_several_columns and counter.owner != sharing.owner:
             yield (

@@ -32,8 +32,7 @@ def mistake_in(counter: Counter) -> str:
     """Return an error if a model or field in a declaration does not exist, else an empty string."""
     try:
         totals = counter.totals._meta
-        _ = totals.get_field(counter.field), totals.get_field(counter.batch_field)
-        _ = counter.owner_fields, counter.total_fields, counter.condition.fields
+        _ = totals.get_field(counter.field), counter.owner_fields, counter.total_fields, counter.condition.fields
     except (LookupError, FieldDoesNotExist, FieldError) as error:
         return str(error)
     return ""

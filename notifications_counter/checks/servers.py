@@ -9,8 +9,8 @@ from django.core.checks import Error, Tags, Warning
 from django.db import connections
 from django.db.models import CharField, TextField
 
+from ..buffer.buffer import IDENTITY
 from ..buffer.location import reason_of
-from ..buffer.upkeep import IDENTITY
 from ..conf import options
 from ..counters import Counter
 from ..declaration.owners import target_of

@@ -30,7 +30,7 @@ GAUGES: dict[str, tuple[str, Callable[[CounterStatus], float]]] = {
     "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     "overdue_intents": ("Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
     "recovering": ("Do readers count rows until everyone is counted?", lambda c: bool(c.recovery)),
-    "set_aside": ("Members that could not be stored and are kept for inspection.", lambda c: c.set_aside),
+    "set_aside": ("Owners whose count could not be stored.", lambda c: c.set_aside),
 }
 
 

@@ -13,6 +13,7 @@ from django.db.models import (
     BigIntegerField,
     BooleanField,
     Case,
+    CharField,
     Count,
     Field,
     GeneratedField,
@@ -20,7 +21,9 @@ from django.db.models import (
     Model,
     Q,
     QuerySet,
+    SlugField,
     Sum,
+    TextField,
     Value,
     When,
 )
@@ -29,7 +32,7 @@ from django.db.models.lookups import Exact, IsNull
 
 from ..internals import AND, OR, Col, WhereNode
 
-Predicate = Callable[[Mapping[str, Any], Any], bool | None]
+Predicate = Callable[[Mapping[str, Any], Any], bool]
 
 NOT_NULL = object()
 """Stands for an unknown value that is not NULL."""
@@ -38,6 +41,10 @@ MISSING = object()
 
 NEVER_NULL = {bool, datetime, int}
 """Types of values that no field of Django stores as NULL, unlike an empty text."""
+
+
+TEXTS = {CharField, SlugField, TextField}
+"""Types of fields that store a text as it is given."""
 
 
 class Undecidable(Exception):
@@ -88,11 +95,11 @@ class Condition:
         """Return the number that a row with these values, by attribute name, adds: 0 if it does not count. None if only
         the database can tell.
 
-        Python decides only where the database cannot differ: whether a value is NULL, and whether booleans or integers
-        are equal. The equality of texts depends on a collation.
+        Python decides only where the database cannot differ: whether a value is NULL, and whether booleans, integers or
+        texts are equal. Different texts may be equal, depending on a collation.
         """
         try:
-            if self._predicate(values, connection) is not True:
+            if not self._predicate(values, connection):
                 return 0
             return _integer(values, self.summed, connection) if self.summed else 1
         except Undecidable:
@@ -119,44 +126,30 @@ def is_lookup_of_django(node: Any) -> bool:
     return is_set and type(node).__module__.startswith("django.")
 
 
-def _compile(node: Any) -> Predicate:
+def _compile(node: Any, negated: bool = False) -> Predicate:
+    """Compile a condition. ``negated``: NOT stands somewhere before it."""
     if isinstance(node, WhereNode) and node.connector in (AND, OR):
-        return _compile_node(node)
+        negated, nodes = negated or node.negated, node.children
+        if negated:  # Django adds whether values are NULL, which comes first
+            nodes = sorted(nodes, key=lambda child: not isinstance(child, IsNull))
+        children = [_compile(child, negated) for child in nodes]
+        if len(children) == 1 and not node.negated:
+            return children[0]
+        decide, inverted = any if node.connector == OR else all, node.negated
+        return lambda values, connection: decide(child(values, connection) for child in children) != inverted
     if isinstance(node, IsNull | Exact) and is_lookup_of_django(node):
         field, name = node.lhs.target, node.lhs.target.attname
         if isinstance(node, IsNull):
             return partial(_is_null, field, name, node.rhs)
         if isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int):
-            return lambda values, connection: _equals(_value(values, field, connection), node.rhs)
+            return partial(_equals, field, node.rhs, negated)
+        if type(field) in TEXTS and type(node.rhs) is str:
+            return partial(_equals_text, field, node.rhs, negated)
     return _undecidable
 
 
-def _undecidable(values: Mapping[str, Any], connection: Any) -> bool | None:
+def _undecidable(values: Mapping[str, Any], connection: Any) -> bool:
     raise Undecidable
-
-
-def _compile_node(node: WhereNode) -> Predicate:
-    """Compile AND and OR with three-valued logic, as in SQL: None is unknown."""
-    children = [_compile(child) for child in node.children]
-    if len(children) == 1 and not node.negated:
-        return children[0]
-    decisive = node.connector == OR
-
-    def evaluate(values: Mapping[str, Any], connection: Any) -> bool | None:
-        results, undecided = [], False
-        for child in children:
-            try:
-                results.append(child(values, connection))
-            except Undecidable:  # another child may be decisive
-                undecided = True
-        if decisive not in results:
-            if undecided:
-                raise Undecidable
-            if None in results:
-                return None
-        return (decisive in results) == (decisive != node.negated)
-
-    return evaluate
 
 
 def _is_null(field: Any, name: str, expected: bool, values: Mapping[str, Any], connection: Any) -> bool:
@@ -164,6 +157,24 @@ def _is_null(field: Any, name: str, expected: bool, values: Mapping[str, Any], c
     if value is not None and type(value) not in NEVER_NULL:
         value = _value(values, field, connection)
     return (value is None) == expected
+
+
+def _equals(field: Any, other: int, negated: bool, values: Mapping[str, Any], connection: Any) -> bool:
+    value = _value(values, field, connection)
+    if value is NOT_NULL or (value is None and negated):  # NOT NULL is NULL
+        raise Undecidable
+    return value == other
+
+
+def _equals_text(field: Any, other: str, negated: bool, values: Mapping[str, Any], connection: Any) -> bool:
+    value = values.get(field.attname, MISSING)
+    if value is None and not negated:
+        return False
+    if type(value) is not str or (field.max_length is not None and len(value) > field.max_length):  # it may be cut
+        raise Undecidable
+    if value != other and (connection.vendor == "mysql" or field.db_collation):
+        raise Undecidable
+    return value == other
 
 
 def _value(values: Mapping[str, Any], field: Field, connection: Any) -> Any:
@@ -190,9 +201,3 @@ def _integer(values: Mapping[str, Any], field: Any, connection: Any) -> int:
         if not low <= value <= high:
             raise Undecidable
     return value or 0
-
-
-def _equals(value: Any, other: int) -> bool | None:
-    if value is NOT_NULL:
-        raise Undecidable
-    return None if value is None else value == other

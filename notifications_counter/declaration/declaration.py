@@ -90,8 +90,6 @@ class Declaration(Owners):
     ``totals``       a subclass of BaseCount whose one-to-one primary key is the owner; for several columns, a model
                      with columns of the same names, as its composite primary key or under a unique constraint
     ``field``        its integer field for the count, a BigIntegerField for a sum
-    ``batch_field``  its field for the last batch that was added to the count; counters that share a totals model each
-                     need their own
     ``is_on``        False for a built-in counter that is switched off. It is not registered, and cannot be used
     """
 
@@ -104,7 +102,6 @@ class Declaration(Owners):
         condition: Q,
         totals: str,
         field: str,
-        batch_field: str = "flushed_batch",
         sum: str | None = None,
         is_on: bool = True,
     ):
@@ -116,7 +113,6 @@ class Declaration(Owners):
         self.least = -math.inf if sum else 0  # a lower count is wrong
         self.totals_label = totals
         self.field = field
-        self.batch_field = batch_field
         self.is_on = is_on
         for what, label in (("source", source), ("totals", totals)):
             if not isinstance(label, str) or label.count(".") != 1:
@@ -243,10 +239,13 @@ class Declaration(Owners):
 
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """Return the buffer of one of so many ``shards``."""
-        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id, database.address)
-        fingerprint = self.fingerprint if self.is_on else ""
-        epoch = database.epoch_of(self.name, shard, shards)
-        return Buffer(client_of(options.CACHE_ALIAS), keys, shard, database.ttl, fingerprint, epoch)
+        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id)
+        client = client_of(options.CACHE_ALIAS)
+        return Buffer(client, keys, shard, self.fingerprint_with(shards), self.name in database.counters)
+
+    def fingerprint_with(self, shards: int) -> str:
+        """Return the fingerprint of the declaration with this number of shards."""
+        return f"{self.fingerprint}/{shards}"
 
     def buffer_of(self, owner_key: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
         """Return the buffer of an owner's shard."""
@@ -277,8 +276,21 @@ class Declaration(Owners):
             return [(buffers[0], keys, owner_keys)]
         return split(buffers, keys, owner_keys)
 
-    def mark_dirty(self, owner_keys: Sequence[str]) -> list[str]:
-        """Send owners to a recount. Returns the owners whose shard was unreachable."""
+    def doubt_everyone(self) -> bool:
+        """Put everyone in doubt. Returns whether each shard was reachable."""
+        is_done = True
+        try:
+            for buffer in self.buffers:
+                try:
+                    buffer.forget()
+                except BufferUnavailable:
+                    is_done = False
+        except BufferUnavailable:  # the keys of this database are unknown
+            return False
+        return is_done
+
+    def doubt(self, owner_keys: Sequence[str]) -> list[str]:
+        """Put owners in doubt. Returns the owners whose shard was unreachable."""
         failed: list[str] = []
         try:
             shares = self.by_shard(owner_keys)
@@ -286,7 +298,7 @@ class Declaration(Owners):
             return list(owner_keys)
         for buffer, share in shares:
             try:
-                buffer.mark_dirty(share)
+                buffer.doubt(share)
             except BufferUnavailable:
                 failed += share
         return failed

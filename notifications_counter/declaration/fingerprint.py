@@ -19,7 +19,7 @@ def fingerprint_of(counter: Any) -> str:
     """Return a digest of what a counter counts, for whom, and where its totals are. It includes neither the name of the
     counter nor SQL, which differs between versions of Django."""
     source, totals = counter.source._meta, counter.totals._meta
-    fields = (*counter.owner_fields, totals.get_field(counter.field), totals.get_field(counter.batch_field))
+    fields = (*counter.owner_fields, totals.get_field(counter.field))
     about = [source.db_table, totals.db_table, *(field.column for field in fields), _as_code(counter.q)]
     about += [f"sum {counter.condition.summed.column}"] if counter.sum else []
     about += map(kind_of, counter.key_fields)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
@@ -14,7 +13,7 @@ from django.db.models import Field, IntegerField, Model
 
 from ..buffer.types import UNREADABLE
 from ..internals import BaseDatabaseWrapper
-from .primary_keys import INTEGERS, LIMIT, SEPARATOR, TAB, CompositeKey, as_bytes, as_json, fits, plain, primary_key
+from .primary_keys import LIMIT, SEPARATOR, CompositeKey, as_bytes, fits, plain, primary_key
 
 
 class Owners:
@@ -146,35 +145,6 @@ class Owners:
         if str(key) != owner_key or not all(map(fits, self.key_fields, values)):
             raise ValidationError(f"{owner_key!r} is not a primary key.")
         return key
-
-    @cached_property
-    def separator(self) -> str:
-        """The separator for ``decode_joined``. Empty if owner keys may contain any text, and cannot be joined."""
-        if self.has_several_columns:
-            return SEPARATOR
-        return "," if self.has_integer_keys else ""
-
-    def decode_joined(self, owner_keys: str) -> list[list[Any]]:
-        """Return the primary keys of joined owner keys, column by column. ValidationError if one is invalid. This is
-        much faster than one by one, and leaves less to the garbage collector."""
-        width, same = len(self.key_fields), False
-        columns: list[list[Any]] = []
-        with suppress(*UNREADABLE):
-            if self.has_several_columns:
-                rows = owner_keys[1:-1].split(f"]{SEPARATOR}[")
-                values = json.loads(f"[{SEPARATOR.join(rows)}]")
-                columns = [list(map(field.to_python, values[i::width])) for i, field in enumerate(self.key_fields)]
-                for i, column in enumerate(columns):
-                    values[i::width] = column
-                same = as_json(values)[1:-1] == SEPARATOR.join(rows) and {row.count(TAB) for row in rows} == {width - 1}
-            else:
-                columns = [[int(key) for key in owner_keys.split(",")]]
-                same = bool(INTEGERS.fullmatch(owner_keys))
-        if not same or not all(
-            all(fits(f, key) for key in keys) for f, keys in zip(self.key_fields, columns, strict=True)
-        ):
-            raise ValidationError("Not all of these are primary keys.")
-        return columns
 
     def columns_of(self, keys: Sequence[Any]) -> list[Sequence[Any]]:
         """Return primary keys column by column."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -22,15 +21,10 @@ First = tuple[Any, ...]
 LIMIT = 2**63
 """Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
 
-TAB = "\t"
-"""Precedes each value but the first in the text of a CompositeKey. JSON escapes tabs in values."""
-
-SEPARATOR = f",{TAB}"
+SEPARATOR = ",\t"
+"""Between the values in the text of a CompositeKey. JSON escapes tabs in values."""
 
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)
-
-INTEGERS = re.compile(r"(?:0|-?[1-9]\d{0,18})(?:,\t?(?:0|-?[1-9]\d{0,18}))*")
-"""Integers as ``str()`` writes them, joined by commas."""
 
 
 class CompositeKey(tuple[Any, ...]):

@@ -27,8 +27,8 @@ from ..buffer.location import reason_of
 from ..buffer.types import UNREADABLE, decode
 from ..conf import options
 from ..counters import Counter
-from ..exceptions import BufferUnavailable, DatabaseChanged
-from ..maintenance.places import LocalCounter, Place, at
+from ..exceptions import BufferUnavailable
+from ..upkeep.places import LocalCounter, Place, at
 from .badges import Badge, BadgeCount, counts_of
 
 logger = logging.getLogger("notifications_counter")
@@ -179,7 +179,7 @@ class Feeds:
                         raise errors.ConnectionError("no answer to a PING")
                     reread_at, heard = now + REREAD, False
                     pubsub.ping()
-                    self._ask_again(pubsub, channels)
+                    self._ask_again(channels)
                     woken.update(self._by_badge)
                 read = {badge: when for badge, when in read.items() if now - when < GAP}
                 if ready := woken - read.keys():
@@ -203,17 +203,11 @@ class Feeds:
                 return {badge for badge in local if badge in self._by_badge}
         return set()
 
-    def _ask_again(self, pubsub: Any, channels: dict[str, Channel]) -> None:
-        """Ask Redis to go on publishing changes. Leave the channels of databases that were replaced."""
-        for name, channel in list(channels.items()):
-            try:
+    def _ask_again(self, channels: dict[str, Channel]) -> None:
+        """Ask Redis to go on publishing changes."""
+        for channel in list(channels.values()):
+            with suppress(BufferUnavailable):
                 channel.buffer.listen(LISTEN)
-            except DatabaseChanged:
-                pubsub.unsubscribe(name)
-                del channels[name]
-                self._has_changed = True
-            except BufferUnavailable:
-                pass
 
     def _subscribe(self, pubsub: Any, channels: dict[str, Channel]) -> None:
         """Subscribe to the channels of all badges with an open feed, and to no others."""

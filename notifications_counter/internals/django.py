@@ -12,7 +12,7 @@ from django.db.models.expressions import Col
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
-from django.db.models.sql.constants import CURSOR, ROW_COUNT
+from django.db.models.sql.constants import ROW_COUNT
 from django.db.models.sql.where import AND, OR, ExtraWhere, WhereNode
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.module_loading import autodiscover_modules
@@ -27,8 +27,7 @@ __all__ = [
     "InsertQuery",
     "Query",
     "UpdateQuery",
-    # The result types of their execute_sql(), and the ON CONFLICT of an INSERT.
-    "CURSOR",
+    # A result type of their execute_sql(), and the ON CONFLICT of an INSERT.
     "ROW_COUNT",
     "OnConflict",
     # The nodes of a condition, which Python can evaluate only if it knows them.
@@ -69,20 +68,17 @@ ATTRIBUTES = {
         "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
         "isolation_level": "MySQL: the level that Django has set, from OPTIONS. PostgreSQL is asked instead.",
         "mysql_is_mariadb": "The exact collations of the two have different names.",
-        "pg_version": "From 180000 on, PostgreSQL has the old row in RETURNING.",
         "run_on_commit": "A list of (savepoint ids, function, robust), called in this order. A rollback empties it.",
         "settings_dict": "The database's entry of DATABASES, with defaults.",
-        "wrap_database_errors": "Makes the driver's errors Django's, also outside of a cursor.",
     },
     "connections": {
         "all": "With initialized_only, the connections of this thread, without making the others.",
     },
     "features": {
         "can_return_columns_from_insert": "INSERT … RETURNING.",
-        "can_return_rows_from_bulk_insert": "The same for several rows.",
         "can_return_rows_from_update": "UPDATE … RETURNING, from Django 6.0 on.",
+        "has_select_for_no_key_update": "FOR NO KEY UPDATE, which lets others refer to the rows.",
         "has_select_for_update": "FOR UPDATE.",
-        "update_can_self_select": "If not, Django selects the rows of an UPDATE of several tables first.",
         "max_query_params": "Parameters that one statement can have, None if there is no limit.",
     },
     "ops": {
@@ -100,7 +96,6 @@ ATTRIBUTES = {
         "clear_select_clause": "Drops columns, select_related() and only().",
         "combinator": "UNION and the like. As for annotations.",
         "compiler": "The name of its compiler's class.",
-        "count_active_tables": "If it is 1, an UPDATE needs no subquery.",
         "distinct": "As for annotations.",
         "extra": "As for annotations.",
         "fields": "INSERT: the fields that are written.",
@@ -127,12 +122,11 @@ ATTRIBUTES = {
     },
     "compiler": {
         "apply_converters": "Converts the driver's values to those of fields. Rows must be lists.",
-        "as_sql": "SQL and parameters; of an INSERT, a list of these. Ours, on an instance, adds RETURNING.",
+        "as_sql": "SQL and parameters; of an INSERT, a list of these.",
         "connection": "Where the statement goes.",
         "execute_returning_sql": "UPDATE … RETURNING, from Django 6.0 on; wrapped like execute_sql().",
-        "execute_sql": "Sends the statement. An UPDATE or DELETE returns a number of rows, or the cursor, for CURSOR.",
+        "execute_sql": "Sends the statement. An UPDATE or DELETE returns a number of rows.",
         "get_converters": "The converters for apply_converters().",
-        "pre_sql_setup": "UPDATE: of several tables, may select the primary keys, and put them into the WHERE.",
         "query": "What it compiles.",
         "single_alias": "DELETE: False if a subquery selects the rows. Then MariaDB has no RETURNING.",
     },

@@ -11,8 +11,6 @@ from django.db import Error
 
 __all__ = [
     "as_manual_transaction",
-    "has_failed",
-    "has_lost_transaction",
     "in_manual_transaction",
     "watch_transactions",
 ]
@@ -21,100 +19,61 @@ __all__ = [
 def watch_transactions(
     connection: Any,
     before_commit: Callable[[], None],
-    before_rollback: Callable[[], None],
+    after_rollback: Callable[[bool], None],
     is_open: Callable[[], bool],
-    *,
-    after_refusal: Callable[[], None] = lambda: None,
-    after_rollback: Callable[[], None] = lambda: None,
 ) -> None:
-    """Call these around each COMMIT and ROLLBACK of a connection, because Django has no hook there.
+    """Call these before each COMMIT and after each ROLLBACK of a connection, because Django has no hook there. A
+    ``_commit`` or ``_rollback`` that other code has set on this connection is called as well.
 
-    ``after_refusal`` is called if the database answers that it has not committed. A ``_commit`` or ``_rollback`` that
-    other code has set on this connection is called as well. If an exception strikes right before the COMMIT, Django
-    switches autocommit on while ``is_open`` is true; then the transaction is rolled back.
+    ``after_rollback`` is told whether the database has rolled back: a connection that is lost doesn't say. If an
+    exception strikes right before the COMMIT, Django switches autocommit on while ``is_open`` is true, whereby MySQL
+    and SQLite would commit. Then the transaction is rolled back.
     """
-    commit = _preceded(connection, "_commit", before_commit)
-    rollback = _preceded(connection, "_rollback", before_rollback)
+    replaced = {name: vars(connection).get(name) for name in ("_commit", "_rollback", "_set_autocommit")}
     itself = weakref.ref(connection)  # without a cycle, the connection of a thread that ended is freed at once
 
-    def roll_back_open_transaction() -> None:  # MySQL and SQLite would commit, and PostgreSQL refuse
-        if is_open() and (connection := itself()) is not None:
-            connection.rollback()
-
-    def commit_unless_interrupted() -> None:
-        try:
-            commit()
-        except Error:  # Django rolls back
-            if (connection := itself()) is not None and _is_not_committed(connection):
-                after_refusal()
-            raise
-        except BaseException:  # Django would switch autocommit on, whereby MySQL and SQLite commit
-            if (connection := itself()) is not None:
-                connection.in_atomic_block = False
-                try:
-                    connection.rollback()
-                except Error:  # a driver closes its connection if it is interrupted; so does Django then
-                    connection.close()
-            raise
-
-    def roll_back_and_tell() -> None:
-        rollback()
-        after_rollback()
-
-    connection._commit = commit_unless_interrupted
-    connection._rollback = roll_back_and_tell
-    connection._set_autocommit = _preceded(connection, "_set_autocommit", roll_back_open_transaction)
-
-
-IDLE, IN_TRANSACTION, IN_ERROR = 0, 2, 3
-"""States of a PostgreSQL connection, which psycopg and psycopg2 have from the C library."""
-
-
-def _status(driver: Any) -> int:
-    """Return the state of a PostgreSQL connection. In psycopg, ``info`` would convert it to an Enum."""
-    return (driver.pgconn if hasattr(driver, "pgconn") else driver.info).transaction_status
-
-
-def _is_not_committed(connection: Any) -> bool:
-    """Return whether the database has certainly not committed, after a COMMIT that raised an error. PostgreSQL has
-    rolled back if it answered at all, and SQLite leaves the transaction open. MySQL shows nothing."""
-    driver = connection.connection
-    if not driver:
-        return False
-    if connection.vendor == "postgresql":
-        return _status(driver) == IDLE
-    return connection.vendor == "sqlite" and driver.in_transaction
-
-
-def _preceded(connection: Any, name: str, before: Callable[[], None]) -> Callable[..., None]:
-    replaced = connection.__dict__.get(name)
-    itself = weakref.ref(connection)
-
-    def call(*arguments: Any) -> None:
-        before()
-        if replaced is not None:
-            replaced(*arguments)
-        elif (connection := itself()) is not None:
+    def call(name: str, *arguments: Any) -> None:
+        if (method := replaced[name]) is not None:
+            method(*arguments)
+        else:
+            connection = itself()
             getattr(type(connection), name)(connection, *arguments)
 
-    return call
+    def commit() -> None:
+        try:
+            before_commit()
+            call("_commit")
+        except Error:
+            raise  # Django rolls back
+        except BaseException:
+            connection: Any = itself()
+            connection.in_atomic_block = False
+            try:
+                connection.rollback()
+            except Error:  # a driver closes its connection if it is interrupted; so does Django then
+                connection.close()
+            raise
+
+    def rollback() -> None:
+        is_done = False
+        try:
+            call("_rollback")
+            is_done = True
+        finally:
+            after_rollback(is_done)
+
+    def set_autocommit(autocommit: bool) -> None:
+        if is_open() and (connection := itself()) is not None:
+            connection.rollback()
+        call("_set_autocommit", autocommit)
+
+    connection._commit = commit
+    connection._rollback = rollback
+    connection._set_autocommit = set_autocommit
 
 
-def has_failed(connection: Any) -> bool:
-    """Return whether PostgreSQL will turn COMMIT into ROLLBACK, without an error, because a statement has failed.
-
-    Django does not set ``errors_occurred`` after a DataError or an IntegrityError. The driver knows without asking the
-    server.
-    """
-    driver = connection.connection  # None if the connection was closed meanwhile
-    return connection.vendor == "postgresql" and bool(driver) and _status(driver) == IN_ERROR
-
-
-def has_lost_transaction(connection: Any) -> bool:
-    """Return whether SQLite has rolled back the whole transaction, as with ``OR ROLLBACK``, or when the disk is full.
-    The next statements are no longer in a transaction."""
-    driver = connection.connection
-    return connection.vendor == "sqlite" and bool(driver) and not driver.in_transaction
+IN_TRANSACTION, IN_ERROR = 2, 3
+"""States of a PostgreSQL connection, which psycopg and psycopg2 have from the C library."""
 
 
 def in_manual_transaction(connection: Any) -> bool:

@@ -23,8 +23,9 @@ from django.template.defaultfilters import pluralize
 from ..checks.tables import explain, forgotten_migration
 from ..counters import Counter
 from ..exceptions import BufferUnavailable
-from ..maintenance.epochs import deploy_seconds
-from ..maintenance.places import EXPECTED, OUTAGES, LocalCounter, local_counters
+from ..upkeep.heal import deploy_seconds
+from ..upkeep.places import EXPECTED, OUTAGES, LocalCounter, local_counters
+from ..upkeep.walk import Difference
 
 logger = logging.getLogger("notifications_counter")
 
@@ -54,13 +55,10 @@ class Lines:
 class CounterCommand(BaseCommand):
     """A command that reports in a line of its own that Redis or the database is unreachable."""
 
-    heals = False
-    """True if the command repairs data loss itself, so the log need not mention it."""
-
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command. It reports outages itself, so the log need not."""
         options["stdout"] = Lines(options.get("stdout") or sys.stdout)
-        unneeded = {"redis_lost", "redis_found"} | ({"redis_behind"} if self.heals else set())
+        unneeded = {"redis_lost", "redis_found"}
 
         def is_needed(record: logging.LogRecord) -> bool:
             return getattr(record, "event", "") not in unneeded
@@ -156,12 +154,12 @@ def plain_errors() -> Iterator[None]:
 
 
 def why_waiting(counter: Counter) -> str:
-    """Return why nothing can be corrected or flushed now; empty if it can."""
-    if all(shard.status.ready for shard in counter.status()):
+    """Return why nothing can be flushed now; empty if it can."""
+    if all(shard.row is not None and shard.row.generation for shard in counter.status()):
         return ""
     return (
-        "The counter is new, or its declaration has changed. Rows are counted until no process of another release has "
-        f"been heard of for {deploy_seconds(counter.buffers[0]):g} s (DEPLOY_SECONDS)."
+        "The counter is new, or its declaration has changed. Rows are counted until all processes have had "
+        f"{deploy_seconds():g} s (DEPLOY_SECONDS) to be replaced."
     )
 
 
@@ -222,9 +220,14 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
     return parse
 
 
-def number(count: int, noun: str, suffix: str = "s") -> str:
-    """Return a count with its noun: 1 batch, 2 batches."""
-    return f"{count:,} {noun}{pluralize(count, suffix)}"
+def describe(found: Difference) -> str:
+    """Return a wrong count in words."""
+    return f"owner {found.owner}: count {found.was:,}, rows {found.rows:,} ({found.rows - found.was:+,})"
+
+
+def number(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 owner, 2 owners."""
+    return f"{count:,} {noun}{pluralize(count)}"
 
 
 class Meter:

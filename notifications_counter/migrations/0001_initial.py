@@ -40,7 +40,6 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="UserNotificationsCount",
             fields=[
-                ("flushed_batch", models.BigIntegerField(default=0, editable=False, verbose_name="flushed batch")),
                 ("updated_at", models.DateTimeField(auto_now=True, verbose_name="updated at")),
                 (
                     "user",
@@ -56,12 +55,6 @@ class Migration(migrations.Migration):
                 ),
                 ("unread_count", models.IntegerField(default=0, verbose_name="unread count")),
                 ("unseen_count", models.IntegerField(default=0, db_default=0, verbose_name="unseen count")),
-                (
-                    "unseen_batch",
-                    models.BigIntegerField(
-                        default=0, db_default=0, editable=False, verbose_name="flushed batch of the unseen count"
-                    ),
-                ),
             ],
             options={
                 "verbose_name": "unread count",
@@ -75,14 +68,10 @@ class Migration(migrations.Migration):
                 ("counter", ExactCharField(max_length=100, verbose_name="counter")),
                 ("shard", models.PositiveIntegerField(verbose_name="shard")),
                 ("shards", models.PositiveIntegerField(verbose_name="number of shards")),
-                ("epoch", models.BigIntegerField(default=0, verbose_name="epoch")),
-                ("finished", models.BigIntegerField(default=0, verbose_name="last finished batch")),
-                ("batch_id", models.CharField(blank=True, max_length=32, verbose_name="id of that batch")),
-                ("progress", models.PositiveIntegerField(default=0, verbose_name="owners written of the next batch")),
-                ("closed", models.BigIntegerField(default=0, verbose_name="closed up to batch")),
-                ("audited", models.TextField(blank=True, verbose_name="audited up to")),
-                ("verified", models.TextField(blank=True, verbose_name="verified")),
-                ("declared", models.CharField(blank=True, max_length=16, verbose_name="declaration")),
+                ("generation", models.CharField(blank=True, max_length=12, verbose_name="generation")),
+                ("mark", models.CharField(blank=True, max_length=100, verbose_name="mark")),
+                ("walk", models.TextField(blank=True, verbose_name="walk")),
+                ("fingerprint", models.CharField(blank=True, max_length=32, verbose_name="declaration")),
                 ("declared_at", models.DateTimeField(default=timezone.now, verbose_name="in force since")),
             ],
             options={
@@ -150,7 +139,6 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="UserKindNotificationsCount",
             fields=[
-                ("flushed_batch", models.BigIntegerField(default=0, editable=False, verbose_name="flushed batch")),
                 ("updated_at", models.DateTimeField(auto_now=True, verbose_name="updated at")),
                 (
                     "pk",

@@ -23,21 +23,17 @@ class DatabaseId(models.Model):
 
 
 class CounterShard(models.Model):
-    """One shard of a counter: its epoch; the last finished batch with its random id, and how many owners of the next
-    one are written; the batch up to which batches are rejected; how far the audit has come; for the first shard, how
-    far the comparison of everyone has come; and the fingerprint of the declaration in force, and since when."""
+    """One shard of a counter: the generation that Redis should be in; the mark of the last chunk that a flush has
+    written; for the first shard, how far a walk has come; and the fingerprint of the declaration in force, and since
+    when."""
 
     counter = ExactCharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))
     shards = models.PositiveIntegerField(_("number of shards"))
-    epoch = models.BigIntegerField(_("epoch"), default=0)
-    finished = models.BigIntegerField(_("last finished batch"), default=0)
-    batch_id = models.CharField(_("id of that batch"), max_length=32, blank=True)
-    progress = models.PositiveIntegerField(_("owners written of the next batch"), default=0)
-    closed = models.BigIntegerField(_("closed up to batch"), default=0)
-    audited = models.TextField(_("audited up to"), blank=True)
-    verified = models.TextField(_("verified"), blank=True)
-    declared = models.CharField(_("declaration"), max_length=16, blank=True)
+    generation = models.CharField(_("generation"), max_length=12, blank=True)
+    mark = models.CharField(_("mark"), max_length=100, blank=True)
+    walk = models.TextField(_("walk"), blank=True)
+    fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)
     declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
 
     class Meta:

@@ -13,7 +13,6 @@ class BaseCount(models.Model):
     """Stored totals of a counter. A subclass adds the owner, as a one-to-one primary key without a database constraint
     and without a cascade, and a signed integer for the count."""
 
-    flushed_batch = models.BigIntegerField(_("flushed batch"), default=0, editable=False)
     updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     class Meta:
@@ -21,7 +20,7 @@ class BaseCount(models.Model):
 
 
 class UserNotificationsCount(BaseCount):
-    """The stored numbers of a user's unread and unseen notifications. Changes that wait in Redis are not included."""
+    """The stored numbers of a user's unread and unseen notifications. As of the last flush."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL,
@@ -34,9 +33,6 @@ class UserNotificationsCount(BaseCount):
     unread_count = models.IntegerField(_("unread count"), default=0)
     # With database defaults, a flush of the other count does not write these.
     unseen_count = models.IntegerField(_("unseen count"), default=0, db_default=0)
-    unseen_batch = models.BigIntegerField(
-        _("flushed batch of the unseen count"), default=0, db_default=0, editable=False
-    )
 
     class Meta:
         verbose_name = _("unread count")

@@ -19,20 +19,20 @@ from ..checks.servers import check_server
 from ..conf import options
 from ..counters import Counter, all_counters, counter_named
 from ..exceptions import CounterError
-from ..maintenance.history import history
-from ..maintenance.places import LocalCounter, Place, at, visible_counters
+from ..upkeep.history import history
+from ..upkeep.places import LocalCounter, Place, at, visible_counters
 from .activity import PRECISIONS, activity
 from .display import Table, duration, grouped, moment
 from .status import CounterStatus, Status, look, sentences
 
 EVENTS = {
-    "recovery": (gettext_lazy("Recovery began"), gettext_lazy("shard %(shard)s, epoch %(epoch)s")),
-    "recovered": (gettext_lazy("Recovery complete"), gettext_lazy("shard %(shard)s, epoch %(epoch)s")),
+    "recovery": (gettext_lazy("Recovery began"), gettext_lazy("shard %(shard)s: %(reason)s")),
+    "recovered": (gettext_lazy("Recovery complete"), gettext_lazy("stored totals are up to date")),
     "declared": (gettext_lazy("Declaration changed"), gettext_lazy("by a new release")),
     "replaced": (gettext_lazy("Flusher replaced"), gettext_lazy("by one of another release")),
-    "recount": (gettext_lazy("Recount"), gettext_lazy("%(checked)s checked, %(corrected)s corrected")),
-    "mismatched": (gettext_lazy("Corrected"), gettext_lazy("%(wrong)s wrong: %(examples)s")),
-    "rejected": (gettext_lazy("Set aside"), gettext_lazy("member %(member)s, change %(delta)s")),
+    "recount": (gettext_lazy("Recount"), gettext_lazy("%(owners)s compared, %(wrong)s wrong")),
+    "mismatched": (gettext_lazy("Wrong counts"), gettext_lazy("%(wrong)s wrong: %(examples)s")),
+    "aside": (gettext_lazy("Set aside"), gettext_lazy("owner %(owner)s: %(reason)s")),
 }
 """The title of each type of event, and its details."""
 
@@ -78,14 +78,16 @@ def counter_table(counters: Sequence[CounterStatus], by: str) -> Table:
 
 
 def _state(counter: CounterStatus) -> str:
+    if counter.recovery == "running":
+        return _("recovering, up to owner %s") % counter.recovered_to
     if counter.recovery:
-        return _("recovering, up to owner %s") % counter.recovered_to if counter.recovered_to else _("to be recovered")
+        return _("to be recovered")
     return _("has a problem") if any(counter.problems()) else _("in order")
 
 
 def servers(counters: Sequence[CounterStatus]) -> list[dict[str, str]]:
     """Return INFO of each server that holds a shard, in a round trip for each shard. A server may refuse it."""
-    infos = [buffer.upkeep.info() for counter in counters for buffer in counter_named(counter.counter).buffers]
+    infos = [buffer.info() for counter in counters for buffer in counter_named(counter.counter).buffers]
     return list({info.get("run_id"): info for info in infos if info}.values())
 
 
@@ -132,7 +134,7 @@ def well_since(status: Status) -> float | None:
     ends += [now - counter.mismatch_age for counter in status.counters if counter.mismatch_age is not None]
     for place in {counter.place for counter in status.counters}:
         with at(place):
-            ends += [event["timestamp"] for type in ("recovered", "rejected") for event in history.latest(1, type)]
+            ends += [event["timestamp"] for type in ("recovered", "aside") for event in history.latest(1, type)]
     return max(ends, default=None)
 
 

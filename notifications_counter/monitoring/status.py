@@ -22,9 +22,8 @@ from ..checks.tables import explain
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
-from ..maintenance.audit import AuditProgress
-from ..maintenance.places import LocalCounter, Place, at, here, visible_counters
-from ..maintenance.verification import Verification
+from ..upkeep.places import LocalCounter, Place, at, here, visible_counters
+from ..upkeep.state import FULL_SPEED, WalkState
 from .display import duration, grouped
 
 MAX_AGE = 300.0
@@ -78,10 +77,10 @@ class CounterStatus:
     ``age``           age of the oldest change or request; 0 if nothing waits
     ``in_flight``     intents that are announced and not confirmed; a transaction may have several
     ``overdue``       how many of them are older than HEAL_AFTER, of at most 1,000 in each shard
-    ``recovery``      why readers cannot trust Redis: ``waiting`` for processes of another declaration to end, ``due``,
-                      or ``running``; empty if they can
+    ``recovery``      why rows are counted: ``waiting`` for processes of another declaration to end, or ``due``; or
+                      ``running``, while stored totals are compared with the rows; empty if all is in order
     ``recovered_to``  the owner up to whom a running recovery has come
-    ``set_aside``     members that could not be stored, kept for inspection
+    ``set_aside``     owners whose count could not be stored
     ``mismatched``    wrong counts that the flusher has found so far by comparing counts with rows
     ``mismatch_age``  age of the last of them
     ``last_run``      age of the flusher's last run, if that was within a day
@@ -105,7 +104,7 @@ class CounterStatus:
 
     def problems(self, max_age: float = MAX_AGE) -> Iterator[Problem]:
         """Yield what is wrong with the counter, whose changes and requests may wait for ``max_age`` seconds."""
-        if self.recovery:
+        if self.recovery in ("waiting", "due"):
             yield Problem(self.name, "recovering", self._why_rows_are_counted())
         if self.failure:
             text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")
@@ -126,10 +125,9 @@ class CounterStatus:
             yield Problem(self.name, "overdue", text % {"count": grouped(self.overdue), "limit": limit})
         if self.set_aside:
             text = ngettext(
-                "%(count)s change could not be stored, and is kept in `rejected`. The log says why, and what to do. "
-                "Then delete the key.",
-                "%(count)s changes could not be stored, and are kept in `rejected`. The log says why, and what to do. "
-                "Then delete the key.",
+                "The count of %(count)s owner could not be stored. The log says why. It is tried again once a day.",
+                "The counts of %(count)s owners could not be stored. The log says why. They are tried again once a "
+                "day.",
                 self.set_aside,
             )
             yield Problem(self.name, "set_aside", text % {"count": grouped(self.set_aside)})
@@ -153,19 +151,13 @@ class CounterStatus:
         """Return why readers cannot trust Redis, and what ends that."""
         if self.recovery == "waiting":
             return _(
-                "The counter is new, or its declaration has changed. Rows are counted until no process of another "
-                "release has been heard of for DEPLOY_SECONDS and flush_counters has counted everyone."
+                "The counter is new, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and until "
+                "flush_counters runs after that."
             )
-        if self.recovery == "running":
-            text = _(
-                "flush_counters is counting everyone, because Redis is new or has lost data: up to owner %(last)s. "
-                "Until it is done, the first read of each owner counts rows."
-            )
-            return text % {"last": self.recovered_to}
         return _(
-            "Redis is new, or has lost data. Until flush_counters has counted everyone, reads count rows, and if Redis "
-            "came back with older data, counts can be wrong. Is flush_counters running, with the same CACHES, "
-            "CACHE_ALIAS, KEY_PREFIX and SHARDS?"
+            "Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back with "
+            "older data, counts can be wrong. Is flush_counters running, with the same CACHES, CACHE_ALIAS, KEY_PREFIX "
+            "and SHARDS?"
         )
 
 
@@ -249,32 +241,33 @@ def look_at(counter: Counter) -> CounterStatus:
     reach."""
     shards = counter.status()
     states = [shard.status for shard in shards]
-    monitored = [buffer.upkeep.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
+    monitored = [buffer.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
     model = apps.get_model("notifications_counter", "RecountRequest")
     waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
-    recovery, recovered_to = "", ""
-    if any(state.heartbeat_at is not None for state in states):
+    walk = WalkState.of(shards[0].row.walk if shards[0].row else "")
+    recovery = ""
+    if not all(shard.row and shard.row.generation for shard in shards):
         recovery = "waiting"
-    elif incomplete := [shard for shard in shards if shard.is_incomplete]:
-        audits = [(AuditProgress.of(shard.audited), shard.status.now) for shard in incomplete]
-        ends = [audit.end.partition(":")[2] for audit, now in audits if audit.end and now - audit.at <= MAX_AGE]
-        recovery, recovered_to = ("running", ends[0]) if ends else ("due", "")
-    compared, last_run, now = Verification.of(shards[0].verified), monitored[0].last_run, time.time()
+    elif not all(shard.is_ready for shard in shards):
+        recovery = "due"
+    elif walk.speed == FULL_SPEED:
+        recovery = "running"
+    last_run, now = monitored[0].last_run, time.time()
     return CounterStatus(
         counter=counter.name,
         place=here(counter.source),
         name=counter.name,
         waiting=sum(state.pending + state.flushing for state in states) + requests["number"],
-        age=max(requests_age, *(state.backlog_age for state in states)),
+        age=max(requests_age, *(state.age for state in states)),
         in_flight=sum(state.intents for state in states),
         overdue=sum(each.overdue for each in monitored),
         recovery=recovery,
-        recovered_to=recovered_to,
-        set_aside=sum(state.rejected for state in states),
-        mismatched=compared.mismatched,
-        mismatch_age=max(0, now - compared.mismatched_at) if compared.mismatched else None,
+        recovered_to=walk.end or "" if recovery == "running" else "",
+        set_aside=sum(state.aside for state in states),
+        mismatched=walk.wrong,
+        mismatch_age=max(0, now - walk.wrong_at) if walk.wrong else None,
         last_run=max(0, now - last_run.at) if last_run.at else None,
         failure=last_run.failure,
     )

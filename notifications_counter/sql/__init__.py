@@ -1,4 +1,4 @@
-"""The app's own SQL, with which a flush writes and a recount reads. Each database has a module."""
+"""The app's own SQL, with which a flush writes and a walk reads. Each database has a module."""
 
 from importlib import import_module
 from typing import Any
@@ -9,7 +9,7 @@ SUPPORTED = ("postgresql", "mysql", "sqlite")
 
 
 def dialect(vendor: str) -> Any:
-    """Return the module of a database, with ``apply(target, batch, chunk)``."""
+    """Return the module of a database, with ``store(target, chunk)``."""
     if vendor not in SUPPORTED:
         raise ConfigurationError(f"Counters need PostgreSQL, MariaDB or SQLite, not a database of {vendor!r}.")
     return import_module(f"{__name__}.{vendor}")

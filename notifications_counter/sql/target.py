@@ -11,15 +11,17 @@ from typing import Any
 from django.db.models import Field, GeneratedField, Model
 from django.utils import timezone
 
+from ..buffer.commands import OWNERS_PER_CALL, chunked
 from ..declaration import Declaration
+from .owners import is_one_of
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The keys of some owners, column by column, and their deltas."""
+    """The keys of some owners, column by column, and their counts."""
 
     columns: Sequence[Sequence[Any]]
-    deltas: list[int]
+    counts: Sequence[int]
 
 
 def own_columns(model: type[Model]) -> list[Any]:
@@ -32,7 +34,7 @@ def other_fields(counter: Declaration) -> list[Field]:
     those with a database default."""
     model = counter.totals
     own = {field.name for field in (model._meta.pk, *counter.total_fields)}
-    own |= {counter.field, counter.batch_field, "updated_at"}
+    own |= {counter.field, "updated_at"}
     others = [field for field in own_columns(model) if field.name not in own and not field.has_db_default()]
     return [field for field in others if not isinstance(field, GeneratedField)]
 
@@ -47,7 +49,7 @@ class Target:
         self.table = connection.ops.quote_name(self.model._meta.db_table)
         self.owners = [self._column(field.name) for field in counter.total_fields]
         self.owner = ", ".join(self.owners)
-        self.count, self.batch = self._column(counter.field), self._column(counter.batch_field)
+        self.count = self._column(counter.field)
 
     def _column(self, name: str) -> str:
         field: Any = self.model._meta.get_field(name)
@@ -64,32 +66,40 @@ class Target:
     @cached_property
     def columns(self) -> str:
         names = (self._column(field.name) for field in self.others)
-        return ", ".join((self.owner, self.count, self.batch, self.updated, *names))
+        return ", ".join((self.owner, self.count, self.updated, *names))
 
     @cached_property
     def placeholders(self) -> str:
-        return ", ".join(["%s"] * (2 + len(self.others)))
+        return ", ".join(["%s"] * (1 + len(self.others)))
 
     @cached_property
     def on_conflict(self) -> str:
-        """What PostgreSQL and SQLite do with an existing row of the table, which the statement calls ``stored``:
-        `guard`."""
+        """What PostgreSQL and SQLite do with an existing row of the table, which the statement calls ``stored``."""
         return (
-            f" ON CONFLICT ({self.owner}) DO UPDATE SET {self.count} = stored.{self.count} + excluded.{self.count},"
-            f" {self.batch} = excluded.{self.batch}, {self.updated} = excluded.{self.updated}"
-            f" WHERE stored.{self.batch} < excluded.{self.batch}"
+            f" ON CONFLICT ({self.owner}) DO UPDATE SET {self.count} = excluded.{self.count},"
+            f" {self.updated} = excluded.{self.updated} WHERE stored.{self.count} <> excluded.{self.count}"
         )
 
-    def values(self, batch: int) -> tuple[Any, ...]:
-        """Return the values that all new rows have: the batch, the time, and the defaults of the other fields."""
+    def values(self) -> tuple[Any, ...]:
+        """Return the values that all new rows have: the time, and the defaults of the other fields."""
         row = self.model()
         updated_at: Any = row._meta.get_field("updated_at")
         defaults = (field.get_db_prep_save(field.pre_save(row, add=True), self.connection) for field in self.others)
-        return (batch, updated_at.get_db_prep_save(timezone.now(), self.connection), *defaults)
+        return (updated_at.get_db_prep_save(timezone.now(), self.connection), *defaults)
+
+    def stored(self, keys: Sequence[Any]) -> dict[Any, int]:
+        """Return the stored totals of these owners, where they exist."""
+        found: dict[Any, int] = {}
+        for chunk in chunked(keys, OWNERS_PER_CALL):
+            where, params = is_one_of(self.counter, self.owners, chunk, self.connection)
+            with self.connection.cursor() as cursor:  # the ORM is slower
+                cursor.execute(f"SELECT {self.owner}, {self.count} FROM {self.table} WHERE {where}", params)
+                found.update((self.counter.key_of(key), total) for *key, total in cursor.fetchall())
+        return found
 
     def db_columns(self, chunk: Chunk) -> list[list[Any]]:
-        """Return the keys in the driver's types, column by column, and the deltas."""
-        return [*self.counter.db_columns(chunk.columns, self.connection), chunk.deltas]
+        """Return the keys in the driver's types, column by column, and the counts."""
+        return [*self.counter.db_columns(chunk.columns, self.connection), list(chunk.counts)]
 
     def as_json(self, chunk: Chunk) -> str:
         """Return the values as JSON, row by row."""

@@ -32,14 +32,13 @@ from ..internals import (
     SQLUpdateCompiler,
     UpdateQuery,
 )
-from .change import Change
-from .delete import Delete
-from .execution import write
-from .insert import Insert
+from .ledger import Ledger
+from .statements import Delete, Insert
 from .totals import write_totals
+from .transaction import Change
 from .update import Update
 
-KINDS: dict[type, tuple[type[Query], type[Insert | Update | Delete]]] = {
+STATEMENTS: dict[type, tuple[type[Query], type[Insert | Update | Delete]]] = {
     SQLInsertCompiler: (InsertQuery, Insert),
     SQLUpdateCompiler: (UpdateQuery, Update),
     SQLDeleteCompiler: (DeleteQuery, Delete),
@@ -85,21 +84,20 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
         tables = counters_of_table(compiler.query.get_meta().db_table)
         if tables is None:
             return original(compiler, *args, **kwargs)
-        sources = tables.sources
+        counters, connection = tables.sources, compiler.connection
         if kind is SQLUpdateCompiler and not tables.totals:
             names = {field.attname for field, *_ in compiler.query.values}
-            sources = tuple([counter for counter in sources if names and counter.reads(names)])
-            if not sources:
+            counters = tuple([counter for counter in counters if names and counter.reads(names)])
+            if not counters:
                 return original(compiler, *args, **kwargs)
-        connection = compiler.connection
-        if connection is not connections[connection.alias]:
+        if Ledger.on(connection).is_of_copy and connection is not connections[connection.alias]:
             with as_connection_of_its_alias(connection):
                 return execute(compiler, *args, **kwargs)
         if name == "execute_returning_sql" and not (args[0] and connection.features.can_return_rows_from_update):
             return original(compiler, *args, **kwargs)  # it calls execute_sql()
         if tables.totals:
             return write_totals(tables.totals, compiler, lambda: original(compiler, *args, **kwargs))
-        return _count(sources, kind, compiler, original, *args, **kwargs)
+        return _count(counters, kind, compiler, original, *args, **kwargs)
 
     execute.is_door = True  # type: ignore[attr-defined]
     return execute
@@ -130,14 +128,14 @@ def _count(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
+    """Execute a statement on a table with these counters, and count what it changes."""
     query, connection = compiler.query, compiler.connection
-    alias = connection.alias
-    counters = tuple([c for c in counters if alias_for(c.source) == alias])  # a counter belongs to one database
+    counters = tuple([c for c in counters if alias_for(c.source) == connection.alias])  # it belongs to one database
     if not counters:
         return original(compiler, *args, **kwargs)
     uncountable = without_columns(counters, query.model)
     if not uncountable:
-        query_class, statement_class = KINDS[kind]
+        query_class, statement_class = STATEMENTS[kind]
         is_stock = type(query) is query_class and type(compiler) is connection.ops.compiler(query.compiler)
         return statement_class(counters, compiler, original, is_stock).run(*args, **kwargs)
     countable = tuple([counter for counter in counters if counter not in uncountable])
@@ -146,4 +144,4 @@ def _count(
         result = _count(countable, kind, compiler, original, *args, **kwargs)
         return result, Change({}, everyone_of=uncountable)
 
-    return write(connection, None, execute_and_recount)
+    return Ledger.on(connection).write(None, execute_and_recount)

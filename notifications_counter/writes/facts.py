@@ -183,23 +183,17 @@ class Inserted:
     def __init__(self, model: type[Model], fields: Iterable[Field], written: Collection[Field], raw: bool):
         """``fields``: the facts to find. ``written``: those in the INSERT. ``raw``: ``pre_save()`` is skipped."""
         names = {field.attname for field in written}
-        may_differ = any(map(_sets_others, written))
-        self._in_instance: list[str] = []
-        self._by_clock: Facts = {}
-        self._is_complete = True
-        for field in fields:
-            source = _source(model, field.attname) if field.attname in names and not may_differ else "hidden"
-            if source == "instance" or (source == "clock" and raw):
-                self._in_instance.append(field.attname)
-            elif source == "clock":
-                self._by_clock[field.attname] = NOT_NULL
-            else:
-                self._is_complete = False
+        if any(map(_sets_others, written)):
+            names = set()
+        sources = {field.attname: _source(model, field.attname) for field in fields if field.attname in names}
+        self._in_instance = [name for name, source in sources.items() if source == "instance" or (source and raw)]
+        self._by_clock = {name: NOT_NULL for name, source in sources.items() if source == "clock" and not raw}
+        self._is_complete = len(self._in_instance) == len({field.attname for field in fields})
 
     def facts(self, instance: Model) -> Mapping[str, Any]:
         """Return the facts about one row."""
         values = instance.__dict__
-        if self._is_complete and not self._by_clock:
+        if self._is_complete:
             return values
         return {name: values[name] for name in self._in_instance if name in values} | self._by_clock
 
@@ -219,11 +213,11 @@ def _sets_others(field: Any) -> bool:
 
 
 def _source(model: type[Model], attname: str) -> str:
-    """Return where an INSERT takes the value of a field from: the ``__dict__`` of the "instance", the "clock", or an
-    unknown descriptor or ``pre_save()``, which is "hidden"."""
+    """Return where an INSERT takes the value of a field from: the ``__dict__`` of the "instance" or the "clock"; empty
+    for a descriptor or a ``pre_save()`` of another package."""
     field: Any = model._meta.get_field(attname)
     descriptor = getattr(model, attname, None)
     plain = isinstance(descriptor, DeferredAttribute) and type(descriptor).__get__ is DeferredAttribute.__get__
     if not plain or type(field).pre_save not in PRE_SAVES or not _is_converted_by_django(field):
-        return "hidden"
+        return ""
     return "clock" if getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False) else "instance"

@@ -16,7 +16,6 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
 
 from ..buffer import Buffer
-from ..buffer.client import DeltaTooLarge
 from ..buffer.commands import OWNERS_PER_CALL, Call, chunked, in_groups, owners_as_json
 from ..buffer.patience import Patience
 from ..buffer.pipeline import Pipeline, pipelines_for
@@ -24,7 +23,7 @@ from ..buffer.types import Delta
 from ..conf import options
 from ..databases.routing import in_schema, schema_of
 from ..declaration import Declaration
-from ..exceptions import BufferUnavailable, DatabaseChanged
+from ..exceptions import BufferUnavailable
 from ..internals import in_manual_transaction
 from .requests import Owner, request_or_log
 
@@ -32,8 +31,8 @@ logger = logging.getLogger("notifications_counter")
 
 
 class Intent:
-    """Owners of one shard that are announced together. ``call`` announces them or, after ``set_deltas``, confirms their
-    deltas. BufferUnavailable if they must not be announced."""
+    """Owners of one shard that are announced together; everyone if there are none. ``call`` announces them or, after
+    ``set_deltas``, confirms their deltas."""
 
     __slots__ = ("id", "counter", "buffer", "owner_keys", "json", "deltas", "call")
 
@@ -50,9 +49,14 @@ class Intent:
         self.call = self.buffer.confirm_call(self.id, self.json, self.deltas)
 
     @property
-    def changed(self) -> list[str]:
+    def owners(self) -> list[Owner]:
+        """Whom it announces."""
+        return [(self.counter, owner_key) for owner_key in self.owner_keys or (None,)]
+
+    @property
+    def changed(self) -> list[Owner]:
         """The owners whose counts have changed."""
-        return [owner_key for owner_key, delta in zip(self.owner_keys, self.deltas, strict=True) if delta != 0]
+        return [owner for owner, delta in zip(self.owners, self.deltas or (None,), strict=True) if delta != 0]
 
 
 CALL: Callable[[Intent], Call] = attrgetter("call")
@@ -70,6 +74,7 @@ class Intents:
 
     ``all``           the intents, in order
     ``announced``     their owners
+    ``everyone_of``   the counters of which everyone is announced
     ``announced_at``  when the first one was announced, by the monotonic clock
     ``unread``        pipelines that announce some of them, with replies to read
     """
@@ -81,28 +86,28 @@ class Intents:
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
         self.all: list[Intent] = []
         self.announced: dict[Declaration, set[str]] = {}
+        self.everyone_of: set[Declaration] = set()
         self.unread: list[Pipeline] = []
         self._refused: list[Owner] = []
 
-    def announce(self, owners: Mapping[Declaration, Iterable[str]], connection: Any) -> None:
-        """Announce the owners, each given once, that are not announced yet. ``settle`` reads the replies to the last
-        pipeline."""
+    def announce(self, owners: Mapping[Declaration, Iterable[str] | None], connection: Any) -> None:
+        """Announce the owners, each given once, that are not announced yet. None: everyone. ``settle`` reads the
+        replies to the last pipeline."""
         intents: list[Intent] = []
         with Patience(options.WRITE_TIMEOUT):
             for counter, owner_keys in owners.items():
+                if counter in self.everyone_of:
+                    continue
                 announced = self.announced.setdefault(counter, set())
-                new = [key for key in owner_keys if key not in announced] if announced else list(owner_keys)
+                new: list[str | None] = [None] if owner_keys is None else [k for k in owner_keys if k not in announced]
                 try:
-                    shards = counter.by_shard(new, connection)
+                    if owner_keys is None:
+                        intents += (Intent(counter, buffer, ()) for buffer in counter.buffers_in(connection))
+                    else:
+                        for buffer, mine in counter.by_shard(new, connection):
+                            intents += (Intent(counter, buffer, some) for some in chunked(mine, OWNERS_PER_CALL))
                 except BufferUnavailable:  # the id of the database is unknown
                     self._refused += [(counter, owner_key) for owner_key in new]
-                    continue
-                for buffer, mine in shards:
-                    try:
-                        for some in chunked(mine, OWNERS_PER_CALL):
-                            intents.append(Intent(counter, buffer, some))
-                    except BufferUnavailable:
-                        self._refused += [(counter, owner_key) for owner_key in mine]
             for group in _grouped(intents):
                 if self.unread:
                     self._refused = self.settle()
@@ -114,6 +119,8 @@ class Intents:
         for intent in intents:  # first, in case of an exception; Redis can handle the confirmation of an unknown one
             self.all.append(intent)
             self.announced[intent.counter].update(intent.owner_keys)
+            if not intent.owner_keys:
+                self.everyone_of.add(intent.counter)
         client = intents[0].buffer.client
         self.unread += pipelines_for(client, list(map(CALL, intents)), intents)
         for pipeline in self.unread:
@@ -129,8 +136,9 @@ class Intents:
             for intent, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
                 if isinstance(outcome, BufferUnavailable):
                     self.all = [other for other in self.all if other is not intent]
-                    self.announced[intent.counter].difference_update(intent.owner_keys)
-                    refused += [(intent.counter, owner_key) for owner_key in intent.owner_keys]
+                    self.announced.get(intent.counter, set()).difference_update(intent.owner_keys)
+                    self.everyone_of -= set() if intent.owner_keys else {intent.counter}
+                    refused += intent.owners
             self.unread.pop()
         return refused
 
@@ -168,36 +176,17 @@ class Intents:
         return time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
 
     def leave_to_healing(self) -> None:
-        """Confirm nothing, because the statement may still be running. A recount that ends before it commits would miss
-        it."""
+        """Confirm nothing, because the statement may still be running. A reader that counts rows before it commits
+        would miss it."""
         self.all.clear()
         self.announced.clear()
+        self.everyone_of.clear()
 
 
 def _failed_owners(pipeline: Pipeline) -> list[Owner]:
     """Return the owners whose deltas Redis did not accept."""
-    failed: list[Owner] = []
-    for intent, outcome in zip(pipeline.subjects, pipeline.outcomes(), strict=True):
-        if isinstance(outcome, DatabaseChanged):  # the intent was moved to new keys, under which its deltas are unknown
-            try:
-                intent.counter.buffer_of(intent.owner_keys[0]).confirm(intent.id, dict.fromkeys(intent.changed))
-            except BufferUnavailable as error:
-                outcome = error
-        if isinstance(outcome, DeltaTooLarge):
-            _log_too_large(intent, str(outcome))
-        elif isinstance(outcome, BufferUnavailable):
-            failed += [(intent.counter, owner_key) for owner_key in intent.changed]
-    return failed
-
-
-def _log_too_large(intent: Intent, owner_key: str) -> None:
-    """Log that Redis has sent an owner to a recount, because its change would be rounded."""
-    about = {"event": "too_large", "counter": intent.counter.name, "owner": owner_key}
-    text = (
-        "%(counter)s: the change of owner %(owner)s is too large for Redis, which adds integers below 2^53 exactly. "
-        "Its rows are counted until flush_counters has corrected it. If this happens again, sum up a coarser unit."
-    )
-    logger.warning(text, about, extra=about)
+    outcomes = zip(pipeline.subjects, pipeline.outcomes(), strict=True)
+    return [owner for intent, outcome in outcomes if isinstance(outcome, BufferUnavailable) for owner in intent.changed]
 
 
 def _request_late(using: str, schema: str | None, pipeline: Pipeline) -> bool:

@@ -1,11 +1,10 @@
-"""Requests for recounts: in Redis, or through the database while Redis is unreachable."""
+"""Doubts of owners: in Redis, or through the database while Redis is unreachable."""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
@@ -16,34 +15,32 @@ from ..buffer.commands import OWNERS_PER_CALL
 from ..buffer.patience import Patience
 from ..conf import options
 from ..declaration import Declaration
-from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction
 
 logger = logging.getLogger("notifications_counter")
 
-Owner = tuple[Declaration, str]
-"""A counter, and an owner key."""
+Owner = tuple[Declaration, str | None]
+"""A counter, and an owner key; None for everyone."""
 
 
-def mark_dirty(owners: Iterable[Owner]) -> list[Owner]:
-    """Mark owners dirty, so they are recounted. Returns those for which Redis was unreachable."""
+def doubt(owners: Iterable[Owner]) -> list[Owner]:
+    """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
     grouped: dict[Declaration, list[str]] = defaultdict(list)
-    for counter, owner_key in owners:
-        grouped[counter].append(owner_key)
+    failed: list[Owner] = []
     with Patience(options.WRITE_TIMEOUT):
-        return [(c, owner_key) for c, owner_keys in grouped.items() for owner_key in c.mark_dirty(owner_keys)]
+        for counter, owner_key in owners:
+            if owner_key is not None:
+                grouped[counter].append(owner_key)
+                continue
+            if not counter.doubt_everyone():
+                failed.append((counter, None))
+        for counter, owner_keys in grouped.items():
+            failed += ((counter, owner_key) for owner_key in counter.doubt(owner_keys))
+    return failed
 
 
-def forget(counter: Declaration) -> None:
-    """Make readers count rows until everyone is recounted, for which a RecountRequest asks."""
-    with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT):
-        for buffer in counter.buffers:
-            with suppress(BufferUnavailable):
-                buffer.upkeep.forget()
-
-
-def request_recounts(using: str, owners: Sequence[tuple[Declaration, str | None]]) -> None:
-    """Write RecountRequests, in the current transaction if there is one. An owner key of None stands for everyone."""
+def request_recounts(using: str, owners: Sequence[Owner]) -> None:
+    """Write RecountRequests, in the current transaction if there is one."""
     if not owners:
         return
     model = apps.get_model("notifications_counter", "RecountRequest")
@@ -66,7 +63,7 @@ def request_or_log(using: str, failed: Sequence[Owner]) -> None:
         request_recounts(using, failed)
     except Error:
         about = {"event": "send_failed", "database": using, "owners": len(failed)}
-        text = "Deltas could not be sent (owners: %d). The owners are recounted after HEAL_AFTER seconds."
+        text = "Deltas could not be sent (owners: %d). The owners are in doubt after HEAL_AFTER seconds."
         logger.exception(text, len(failed), extra=about)
 
 

@@ -17,10 +17,9 @@ from django.db.models.signals import post_delete, post_save
 
 from ..declaration import Declaration, counters_of_table, declarations
 from ..internals import InsertQuery, UpdateQuery
-from .change import Change
-from .execution import write
 from .ledger import Ledger
-from .queries import rows_of
+from .rows import rows_of
+from .transaction import Change
 
 _maintained: ContextVar[bool] = ContextVar("maintained", default=False)
 
@@ -41,7 +40,7 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
     using = connection.alias
     if isinstance(query, UpdateQuery):
         names = {field.name for field, *_ in query.values}  # type: ignore[attr-defined]
-        counters = tuple(c for c in counters if names & {c.field, c.batch_field, *(f.name for f in c.total_fields)})
+        counters = tuple(c for c in counters if names & {c.field, *(f.name for f in c.total_fields)})
     counters = tuple(c for c in counters if c.db == using)  # a counter belongs to one database
     if not counters or _maintained.get():
         return execute()
@@ -52,7 +51,7 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
         deltas = {counter: _unknown(counter, keys) for counter, keys in written.items() if counter not in everyone_of}
         return execute(), Change(deltas, everyone_of)
 
-    return write(connection, None, execute_and_recount)
+    return Ledger.on(connection).write(None, execute_and_recount)
 
 
 def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...]]:

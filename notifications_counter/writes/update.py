@@ -1,26 +1,21 @@
-"""UPDATE. If WHERE and SET say what the rows were and what they become, the number of rows is enough. Otherwise the
-rows are counted: on PostgreSQL by the same statement, on other databases before and after it."""
+"""UPDATE: if WHERE and SET don't say how it changes counts, it locks its rows, or PostgreSQL returns whose they are."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import compress
+from math import inf
 from typing import Any, NamedTuple
 
 from django.core.exceptions import EmptyResultSet
 
-from ..declaration import Declaration
+from ..buffer.types import Delta
 from ..internals import ROW_COUNT
-from .change import Change, Sums, difference, per_counter, unknown_deltas
-from .columns import Row, convert
-from .execution import write
-from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where
-from .queries import is_plain, keeps_to
-from .rows import Rows, lock_by_key, lock_rows
-from .statement import Statement
-from .update_returning import UpdateReturning
+from .facts import Contribution, contribution, facts_after, facts_of_where
+from .rows import Rows, by_key, is_plain, keeps_to, lock_rows, max_rows, rows_by_key
+from .statements import Deltas, Statement, difference, doubts_of, owners_of, sums_of
+from .transaction import Change
 
 
 class Effect(NamedTuple):
@@ -30,7 +25,6 @@ class Effect(NamedTuple):
     ``moves``              whether the owner may change
     """
 
-    counter: Declaration
     before: Contribution
     after: Contribution
     moves: bool
@@ -47,32 +41,28 @@ class Effect(NamedTuple):
         return self.before.names_owner and self.after.names_owner
 
     @property
-    def owner_keys(self) -> list[str]:
-        """The owners whose counts may change, as far as it says."""
-        return list(dict.fromkeys(self.before.owner_keys + self.after.owner_keys))
-
-    def deltas(self, rows: int) -> dict[str, int]:
-        """Return the deltas for a number of updated rows."""
-        deltas: dict[str, int] = defaultdict(int)
-        for number, (owner, value) in ((-rows, self.before), (rows, self.after)):
-            if value and owner is not None:
-                deltas[owner] += number * value
-        return deltas
+    def names_owners_after(self) -> bool:
+        """Whether it says whose the rows become, given whose they were."""
+        return self.after.names_owner or not self.moves
 
     @property
     def is_predictable(self) -> bool:
         """Whether it says what a row contributes afterwards, given what it did before."""
         return self.after.is_known or (self.after.value is not None and not self.moves)
 
-    def owners_after(self, owner_keys: Sequence[str | None]) -> Sequence[str | None]:
-        """Return the owners of rows that belonged to these before."""
-        is_set = self.moves and self.after.owner is not UNKNOWN
-        return [self.after.owner] * len(owner_keys) if is_set else owner_keys
+    @property
+    def owner_keys(self) -> list[str]:
+        """The owners whose counts may change, as far as it says."""
+        return list(dict.fromkeys(self.before.owner_keys + self.after.owner_keys))
 
-
-def _number(result: Any) -> int:
-    """Return the number of updated rows."""
-    return result if isinstance(result, int) else len(result)
+    def deltas(
+        self, owner_keys: Sequence[str | None], values: Iterable[int], numbers: Sequence[int]
+    ) -> dict[str, Delta]:
+        """Return the deltas, if it is predictable, given the owners and values before of so many rows."""
+        owners = [self.after.owner] * len(owner_keys) if self.moves else owner_keys
+        gone = [-number * value for number, value in zip(numbers, values, strict=True)]
+        come = [number * (self.after.value or 0) for number in numbers]
+        return sums_of([*owner_keys, *owners], [*gone, *come])
 
 
 class Update(Statement):
@@ -82,121 +72,100 @@ class Update(Statement):
         """Execute it, and return the number of rows. If ``result_type`` is a list of fields, return these: since Django
         6.0, ``save()`` may use UPDATE … RETURNING."""
         self.fields = result_type if isinstance(result_type, list | tuple) else None
-        names = {field.attname for field, *_ in self.query.values}
-        self.effects = self._effects(names)
-        if not self.effects:
-            return self._execute()
-        self.counters = tuple([effect.counter for effect in self.effects])
-        names_owners = self.is_stock and all(effect.names_owners for effect in self.effects)
-        owners = {effect.counter: effect.owner_keys for effect in self.effects} if names_owners else None
-        if names_owners and all(effect.before.is_known and effect.after.is_known for effect in self.effects):
-            return write(self.connection, owners, self._update)
-        self.changes_key = any(field.attname in names for field in self.model._meta.pk_fields)
-        own = self.query.get_initial_alias() == self.model._meta.db_table and not self.query.related_updates
-        if self.is_stock and self.connection.vendor == "postgresql" and own and not self.fields:
-            return write(self.connection, owners, self._update_returning)
-        return write(self.connection, None, self._look_and_update)
-
-    def _execute(self) -> Any:
-        if self.fields:
-            return self.execute(self.compiler, self.fields)
-        return self.execute(self.compiler, ROW_COUNT) or 0
-
-    def _effects(self, names: set[str]) -> list[Effect]:
-        """Return what the statement says for each counter whose counts it may change."""
+        query, connection = self.query, self.connection
+        names = {field.attname for field, *_ in query.values}
         # With related updates, Django selects the rows, and updates them by their primary keys a moment later.
-        is_one = self.is_stock and is_plain(self.query) and not self.query.related_updates
-        before = facts_of_where(self.query.where) if is_one else {}
-        after = facts_after(before, self.query.values)
-        connection = self.connection
-        effects = [
-            Effect(c, contribution(c, before, connection), contribution(c, after, connection), c.moves(names))
+        before = facts_of_where(query.where) if self.is_stock and is_plain(query) and not query.related_updates else {}
+        after = facts_after(before, query.values)
+        effects = {
+            c: Effect(contribution(c, before, connection), contribution(c, after, connection), c.moves(names))
             for c in self.counters
-        ]
-        return [effect for effect in effects if not effect.is_none]
+        }
+        self.effects = {counter: effect for counter, effect in effects.items() if not effect.is_none}
+        self.counters = tuple(self.effects)
+        if not self.effects:
+            return self._execute()[0]
+        if self.is_stock and all(effect.names_owners for effect in self.effects.values()):
+            return self.write({c: effect.owner_keys for c, effect in self.effects.items()}, self._update)
+        self.returns = self.is_stock and connection.vendor == "postgresql" and not self.fields
+        self.sets_key = any(field.attname in names for field in self.model._meta.pk_fields)
+        moves = any(effect.moves for effect in self.effects.values())
+        if self.returns and not moves and max_rows(query) == inf and not query.related_updates:
+            return self.write(None, self._update_returning)
+        return self.write(None, self._look_and_update)
+
+    def _execute(self) -> tuple[Any, int]:
+        """Execute it, and return its result, and the number of updated rows."""
+        if self.fields:
+            result = self.execute(self.compiler, self.fields)
+            return result, len(result)
+        number = self.execute(self.compiler, ROW_COUNT) or 0
+        return number, number
 
     def _update(self) -> tuple[Any, Change]:
-        result = self._execute()
-        number = _number(result)
-        return result, Change({effect.counter: effect.deltas(number) for effect in self.effects})
+        """WHERE and SET say whose rows they are."""
+        result, number = self._execute()
+        deltas: Deltas = {}
+        for counter, effect in self.effects.items() if number else ():
+            deltas[counter] = dict.fromkeys(effect.owner_keys)
+            before, after, _ = effect
+            if before.is_known and after.is_known:
+                numbers = -number * (before.value or 0), number * (after.value or 0)
+                deltas[counter] = sums_of((before.owner, after.owner), numbers)
+        return result, Change(deltas)
 
     def _update_returning(self) -> tuple[int, Change]:
-        """Count the rows, update them and count again by one statement of PostgreSQL."""
-        sql = UpdateReturning(self.compiler, self.counters)
-        found = self.fetch(sql.as_sql)
-        if not found:
-            return 0, Change({})
-        found = list(convert(self.compiler, [*sql.old.fields, *sql.new.fields], found))
-        if sql.is_one:
-            found = [(*row, 1, 1) for row in found]
-        *columns, before, after = zip(*found, strict=True)
-        updated, same = sum(after), sum(compress(after, before))
-        only_before, only_after = sum(before) - same, updated - same
-        are_old = [-1] * len(found)
-        if only_before and not only_after and not self.changes_key:  # a trigger has skipped these
-            are_old = [-bool(number) for number in after]
-        elif only_before != only_after:
-            return updated, self._unknown({}, False)
-        sums = Sums(self.counters)
-        sums.add_columns(columns[: len(sql.old.names)], are_old)
-        sums.add_columns(columns[len(sql.old.names) :], [1] * len(found))
-        return updated, Change(sums)
+        """PostgreSQL returns whose rows they are, and how many."""
+        number, rows = self.execute_returning("UPDATE", grouped=True)
+        if rows is None:
+            return number, Change({}, self.counters)
+        deltas: Deltas = {}
+        for counter, owner_keys, _ in owners_of(self.counters, rows):
+            before, after, _ = self.effects[counter]
+            if before.value is None or after.value is None:
+                deltas[counter] = doubts_of(owner_keys)
+            else:
+                deltas[counter] = sums_of(owner_keys, [row[-1] * (after.value - before.value) for row in rows])
+        return number, Change(deltas)
 
     def _look_and_update(self) -> tuple[Any, Change]:
-        """Lock and count the rows, execute the statement, and count them again if necessary."""
-        query = self.query
-        of_many = query.count_active_tables() > 1 and not self.connection.features.update_can_self_select
-        if not self.is_stock or not (query.related_updates or of_many):
-            return self._compare()
-        self.compiler.pre_sql_setup()  # Django selects the rows first, and then updates them by their keys
-        self.compiler.pre_sql_setup = lambda: None
-        try:
-            return self._compare(names_rows=True)
-        finally:
-            del self.compiler.pre_sql_setup
-
-    def _compare(self, names_rows: bool = False) -> tuple[Any, Change]:
-        """Execute it, and compare its rows before and after. ``names_rows``: it lists their primary keys."""
-        found = lock_rows(self.query, self.connection, self.counters)
-        is_stable = names_rows or (self.is_stock and keeps_to(found, self.query, self.connection))
-        if is_stable and not found:  # at that moment, it would have changed nothing; but wrong values raise
+        """Lock the rows, and see whose they are and whether they count. PostgreSQL returns what they are afterwards."""
+        found = lock_rows(self.query, self.connection, self.counters, no_key=not self.sets_key)
+        keeps = keeps_to(found, self.query, self.connection, self.is_stock)
+        if keeps and not found:  # at that moment, it would have changed nothing; but wrong values raise
             with suppress(EmptyResultSet):
                 self.compiler.as_sql()
-            return [] if self.fields else 0, Change({})
-        result = self._execute()
-        number = _number(result)
-        are_found = is_stable and number == len(found)
-        if self.is_stock and not number:
-            return result, Change({})
-        if are_found and all(effect.is_predictable for effect in self.effects):
-            return result, Change(self._predicted(found.values()))
-        if self.changes_key:
-            return result, self._unknown(found, are_found)
-        after = lock_by_key(self.model, self.connection, list(found), self.counters)
-        # Nobody else changes locked rows. So if the numbers are equal, these are the rows that have changed.
-        if not are_found and number != sum(after.get(pk) != row for pk, row in found.items()):
-            return result, self._unknown(found, False)
-        return result, Change(difference(self.counters, found.values(), after.values()))
+            return [] if self.fields else 0, Change()
+        if self.returns and not self.sets_key:
+            result, rows = self.execute_returning("UPDATE", grouped=False)
+            after = by_key(rows or (), len(self.model._meta.pk_fields))
+            if rows is not None and after.keys() <= found.keys():
+                return result, Change(difference(self.counters, [found[pk] for pk in after], after.values()))
+            return result, self._doubts(found, after, False, {})
+        result, number = self._execute()
+        if not number:
+            return result, Change()
+        are_found = keeps and number <= len(found)  # nobody else changes locked rows
+        is_exact = are_found and number == len(found) and self.is_stock
+        numbers = Counter(found.values())
+        known: Deltas = {}
+        for counter, owner_keys, values in owners_of(self.counters, list(numbers)) if is_exact else ():
+            if self.effects[counter].is_predictable:
+                known[counter] = self.effects[counter].deltas(owner_keys, values, list(numbers.values()))
+        names_owners = self.is_stock and all(e.names_owners_after for c, e in self.effects.items() if c not in known)
+        after = {}
+        if are_found and not names_owners and not self.sets_key:
+            after = rows_by_key(self.model, self.connection, list(found), self.counters)
+        return result, self._doubts(found, after, are_found, known)
 
-    def _predicted(self, rows: Iterable[Row]) -> Sums:
-        """Return the deltas, given the rows before."""
-        sums, found = Sums(self.counters), Counter(rows)
-        numbers = list(found.values())
-        columns = per_counter(sums, zip(*found, strict=True))
-        for effect, (counter, keys, values) in zip(self.effects, columns, strict=True):
-            owner_keys = counter.encode_all(keys)
-            gone = [-int(value) * number for value, number in zip(values, numbers, strict=True) if value]
-            sums.add(counter, list(compress(owner_keys, values)), gone)
-            if added := effect.after.value:
-                sums.add(counter, effect.owners_after(owner_keys), [added * number for number in numbers])
-        return sums
-
-    def _unknown(self, found: Rows, are_found: bool) -> Change:
-        """Return a change that has the owners before and after recounted. If ``are_found``, the rows that were found
-        have changed. Otherwise, recount the owners that the statement names, or everyone."""
-        deltas, everyone_of = unknown_deltas(self.counters, found.values()), []
-        for effect in self.effects:
-            deltas[effect.counter] |= dict.fromkeys(effect.owner_keys)
-            if not (effect.names_owners if not are_found else effect.after.names_owner or not effect.moves):
-                everyone_of.append(effect.counter)
+    def _doubts(self, found: Rows, after: Rows, are_found: bool, known: Deltas) -> Change:
+        """Put the owners of rows in doubt, but those of counters whose deltas are known. ``are_found``: the statement
+        has changed no other rows."""
+        deltas, everyone_of = dict(known), []
+        for counter, owner_keys, _ in owners_of(self.counters, [*found.values(), *after.values()]):
+            if counter not in known:
+                effect = self.effects[counter]
+                deltas[counter] = doubts_of([*owner_keys, *effect.owner_keys])
+                if not (are_found or effect.names_owners) or not (after or effect.names_owners_after):
+                    everyone_of.append(counter)
         return Change(deltas, everyone_of)

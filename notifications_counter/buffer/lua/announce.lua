@@ -1,18 +1,33 @@
--- Announces an intent: owners whose counts a transaction is about to change. From now on they are in flight, and
--- readers count their rows. Refuses if Redis is behind the database, because the address may lead to another Redis now,
--- where no flusher runs.
+-- Announces an intent: owners whose counts a transaction is about to change, or everyone. From now on they are in
+-- flight, and readers count their rows.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)
--- ARGV  1 intent  2 epoch that the database knows  3 owners of the intent, as JSON
+-- ARGV  1 intent  2 owners of the intent, as JSON; [] for everyone  3 '1' if the database knows of a generation
 -- Reply 1
 local ready_now = redis.call('GET', ready)
-if is_out_of_use(ready_now) then return LEFT end
--- rule: astray
-if not ready_now and is_behind(ARGV[2]) then return LEFT end
+if ready_now == 'retired' then return UNUSED end
+-- rule: unknown_redis
+if ARGV[3] == '1' and redis.call('HEXISTS', state, 'generation') == 0 then return UNUSED end
 -- rule: intents (something else has deleted them)
-if redis.call('EXISTS', intents) == 0 and redis.call('EXISTS', in_flight) == 1 then redis.call('UNLINK', in_flight) end
-local now = tonumber(redis.call('TIME')[1])
-local owners = cjson.decode(ARGV[3])
-local intent = {ready = ready_now or '', began = now, checked = now, owners = owners}
-redis.call('HSET', intents, ARGV[1], cjson.encode(intent))
-for _, owner in ipairs(owners) do take_off(owner, ready_now) end
+if redis.call('EXISTS', intents) == 0 and redis.call('EXISTS', in_flight) == 1 then
+  redis.call('UNLINK', in_flight)
+  redis.call('DEL', ready)
+  ready_now = false
+end
+local now = redis.call('TIME')[1]
+local entry = '{"began":' .. now .. ',"checked":' .. now .. ',"owners":' .. ARGV[2] .. '}'
+redis.call('HSET', intents, ARGV[1], entry)
+local owners = cjson.decode(ARGV[2])
+for _, owner in ipairs(owners) do
+  -- rule: flying
+  redis.call('HINCRBY', in_flight, owner, 1)
+  local key = total_of(owner, ready_now)
+  local total, cached = total_at(key)
+  -- rules: marked, lease
+  if total then redis.call('SET', key, total .. '!', 'KEEPTTL') elseif cached then redis.call('DEL', key) end
+end
+if #owners == 0 then
+  redis.call('HINCRBY', in_flight, SENTINEL, 1)
+  -- rule: forget
+  redis.call('DEL', ready)
+end
 return 1

@@ -1,19 +1,14 @@
--- Caches totals of owners who are not in flight, if the caller still has their leases.
--- KEYS  ready (text)  intents (hash)  in_flight (hash)  leases (hash)
--- ARGV  1 ready  2 token of the leases  3 seconds to live  4 the owners, as JSON
---       5 their totals, as JSON, '' to end only the lease
--- Reply the number of owners whose totals were cached
-if redis.call('GET', ready) ~= ARGV[1] then return 0 end
-local owners, totals = cjson.decode(ARGV[4]), cjson.decode(ARGV[5])
-local held, flying, mine, kept = redis.call('HMGET', leases, unpack(owners)), which_fly(owners), {}, 0
-for i, owner in ipairs(owners) do
-  local is_mine = is_held(held[i], ARGV[2])
-  if is_mine then mine[#mine + 1] = owner end
-  -- rules: lease, fix_flying
-  if is_mine and not flying[i] and totals[i] ~= '' then
+-- Caches counts of rows where the leases are still there: nothing was announced, confirmed or doubted meanwhile.
+-- KEYS  ready (text)
+-- ARGV  1 generation  2 token of the leases  3 seconds to live  4 owners, as JSON  5 their counts as texts, as JSON
+-- Reply how many were cached
+local counts, kept = cjson.decode(ARGV[5]), 0
+for i, owner in ipairs(cjson.decode(ARGV[4])) do
+  local key = total_of(owner, ARGV[1])
+  -- rule: lease
+  if redis.pcall('GET', key) == '?' .. ARGV[2] then
+    redis.call('SET', key, counts[i], 'EX', ARGV[3])
     kept = kept + 1
-    redis.call('SET', total_of(owner, ARGV[1]), totals[i], 'EX', ARGV[3])
   end
 end
-if #mine > 0 then redis.call('HDEL', leases, unpack(mine)) end
 return kept

@@ -1,15 +1,12 @@
 -- Gives events the next ids and stores them, all at once.
 -- KEYS  next (integer)  events (zset: id → timestamp)  types (set)
--- ARGV  1 base of the log's keys  2 seconds after which the log of a test database expires, '' for others
---       then for each event: type, timestamp ('' for now), number of fields, and the pairs field, value as JSON
+-- ARGV  1 base of the log's keys  then for each event: type, timestamp ('' for now), number of fields, and the pairs
+--       field, value as JSON
 -- Reply the ids
 local reply = {}
 local time = redis.call('TIME')
 local now = time[1] .. '.' .. string.format('%06d', tonumber(time[2]))
-local function expire(key)
-  if ARGV[2] ~= '' then redis.call('EXPIREAT', key, time[1] + ARGV[2]) end
-end
-local i = 3
+local i = 2
 while i <= #ARGV do
   local kind, timestamp = ARGV[i], ARGV[i + 1]
   local last = i + 2 + 2 * tonumber(ARGV[i + 2])
@@ -24,10 +21,7 @@ while i <= #ARGV do
   redis.call('ZADD', events, timestamp, member)
   redis.call('ZADD', ARGV[1] .. ':events:' .. kind, timestamp, member)
   redis.call('SADD', types, kind)
-  expire(key)
-  expire(ARGV[1] .. ':events:' .. kind)
   reply[#reply + 1] = id
   i = last + 1
 end
-for _, key in ipairs(KEYS) do expire(key) end
 return reply

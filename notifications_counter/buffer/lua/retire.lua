@@ -1,9 +1,7 @@
--- Puts a shard out of use for good, after a change of SHARDS: everyone is recounted in other shards. Processes that
--- still use this one count rows, and leave RecountRequests. Intents stay, to be registered elsewhere.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  in_flight (hash)  dirty (zset)  leases (hash)
--- ARGV  1 seconds after which the lasting keys of a test database expire, '' for others
+-- Puts the keys of an old number of shards out of use, for good. What waits there is dropped: everyone is looked at in
+-- the new shards. Processes that still use the old ones count rows, and leave RecountRequests.
+-- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  aside (hash)
 -- Reply nothing
-redis.call('UNLINK', pending, flushing, in_flight, dirty, leases, state)
--- rule: retire
+redis.call('UNLINK', pending, flushing, state, intents, in_flight, aside)
+-- rule: unknown_redis
 redis.call('SET', ready, 'retired')
-if ARGV[1] ~= '' then redis.call('EXPIRE', ready, ARGV[1]) end

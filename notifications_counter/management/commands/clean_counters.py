@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
-from ...maintenance.cleaning import clean_everywhere
+from ...upkeep.cleaning import clean_everywhere
 from ..console import CounterCommand, Meter, OutageLog, Stop, number, plain_errors, stop_on_signals
 
 MINUTE = 60

@@ -1,24 +1,25 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections
 
 from ...counters import Counter, all_counters
-from ...maintenance.flush import heal_and_flush
-from ...maintenance.places import LocalCounter, at, at_each
-from ...maintenance.recount import RecountResult
-from ...maintenance.verification import verify
 from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE, look, sentences
+from ...upkeep.flush import heal_and_flush
+from ...upkeep.places import LocalCounter, at, at_each
+from ...upkeep.walk import Result
 from ..console import (
     CounterCommand,
     Meter,
     OutageLog,
     Stop,
     at_least,
+    describe,
     find_counters,
     number,
     plain_errors,
@@ -28,8 +29,7 @@ from ..console import (
 
 
 class Command(CounterCommand):
-    help = "Heals every counter, writes what waits in Redis to the database, and compares some owners with the rows."
-    heals = True
+    help = "Heals every counter, and writes the counts of owners that have changed to the database."
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()
@@ -92,9 +92,7 @@ class Command(CounterCommand):
                 if loop:
                     self.loop(stop, interval)
                 else:
-                    counters = self.find_counters()
-                    at_each(counters, lambda local: self.run_to_end(local, stop))
-                    verify(counters, stop.asked)
+                    at_each(self.find_counters(), lambda local: self.run_to_end(local, stop))
 
     def find_counters(self) -> list[LocalCounter[Counter]]:
         return find_counters(all_counters(), self.database, self.schema)
@@ -119,9 +117,6 @@ class Command(CounterCommand):
                         self.tell_why_waiting(local)
                 if stop.asked():
                     return
-            with outages.watch():
-                if not outages.errors:
-                    verify(todo, stop.asked)
             if outages.end_run() or not unfinished:
                 stop.wait(interval)
 
@@ -143,31 +138,32 @@ class Command(CounterCommand):
                 counter, lambda: self.heal(local, stop, meter), lambda: self.flush(local, stop, meter, quiet)
             )
 
-    def heal(self, local: LocalCounter[Counter], stop: Stop, meter: Meter) -> RecountResult:
+    def heal(self, local: LocalCounter[Counter], stop: Stop, meter: Meter) -> Result:
         name, counter, _ = local
         healed = counter.heal(
-            progress=lambda done: meter.show(f"{name}: recovering, owners recounted", done), stopped=stop.asked
+            progress=lambda done: meter.show(f"{name}: owners compared", done),
+            stopped=stop.asked,
+            report=lambda found: meter.say(f"{name}: {describe(found)}."),
         )
         meter.end()
-        if healed.checked:
-            meter.say(f"{name}: recounted {number(healed.checked, 'owner')}, corrected {healed.corrected:,}.")
         return healed
 
     def flush(self, local: LocalCounter[Counter], stop: Stop, meter: Meter, quiet: bool) -> None:
         if stop.asked():
             return
         name, counter, _ = local
+        started = time.monotonic()
         flushed = counter.flush(
             progress=lambda done, total: meter.show(f"{name}: owners flushed", done, total),
             stopped=stop.asked,
             chunk_size=self.chunk_size,
         )
         meter.end()
-        if flushed.owners or flushed.rejected:
-            rejected = f", rejected {flushed.rejected:,}" if flushed.rejected else ""
-            batches = f" in {number(flushed.batches, 'batch', 'es')}" if flushed.batches else ""
-            owners = f"{number(flushed.owners, 'owner')}{batches}, net {flushed.net:+,}"
-            meter.say(f"{name}: flushed {owners}{rejected}, {flushed.seconds:.2f} s.")
+        if flushed.owners or flushed.aside:
+            aside = f", set {flushed.aside:,} aside" if flushed.aside else ""
+            wrong = f", {flushed.wrong:,} of them wrong before" if flushed.wrong else ""
+            owners = number(flushed.owners, "owner")
+            meter.say(f"{name}: flushed {owners}{wrong}{aside}, {time.monotonic() - started:.2f} s.")
         elif not quiet:
             meter.say(f"{name}: {self.why_nothing(counter)}")
 
@@ -176,15 +172,10 @@ class Command(CounterCommand):
         if reason := why_waiting(counter):
             return f"nothing flushed. {reason}"
         states = [shard.status for shard in counter.status()]
-        waiting = sum(s.pending + s.flushing for s in states)
-        dirty, intents = sum(s.dirty for s in states), sum(s.intents for s in states)
-        if waiting or dirty or intents:
-            return (
-                f"nothing flushed; for the next runs: {number(waiting, 'change')}, {number(dirty, 'owner')} to "
-                f"recount, {number(intents, 'intent')} in flight."
-            )
-        if any(s.recovering for s in states):
-            return "nothing to flush. Everyone is being recounted. If no other flusher is at work, run it again."
+        waiting, intents = sum(s.pending + s.flushing for s in states), sum(s.intents for s in states)
+        if waiting or intents:
+            in_flight = number(intents, "intent")
+            return f"nothing flushed; for the next runs: {number(waiting, 'owner')}, {in_flight} in flight."
         return "nothing to flush."
 
     def tell_why_waiting(self, local: LocalCounter[Counter]) -> None:
@@ -194,11 +185,10 @@ class Command(CounterCommand):
 
     def tell_shards(self, counter: Counter, name: str) -> None:
         for shard in counter.status():
-            s, recovering = shard.status, ", recovering" if shard.is_incomplete else ""
+            s, generation = shard.status, shard.row.generation if shard.row else ""
             self.stdout.write(
-                f"{name}, shard {shard.shard}: epoch {shard.epoch}{recovering}, "
-                f"batch {s.batch}, pending {s.pending:,}, flushing {s.flushing:,}, "
-                f"in flight {s.intents:,}, dirty {s.dirty:,}, rejected {s.rejected:,}"
+                f"{name}, shard {shard.shard}: generation {generation or 'none'}, pending {s.pending:,}, flushing "
+                f"{s.flushing:,}, in flight {s.intents:,}, set aside {s.aside:,}"
             )
 
     # ------------------------------------------------------------------ check

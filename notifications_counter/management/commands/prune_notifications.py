@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from ...maintenance.retention import prune
+from ...upkeep.retention import prune
 from ..console import CounterCommand, Meter, at_least, number, plain_errors, stop_on_signals
 
 UNITS = {"h": "hours", "d": "days", "w": "weeks"}

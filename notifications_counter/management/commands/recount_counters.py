@@ -9,15 +9,22 @@ from django.core.management.base import CommandError, CommandParser
 from django.db.models import Model, QuerySet
 
 from ...counters import Counter, all_counters, counter_named, counters_of_notifications
-from ...maintenance.orphans import remove_orphans
-from ...maintenance.places import LocalCounter, at, at_each
-from ...maintenance.recount import Difference, RecountResult
-from ..console import CounterCommand, Meter, find_counters, number, plain_errors, why_waiting
+from ...upkeep.places import LocalCounter, at, at_each
+from ...upkeep.walk import Difference
+from ..console import (
+    CounterCommand,
+    Meter,
+    describe,
+    find_counters,
+    number,
+    plain_errors,
+    stop_on_signals,
+    why_waiting,
+)
 
 
 class Command(CounterCommand):
-    help = "Compares every count with the database's rows, and corrects it."
-    heals = True
+    help = "Compares every count with the database's rows, and puts wrong ones in doubt, so that rows are counted."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -79,49 +86,37 @@ class Command(CounterCommand):
 
     def recount(self, local: LocalCounter[Counter], keys: list[Any] | None, meter: Meter) -> None:
         name, counter, _ = local
-        dry_run, restored = self.dry_run, self.restored
         keys = keys and keys_of(counter, keys)
 
-        def report(correction: Difference) -> None:
-            count, change = "unreadable", ""
-            if correction.was is not None:
-                count, change = f"{correction.was:,}", f" ({correction.rows - correction.was:+,})"
-            done = "would be corrected" if dry_run else "corrected"
-            meter.say(f"{name}: owner {correction.owner}: count {count}, rows {correction.rows:,} → {done}{change}")
+        def report(found: Difference) -> None:
+            meter.say(f"{name}: {describe(found)}.")
 
-        def progress(checked: int) -> None:
-            meter.show(f"{name}: owners recounted", checked)
-
-        healed = RecountResult()
-        if not dry_run:
-            healed = counter.heal(math.inf, progress, report=report if restored else None)
-        if healed.checked and not restored:  # readers did not see what these counts lacked
-            meter.say(
-                f"{name}: first healed {number(healed.checked, 'owner')}, whose rows were counted until now; completed "
-                f"{number(healed.corrected, 'count')}."
-            )
-            healed = RecountResult()
-        resume = keys is None and not dry_run and not restored and not self.restart
-        if resume and (after := counter.buffers[0].upkeep.recounted().partition(":")[2]):
+        if not self.dry_run:
+            counter.heal(math.inf, lambda done: meter.show(f"{name}: owners compared", done), report=report)
+        resume = keys is None and not self.dry_run and not self.restored and not self.restart
+        if resume and (after := counter.buffers[0].walked()):
             meter.say(f"{name}: resuming after owner {after}, where a run was interrupted; --restart starts over.")
         for model, key in missing_owners(counter, keys or ()):
             who = model._meta.verbose_name
-            meter.say(f"{name}: no {who} has the primary key {key}. Whatever it left behind is recounted.")
-        result = counter.recount(keys, dry_run, report, progress, resume=resume)
-        removed = 0 if dry_run or keys is not None else remove_orphans(counter)
+            meter.say(f"{name}: no {who} has the primary key {key}. Whatever it left behind is compared.")
+        with stop_on_signals() as stop:
+            result = counter.recount(
+                keys,
+                self.dry_run,
+                report,
+                lambda done: meter.show(f"{name}: owners compared", done),
+                stop.asked,
+                resume,
+            )
+        if not self.dry_run and not result.unfinished:
+            counter.flush()
         meter.end()
-        result.wrong += healed.wrong
-        result.corrected += healed.corrected
-        corrected = f"would correct {result.wrong:,}" if dry_run else f"corrected {result.corrected:,}"
-        meter.say(f"{name}: checked {number(result.checked, 'owner')}, {result.wrong:,} wrong, {corrected}.")
-        if result.postponed:
-            meter.say(f"{name}: left {number(result.postponed, 'owner')} in doubt to flush_counters.")
+        now = "" if self.dry_run or not result.wrong else " Their rows were counted."
+        meter.say(f"{name}: compared {number(result.owners, 'owner')}, {result.wrong:,} wrong.{now}")
+        if result.unfinished:
+            meter.say(f"{name}: stopped. Run it again within an hour to go on.")
         if reason := why_waiting(counter):
-            if dry_run:  # nothing was healed, so Redis may also have lost data
-                reason = "Redis does not hold complete counts. Rows are counted until the next recovery."
-            meter.say(f"{name}: {reason} Then the flusher recounts everyone.")
-        if removed:
-            meter.say(f"{name}: removed {number(removed, 'total')} of deleted owners.")
+            meter.say(f"{name}: {reason}")
 
 
 def keys_of(counter: Counter, values: Iterable[Any]) -> list[Any]:

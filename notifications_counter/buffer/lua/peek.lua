@@ -1,0 +1,16 @@
+-- Reads what Redis holds of owners at one moment, for a comparison with the rows.
+-- KEYS  pending (zset)  flushing (zset)  ready (text)  intents (hash)  in_flight (hash)
+-- ARGV  1 owners, as JSON
+-- Reply for each owner: its cached total; its pending and its flushing delta ('' where there is none; without ready,
+--       everyone has an unknown one); 1 if it is in flight
+local owners, reply = cjson.decode(ARGV[1]), {}
+if #owners == 0 then return reply end
+local ready_now = redis.call('GET', ready)
+local flying, is_everyone = which_fly(owners)
+local added, cut = redis.call('ZMSCORE', pending, unpack(owners)), redis.call('ZMSCORE', flushing, unpack(owners))
+for i, owner in ipairs(owners) do
+  local n = #reply
+  reply[n + 1], reply[n + 2] = total_at(total_of(owner, ready_now)) or '', added[i] or ready_now and '' or 'inf'
+  reply[n + 3], reply[n + 4] = cut[i] or '', (is_everyone or flying[i]) and 1 or 0
+end
+return reply

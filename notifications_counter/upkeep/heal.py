@@ -1,0 +1,164 @@
+"""Heals a counter: puts its declaration in force, begins a generation if Redis has lost something, puts in doubt whom
+RecountRequests and overdue intents name, and walks over everyone if that is due."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.db import connections, transaction
+from django.utils import timezone
+
+from ..buffer import Buffer
+from ..buffer.keys import Keys
+from ..conf import options
+from ..databases.identity import identify
+from ..databases.routing import own_rows
+from ..declaration import Declaration, switched_off
+from ..exceptions import BufferUnavailable
+from ..sql.everyone import PAGE
+from ..writes.requests import doubt
+from .history import record
+from .shards import begin_generation, lost, refuse_in_transaction, shard_row, shard_rows
+from .walk import Difference, Result, Walker, note_mismatches
+
+_seen: dict[tuple[str, str], str] = {}
+"""The fingerprint of a counter in a database that this process has found in force, or put in force."""
+
+
+class Healer:
+    """Heals one counter."""
+
+    def __init__(
+        self,
+        counter: Declaration,
+        report: Callable[[Difference], None] | None = None,
+        progress: Callable[[int], None] = lambda compared: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ):
+        self.counter = counter
+        self.report = report or (lambda difference: None)
+        self.progress = progress
+        self.stopped = stopped
+
+    def heal(self, seconds: float) -> Result:
+        """Heal, and walk over everyone for about ``seconds`` if Redis has lost something."""
+        counter, until = self.counter, time.monotonic() + seconds
+        refuse_in_transaction(counter.db)
+        if not is_in_force(counter):
+            return Result()
+        mismatches: list[Difference] = []
+        walker = Walker(counter, mismatches.append)
+        is_done = self._doubt_requested()
+        for buffer in counter.buffers:
+            self._ground(buffer)
+            row = shard_row(counter, buffer.shard).first()
+            if row is not None and lost(buffer.status(), row, buffer.server()):
+                begin_generation(counter, buffer)
+        if not is_done and not self._doubt_requested():  # before, the keys may have been out of use
+            raise BufferUnavailable("Redis is unavailable, so RecountRequests wait.")
+        walker.result.unfinished = walker.walk_together(
+            self.progress, lambda: self.stopped() or time.monotonic() > until
+        )
+        note_mismatches(counter, mismatches)
+        for difference in mismatches:
+            self.report(difference)
+        return walker.result
+
+    def _doubt_requested(self) -> bool:
+        """Put in doubt whom RecountRequests name, and delete exactly the requests that were read. Their transactions
+        have committed, so a count of rows sees their changes. Returns False if Redis refuses."""
+        requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name).order_by("pk")
+        while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
+            owners = {(self.counter, None if everyone else owner) for _, owner, everyone in found}
+            if doubt(owners):
+                return False
+            own_rows("RecountRequest", self.counter.db).filter(pk__in=[pk for pk, *_ in found]).delete()
+            requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
+        return True
+
+    def _ground(self, buffer: Buffer) -> None:
+        """Ground overdue intents, and each of them again whenever its age has doubled. `stays`: an intent is dropped
+        only when its transaction must be dead."""
+        now = buffer.status().now
+        for intent in buffer.intents():
+            age, age_then = now - intent.began, intent.checked - intent.began
+            is_dead = intent.owners is None or age >= options.MAX_TRANSACTION_AGE
+            is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
+            if is_dead:
+                buffer.drop_intent(intent.id)
+            elif not is_young and not self.stopped():
+                buffer.ground(intent.id)
+
+
+# ------------------------------------------------------------------- declarations
+def is_in_force(counter: Declaration) -> bool:
+    """Return whether this process's declaration of a counter, and its SHARDS, are in force. If others are, put them in
+    force, but only when this process heals the counter for the first time: otherwise, two processes with different code
+    would take turns forever. They are in force ``deploy_seconds`` later; until then, readers count rows."""
+    fingerprint = counter.fingerprint_with(options.SHARDS)
+    about = counter.name, identify(connections[counter.db]).id
+    _forget_switched_off(counter)
+    rows = list(shard_rows(counter))
+    if {row.fingerprint for row in rows} != {fingerprint} or len(rows) != options.SHARDS:
+        if _seen.get(about) == fingerprint:
+            record("replaced", counter, level=logging.ERROR)
+            return False
+        rows = _declare(counter, fingerprint)
+    _seen[about] = fingerprint
+    # rule: window
+    since = (timezone.now() - min(row.declared_at for row in rows)).total_seconds()
+    if since < 0:  # the clock of who declared it was ahead
+        shard_rows(counter).update(declared_at=timezone.now())
+        since = 0
+    return since >= deploy_seconds() or all(row.generation for row in rows)
+
+
+def _declare(counter: Declaration, fingerprint: str) -> list[Any]:
+    """Put this process's declaration, and its number of shards, in force. What waits in the shards of another number is
+    dropped. Returns the rows."""
+    database = identify(connections[counter.db])
+    with transaction.atomic(using=counter.db):
+        old = list(shard_rows(counter).select_for_update())
+        shard_rows(counter).delete()
+        for row in old:
+            if row.shards != options.SHARDS:
+                counter.make_buffer(database, row.shard, row.shards).retire()  # rule: unknown_redis
+        model = shard_rows(counter).model
+        new = [
+            model(counter=counter.name, shard=shard, shards=options.SHARDS, fingerprint=fingerprint)
+            for shard in range(options.SHARDS)
+        ]
+        own_rows("CounterShard", counter.db).bulk_create(new, ignore_conflicts=True)  # of another flusher
+        for buffer in counter.buffers:
+            buffer.reset()
+    record("declared", counter, level=logging.WARNING if old else logging.INFO, wait=deploy_seconds())
+    return list(shard_rows(counter))
+
+
+def _forget_switched_off(counter: Declaration) -> None:
+    """Forget built-in counters of the same rows that are switched off: nobody tells Redis of their changes, so everyone
+    must be counted once they are switched on again."""
+    for row in own_rows("CounterShard", counter.db).filter(counter__in=switched_off(counter.source_label)):
+        database = identify(connections[counter.db])
+        keys = Keys.of(options.KEY_PREFIX, row.counter, row.shard, row.shards, database.id)
+        Buffer(counter.buffers[0].client, keys).reset()
+        row.delete(using=counter.db)
+        _seen.pop((row.counter, database.id), None)
+
+
+def deploy_seconds() -> float:
+    """Return for how many seconds rows are counted after a declaration has changed, until all processes have the new
+    one: DEPLOY_SECONDS, or 0 in development unless the site sets it."""
+    return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not settings.DEBUG else 0
+
+
+def invalidate(counter: Declaration) -> None:
+    """Discard what Redis holds, because the database was restored. The next heal walks over everyone."""
+    refuse_in_transaction(counter.db)
+    if is_in_force(counter):
+        for buffer in counter.buffers:
+            begin_generation(counter, buffer, "the database was restored from a backup")

@@ -1,0 +1,291 @@
+"""Walks over everyone, in pages, and puts those in doubt whose stored or cached total differs from the rows.
+
+There are three speeds: at full speed after Redis has lost something; on demand; and once in VERIFY_SECONDS, a page at a
+time, at a twentieth of the flusher's time. Flushers share a walk: the row of the counter's first shard says how far
+pages have been claimed, and which of them are not done. It is changed by an UPDATE that succeeds only if the row still
+says what was read. If a flusher is killed, another one takes over its page; if it was only slow, that costs work, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from django.db import OperationalError
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from ..buffer.commands import chunked
+from ..buffer.types import Peek
+from ..conf import options
+from ..databases.routing import own_rows
+from ..declaration import Declaration
+from ..declaration.primary_keys import Key
+from ..exceptions import BufferUnavailable
+from ..sql.everyone import PAGE, Counted, Everyone
+from ..sql.owners import of_owners
+from ..writes.requests import doubt
+from ..writes.totals import maintained
+from .history import record
+from .state import FULL_SPEED, GENTLE, Claim, WalkState, change_state
+
+SHARE = 0.05
+"""The part of the flusher's time that a gentle walk takes at most."""
+
+EXAMPLES = 5
+"""How many wrong counts the log names."""
+
+TAKE_OVER_SECONDS = 10
+"""Seconds until another flusher takes over a claimed page. Safety does not depend on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A wrong count: the primary key of the ``owner``, what the cached or stored count ``was``, and the number of
+    ``rows``."""
+
+    owner: Key
+    was: int
+    rows: int
+
+
+@dataclass
+class Result:
+    """What a flush, a heal or a recount did: how many ``owners`` it wrote or compared; how many counts were ``wrong``,
+    because something wrote behind the ORM's back; how many owners were set ``aside``, because they cannot be stored;
+    and whether it is ``unfinished``, because its time ran out before its work was done: call it again."""
+
+    owners: int = 0
+    wrong: int = 0
+    aside: int = 0
+    unfinished: bool = False
+
+
+class Walker:
+    """Compares owners of a counter with the rows. ``report`` is called with each wrong count. ``dry_run``: doubt
+    nobody."""
+
+    def __init__(self, counter: Declaration, report: Callable[[Difference], None] | None = None, dry_run: bool = False):
+        self.counter = counter
+        self.report = report or (lambda difference: None)
+        self.dry_run = dry_run
+        self.result = Result()
+        self.everyone = Everyone(counter)
+
+    # ------------------------------------------------------------------- pages
+    def compare(self, found: Sequence[Counted]) -> None:
+        """Doubt owners whose cached or stored total differs from the rows. A difference that may come from a commit in
+        between is not reported: a second look must find it, too, with nothing that has changed."""
+        peeks = self._peek(found)
+        suspects = [counted for counted in found if _wrong_total(counted, peeks[str(counted.key)]) is not None]
+        self.result.owners += len(found)
+        if not suspects:
+            return
+        before = self._peek(suspects)
+        again = self.everyone.these([counted.key for counted in suspects])
+        after = self._peek(suspects)
+        wrong = []
+        for counted in again:
+            peek = after[str(counted.key)]
+            was = _wrong_total(counted, peek)
+            if was is not None and peek == before[str(counted.key)] and not peek.is_in_flight:
+                wrong.append(Difference(counted.key, was, counted.rows))
+        for difference in unexplained(self.counter, wrong):
+            self.result.wrong += 1
+            self.report(difference)
+        self._doubt(counted.key for counted in suspects)
+
+    def compare_stored(self, found: Sequence[Counted]) -> None:
+        """Doubt owners whose stored total differs from the rows, at full speed: nothing is cached that is older than
+        the walk. Also those who have changed meanwhile: the rows may include deltas that wait, so that the flush after
+        the walk could not tell whether the stored total was right."""
+        peeks = self._peek(found)
+        active = {owner_key for owner_key, peek in peeks.items() if peek.waits or peek.is_in_flight}
+        self._doubt(each.key for each in found if each.rows != each.stored or str(each.key) in active)
+        self.result.owners += len(found)
+
+    def _peek(self, found: Sequence[Counted]) -> dict[str, Peek]:
+        peeks: dict[str, Peek] = {}
+        for buffer, owner_keys in self.counter.by_shard([str(counted.key) for counted in found]):
+            peeks |= buffer.peek(owner_keys)
+        return peeks
+
+    def _doubt(self, keys: Iterable[Key]) -> None:
+        owners = [] if self.dry_run else [(self.counter, str(key)) for key in keys]
+        if doubt(owners):
+            raise BufferUnavailable("Redis is unavailable. Wrong counts were found, but not corrected. Run it again.")
+
+    def _remove_orphans(self, found: Sequence[Counted]) -> None:
+        """Delete the totals of deleted owners, if the count is zero."""
+        counter, keys = self.counter, [counted.key for counted in found if counted.rows == counted.stored == 0]
+        exist = [
+            Exists(QuerySet(owner.remote_field.model, using=counter.db).filter(pk=OuterRef(total.attname)))
+            for owner, total in zip(counter.owner_fields, counter.total_fields, strict=True)
+            if owner.remote_field
+        ]
+        if keys and exist and not self.dry_run:
+            totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
+            gone = totals.filter(of_owners(counter, counter.total_fields, keys, counter.db)).exclude(*exist)
+            with maintained():
+                gone.filter(**{sharing.field: 0 for sharing in counter.sharing}).delete()
+
+    # --------------------------------------------------------------- on demand
+    def look_at(self, owner_keys: Iterable[str]) -> None:
+        """Compare these owners."""
+        for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
+            self.compare(self.everyone.these([self.counter.decode(owner_key) for owner_key in some]))
+
+    def walk(self, position: str | None, progress: Callable[[int, str], None], stopped: Callable[[], bool]) -> bool:
+        """Compare everyone after an owner key. After each page, call ``progress`` with the number of owners compared,
+        and where to resume: empty at the end. Returns whether the walk was stopped."""
+        while found := self._page(position):
+            self.compare(found)
+            self._remove_orphans(found)
+            position = str(found[-1].key)
+            progress(self.result.owners, position)
+            if stopped():
+                return True
+        progress(self.result.owners, "")
+        return False
+
+    def _page(self, after: str | None) -> list[Counted]:
+        """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
+        count them, as after a time limit. An owner who cannot be counted alone is set aside."""
+        for size in (PAGE, 30, 1):
+            try:
+                return self.everyone.page(after, size=size)
+            except OperationalError as error:
+                if not self.everyone.connection.is_usable():
+                    raise
+                reason = str(error)
+        owner_key = str(self.everyone.first_key(after))
+        if not self.dry_run:
+            set_aside(self.counter, {owner_key: reason})
+        return self._page(owner_key)
+
+    # ---------------------------------------------------------------- together
+    def walk_together(self, progress: Callable[[int], None], is_over: Callable[[], bool]) -> bool:
+        """Go on with the walk that is under way, or begin one if it is time: page after page until ``is_over`` at full
+        speed, a single page of a gentle walk. Returns whether there is more to do at full speed."""
+        while page := self._claim():
+            token, speed, found = page
+            started = time.monotonic()
+            (self.compare if speed == GENTLE else self.compare_stored)(found)
+            self._remove_orphans(found)
+            self._release(token, time.monotonic() - started)
+            progress(self.result.owners)
+            if speed == GENTLE:
+                return False
+            if is_over():
+                return True
+        return False
+
+    @property
+    def _row(self) -> QuerySet[Any]:
+        rows = own_rows("CounterShard", self.counter.db)
+        # rule: declared_walk
+        fingerprint = self.counter.fingerprint_with(options.SHARDS)
+        return rows.filter(counter=self.counter.name, shard=0, fingerprint=fingerprint)
+
+    def _claim(self) -> tuple[str, str, list[Counted]] | None:
+        """Claim the next page of the walk. Returns its token, the speed of the walk, and the owners. None if no page is
+        due, or others work on the last ones."""
+        while (text := self._row.values_list("walk", flat=True).first()) is not None:
+            state, now = WalkState.of(text), time.time()
+            if not state.speed:
+                if not options.VERIFY_SECONDS or 0 <= now - state.began < options.VERIFY_SECONDS:
+                    return None
+                state.begin(GENTLE)
+            elif 0 < state.rests_until - now < options.VERIFY_SECONDS:  # if it is later, the clock was put back
+                return None
+            was_at_full_speed = state.speed == FULL_SPEED
+            token, found = self._next(state, now)
+            if not found and state.claims:  # rule: claims
+                return None
+            if not found:
+                state.finish()
+            if self._row.filter(walk=text).update(walk=str(state)):
+                if found:
+                    return token, state.speed, found
+                if was_at_full_speed:
+                    record("recovered", self.counter)
+                return None
+        return None
+
+    def _next(self, state: WalkState, now: float) -> tuple[str, list[Counted]]:
+        """Claim the next page of a walk, or one that another flusher claimed and seems to have left, whose token stays.
+        Returns the token and the owners of the page."""
+        if not state.all:
+            if found := self._page(state.end):
+                token, last = uuid4().hex, str(found[-1].key)
+                state.claims[token], state.end = Claim(state.end, last, now), last
+                return token, found
+            state.all = True
+        for token, claim in list(state.claims.items()):
+            if 0 <= now - claim.at < TAKE_OVER_SECONDS:
+                continue
+            if not (found := self.everyone.page(claim.after, claim.last)):
+                del state.claims[token]
+                continue
+            last = str(found[-1].key)
+            if last != claim.last:  # owners have come in between
+                state.claims[uuid4().hex] = claim._replace(after=last, at=0)
+            state.claims[token] = Claim(claim.after, last, now)
+            return token, found
+        return "", []
+
+    def _release(self, token: str, seconds: float) -> None:
+        """Note that a page is done, after so many ``seconds``. In another generation, no row claims it."""
+
+        def release(state: WalkState) -> None:
+            if state.claims.pop(token, None) and state.speed == GENTLE:
+                state.rests_until = time.time() + seconds * (1 / SHARE - 1)
+
+        change_state(self._row, release)
+
+
+def _wrong_total(counted: Counted, peek: Peek) -> int | None:
+    """Return the cached total that differs from the rows, or the stored one, unless it is about to be written anyway.
+    None if none does."""
+    # rule: compared
+    if peek.total is not None and peek.total != counted.rows:
+        return peek.total
+    return counted.stored if not peek.waits and counted.stored != counted.rows else None
+
+
+def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[Difference]:
+    """Return the differences that are not explained by a RecountRequest, which the next heal reads, or because the
+    owner was set aside."""
+    requests = own_rows("RecountRequest", counter.db).filter(counter=counter.name)
+    requests = requests.filter(Q(everyone=True) | Q(owner__in=[str(difference.owner) for difference in wrong]))
+    explained = set(requests.values_list("owner", flat=True)) if wrong else set()
+    for buffer, owner_keys in counter.by_shard([str(difference.owner) for difference in wrong]):
+        explained |= buffer.aside_of(owner_keys)
+    return [each for each in wrong if explained.isdisjoint({str(each.owner), ""})]
+
+
+def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> None:
+    """Record wrong counts that something has caused behind the ORM's back."""
+    if not mismatches:
+        return
+
+    def add(state: WalkState) -> None:
+        state.wrong, state.wrong_at = state.wrong + len(mismatches), time.time()
+
+    change_state(own_rows("CounterShard", counter.db).filter(counter=counter.name, shard=0), add)
+    shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches[:EXAMPLES]]
+    about = {"wrong": len(mismatches), "examples": ", ".join(shown)}
+    record("mismatched", counter, level=logging.WARNING, **about)
+
+
+def set_aside(counter: Declaration, reasons: dict[str, str]) -> None:
+    """Keep owners that cannot be stored or counted, with the reasons, until that succeeds, and log those that are new.
+    Walks try again."""
+    for buffer, owner_keys in counter.by_shard(list(reasons)):
+        new = buffer.set_aside({owner_key: reasons[owner_key] for owner_key in owner_keys})
+        for owner_key, reason in new.items():
+            record("aside", counter, level=logging.ERROR, owner=owner_key, reason=reason)
